@@ -20,7 +20,8 @@ from koordpy.cluster.neighbours import Neighbours
 from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, gang_ref, in_group, pod_info, shape_of
 from koordpy.cluster.quota_owners import labels_count
-from koordpy.cluster.quotas import QuotaBook
+from koordpy.cluster.quotas import QuotaBook, ShareQueue
+from koordpy.cluster.reservations import Reservation
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
@@ -43,6 +44,8 @@ class PodBook:
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
         self._nominated: dict[str, PodInfo] = {}
+        self._closed_to: dict[str, frozenset[ShareQueue]] = {}
+        """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
         self._assumed = Assumptions()
         self._foreseen = Foreseen()
         self._gangs = GangBook(scheduler_names)
@@ -136,6 +139,7 @@ class PodBook:
         """Forgets a pod; an unknown one is no fault."""
         old = self._pods.pop(key, None)
         self._assumed.drop(key)
+        self._closed_to.pop(key, None)
         if self.workloads is not None:
             self.workloads.drop_pod(key)
         if old is not None:
@@ -241,6 +245,8 @@ class PodBook:
             self._pending[info.key] = info
         if info.pod.status.nominated_node_name and info.nominated_node:
             self._nominated[info.key] = info
+        else:
+            self._closed_to.pop(info.key, None)
 
     def _remove(self, info: PodInfo) -> None:
         self._pending.pop(info.key, None)
@@ -309,9 +315,13 @@ class PodBook:
         """Whether annotations tell what devices a pod has: of GPUs the GpuBook is told, of all other kinds nobody."""
         return any(is_extended(name) and name not in self._gpus.config.resources for name in info.requests)
 
-    def foresee_nomination(self, key: str, node: str) -> None:
-        """A pending pod is being nominated to a node (to none: empty): its room is kept from now on."""
+    def foresee_nomination(self, key: str, node: str, closed_to: frozenset[ShareQueue] = frozenset()) -> None:
+        """A pending pod is being nominated to a node (to none: empty): its room is kept from now on.
+
+        closed_to: quotas and users that it is reclaimed from.
+        """
         if key in self._pods:
+            self._closed_to[key] = closed_to
             self.put_pod(self._foreseen.nominate(self._bare(key), node), seen=False)
 
     def foresee_end(self, key: str, timestamp: str) -> None:
@@ -337,6 +347,12 @@ class PodBook:
     def nominated(self) -> list[PodInfo]:
         """Pods that room is kept for."""
         return list(self._nominated.values())
+
+    def reservations(self) -> dict[str, Reservation]:
+        """What is kept for each of them."""
+        none: frozenset[ShareQueue] = frozenset()
+        there = self._nominated.items()
+        return {key: Reservation(info.nominated_node, self._closed_to.get(key, none)) for key, info in there}
 
     def forget(self, key: str) -> None:
         """Takes an assumption back; a pod that is gone or confirmed is left as it is."""

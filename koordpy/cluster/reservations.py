@@ -1,10 +1,26 @@
-"""Capacity that is kept though no pod holds it yet: what for, and how a plan's Draft counts it.
+"""Capacity that is kept though no pod holds it yet: for one pod on a node, or as amounts that count as used.
 
-Two things can be kept. A pod's own place, by a node name: whoever may not have it counts the pod as if it were there.
-And amounts on nodes, which count as used by everybody.
+Every way of keeping capacity is one of these two. The Snapshot carries what was kept before the round. A Draft adds
+what the round keeps, and takes it back with everything else (`snapshot.py`).
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
+
+from koordpy.cluster.quotas import ShareQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The place of a pod without a node: nominated to it, or seen to fit there once ending pods are gone.
+
+    It ends with the nomination, or when the pod is planned again. Whoever may not have it counts the pod as if it were
+    there: pods of the same or a lower priority.
+    """
+
+    node: str
+    closed_to: frozenset[ShareQueue] = frozenset()
+    """Quotas and users that it was reclaimed from: may not have it, whatever their pods' priority."""
 
 
 class Purpose(StrEnum):

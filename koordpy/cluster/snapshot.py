@@ -18,8 +18,8 @@ from koordpy.cluster.gpu_book import NO_GPUS, GpuView
 from koordpy.cluster.npus import Npus
 from koordpy.cluster.owners import Owners
 from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue
-from koordpy.cluster.reservations import Purpose
+from koordpy.cluster.quotas import Quotas, QuotaUse
+from koordpy.cluster.reservations import Purpose, Reservation
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
@@ -109,8 +109,8 @@ class Snapshot:
     """Terms of pod affinity -> node name -> bound pods that have them."""
     ports: Mapping[tuple[str, int], Mapping[tuple[str, str], int]]
     """(protocol, host port) -> (node name, address) -> bound pods that hold it."""
-    nominated: tuple[PodInfo, ...]
-    """Pods without a node that room is kept for."""
+    reservations: Mapping[str, Reservation]
+    """Pod without a node -> what is kept for it."""
     storage: VolumeObjects | None
     """None where no storage objects are given: then pods with claims are refused."""
     devices: DeviceObjects | None
@@ -147,10 +147,6 @@ class Snapshot:
     """Gangs of PodGroups whose pods come one step after the other, nobody knows in which steps."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`namespace/name` of a workload -> its gangs, where these have other names."""
-    awaiting: Mapping[str, str] = field(default_factory=dict)
-    """Pod that was seen to fit once ending pods are gone -> node name; kept for it like for a nominated one."""
-    closed: Mapping[str, frozenset[ShareQueue]] = field(default_factory=dict)
-    """Nominated pod -> quotas and users that its room was reclaimed from."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -192,6 +188,14 @@ class Snapshot:
     def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...]:
         """(column, amount) of a request, one pod in column 0 first."""
         return ((0, 1), *((self.columns[name], amount) for name, amount in requests.items()))
+
+    def asked(self, pods: Iterable[PodInfo]) -> Ints:
+        """[resources] what pods ask together, their number first."""
+        out = np.zeros(self.allocatable.shape[1], dtype=np.int64)
+        for pod in pods:
+            for column, amount in self.vector(pod.requests):
+                out[column] += amount
+        return out
 
 
 @dataclass(frozen=True, slots=True)

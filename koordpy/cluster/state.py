@@ -309,7 +309,7 @@ class ClusterState(PodBook):
             looked_for=neighbours.looked_for,
             terms=neighbours.terms.frozen(),
             ports=neighbours.ports.frozen(),
-            nominated=tuple(self._nominated.values()),
+            reservations=self.reservations(),
             storage=self._storage.view() if self._storage is not None else None,
             devices=self._devices.view() if self._devices is not None else None,
             owners=self._owners.view() if self._owners is not None else None,

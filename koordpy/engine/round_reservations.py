@@ -4,30 +4,28 @@ A unit that waits for pods which are ending anyhow, or behind which small jobs a
 is not tried itself: each snapshot is told of it. Nominations, which are written, are the evictor's (`nominations.py`).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from koordpy.cluster.quotas import ShareQueue
+from koordpy.cluster.reservations import Reservation
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.planning.plan import Nomination, Reservation, RoundPlan
+from koordpy.planning.plan import Nomination, PromisedStart, RoundPlan
 
 
 class RoundReservations:
     """What the last rounds have promised. Owned by the event loop."""
 
-    def __init__(self, feeds: Feeds, closed: Callable[[], Mapping[str, frozenset[ShareQueue]]]) -> None:
-        """`closed`: nominated pod -> quotas and users that its room was reclaimed from."""
-        self._queue, self._closed = feeds.queue, closed
+    def __init__(self, feeds: Feeds) -> None:
+        self._queue = feeds.queue
         self._awaiting: dict[str, list[Nomination]] = {}
         """Unit -> room that it waits for, as its last attempt has found."""
-        self._reservation: Reservation | None = None
+        self._reservation: PromisedStart | None = None
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def told(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
-        """A snapshot that knows what is promised to units that are not tried in this round, and what is closed to
-        whom; what those that are tried wait for is found anew."""
+        """A snapshot that knows what is promised to units that are not tried in this round; what those that are tried
+        wait for is found anew."""
         moved = False
         for unit, known in list(self._awaiting.items()):
             there = [snapshot.pods.get(one.pod_key) for one in known]
@@ -39,11 +37,9 @@ class RoundReservations:
                 moved = True
         if moved:
             self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp")
-        awaiting = {
-            one.pod_key: one.node for unit, known in self._awaiting.items() if unit not in tried for one in known
-        }
-        closed = self._closed()
-        return replace(snapshot, awaiting=awaiting, closed=closed) if awaiting or closed else snapshot
+        awaited = [one for unit, known in self._awaiting.items() if unit not in tried for one in known]
+        kept = {one.pod_key: Reservation(one.node) for one in awaited}
+        return replace(snapshot, reservations={**snapshot.reservations, **kept}) if kept else snapshot
 
     def found(self, plan: RoundPlan) -> None:
         """Keeps what a round has found for those that it tried."""
@@ -57,7 +53,7 @@ class RoundReservations:
         if given_up:
             self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp")
 
-    def reserve(self, now: Reservation | None) -> None:
+    def reserve(self, now: PromisedStart | None) -> None:
         """The room behind which others are let through is this from now on."""
         before, self._reservation = self._reservation, now
         if before is not None and (now is None or now.unit != before.unit):

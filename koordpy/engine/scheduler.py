@@ -194,7 +194,7 @@ class Scheduler:
 
         # rounds
         census = Census(self.state)
-        promises = RoundReservations(self.feeds, closed=self.evictor.closed if self.evictor is not None else dict)
+        promises = RoundReservations(self.feeds)
         dispatcher = Dispatcher(
             self.feeds,
             self.committer,

@@ -13,7 +13,7 @@ from typing import Any
 
 from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
-from koordpy.planning.plan import GangReport, Proof, Reservation, RoundPlan, UnitReport
+from koordpy.planning.plan import GangReport, PromisedStart, Proof, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class DecisionLog:
         """How many there were ever."""
         self.messages: dict[str, str] = {}
         """Unit -> what was last said to those of its pods that wait; of the units that were told last."""
-        self.reservation: Reservation | None = None
+        self.reservation: PromisedStart | None = None
         """Room that the last round promised to the first that waits."""
         self._hold = hold_seconds
         self._held: dict[str, tuple[float, Decision]] = {}

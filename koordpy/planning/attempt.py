@@ -14,7 +14,6 @@ from koordpy.planning.accelerators.registry import give
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
-from koordpy.planning.held import Hold
 from koordpy.planning.jobs.base import Placed
 from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, rules_of
 from koordpy.planning.joint import place_gang
@@ -52,8 +51,8 @@ class Tried:
     fault: str = ""
     refusal: QuotaRefusal | None = None
     """The quota that does not admit it."""
-    hold: Hold | None = None
-    """Nodes that are kept for it."""
+    hold: str = ""
+    """What its pods are told of nodes that are kept for it."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Pod key -> what its Binding is annotated with for the devices that it got."""
     remark: str = ""
@@ -90,7 +89,7 @@ class Tried:
         refusal = self.refusal
         if refusal is not None and unit.plain is None:
             refusal = replace(refusal, gang=unit.group_id)
-        return replace(self, unit=unit, refusal=refusal, hold=None)
+        return replace(self, unit=unit, refusal=refusal, hold="")
 
 
 def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:

@@ -199,7 +199,7 @@ class Figures:
     def _promised_to(self, pod: PodInfo) -> frozenset[str]:
         """Keys of the pods that are planned together with a pod, itself included, and have room promised."""
         if pod.gang is None:
-            return frozenset([pod.key] if pod.nominated_node or pod.key in self.promises.awaited else ())
+            return frozenset([pod.key] if self.promises.to(pod) else ())
         return self.promises.own({gang.ref for gang in self._groups.unit(pod.gang).gangs})
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:

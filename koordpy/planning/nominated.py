@@ -113,18 +113,9 @@ def reserve(
         first = [pod for pod in where[node] if netted and (up_to is None or pod.priority <= up_to)]
         keys = {pod.key for pod in first}
         if less is not None and first:
-            held[i] = np.maximum(0, _sum(first, snapshot) - less(node))
-        held[i] += _sum([pod for pod in where[node] if pod.key not in keys], snapshot)
+            held[i] = np.maximum(0, snapshot.asked(first) - less(node))
+        held[i] += snapshot.asked(pod for pod in where[node] if pod.key not in keys)
     return Reserved(where, rows, held)
-
-
-def _sum(pods: Sequence[PodInfo], snapshot: Snapshot) -> Ints:
-    out = np.zeros(snapshot.allocatable.shape[1], dtype=np.int64)
-    for pod in pods:
-        out[0] += 1
-        for name, amount in pod.requests.items():
-            out[snapshot.columns[name]] += amount
-    return out
 
 
 class NominatedClaims:

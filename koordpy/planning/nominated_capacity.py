@@ -6,12 +6,10 @@ the terminating pod and with the nominated one. Quota usage is netted alike. A n
 would still fit the node once the terminating pods are gone.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-
-import numpy as np
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.keys import BUILT_IN_QUOTAS
@@ -44,17 +42,15 @@ class NominatedCapacity:
         """Whether what nominated pods hold is counted less what is ending for them: the view of who seeks victims."""
 
     def __bool__(self) -> bool:
-        return bool(self.snapshot.nominated or self.snapshot.awaiting or self.awaited)
-
-    @property
-    def awaited(self) -> Mapping[str, int]:
-        """Pod key -> node position, of units of this round that wait for ending pods."""
-        return self.draft.awaited
+        return bool(self.snapshot.reservations or self.draft.awaited)
 
     def concern(self, pod: PodInfo) -> bool:
         """Whether room is promised to a pod, or it leaves room that may be promised to others."""
-        promised = pod.nominated_node or pod.key in self.awaited or pod.key in self.snapshot.awaiting
-        return bool(promised or pod.pod.metadata.deletion_timestamp)
+        return self.to(pod) or bool(pod.pod.metadata.deletion_timestamp)
+
+    def to(self, pod: PodInfo) -> bool:
+        """Whether room is promised to a pod."""
+        return pod.key in self.snapshot.reservations or pod.key in self.draft.awaited
 
     @contextmanager
     def net(self) -> Iterator[None]:
@@ -81,37 +77,28 @@ class NominatedCapacity:
                 out[node] = (*out.get(node, ()), pod)
         return out
 
-    def _sum(self, pods: Iterable[PodInfo]) -> Ints:
-        """[resources] what pods ask together, their number first."""
-        out = np.zeros(self.snapshot.allocatable.shape[1], dtype=np.int64)
-        for pod in pods:
-            out[0] += 1
-            for name, amount in pod.requests.items():
-                out[self.snapshot.columns[name]] += amount
-        return out
-
     def leaves(self, node: int) -> Ints:
         """[resources] what pods that are ending on a node, and still on the draft, will leave there."""
         gone = self.draft.evicted
-        return self._sum(pod for pod in self._ending_on.get(node, ()) if pod.key not in gone)
+        return self.snapshot.asked(pod for pod in self._ending_on.get(node, ()) if pod.key not in gone)
 
     @cached_property
     def kept(self) -> dict[str, int]:
         """Pods that room is kept for from round to round -> position of their node: those that can still fit there
         beside more important ones, once the ending pods are gone. What is promised to the others keeps nothing."""
         snapshot = self.snapshot
-        known = {**{pod.key: pod.nominated_node for pod in snapshot.nominated}, **snapshot.awaiting}
+        known = snapshot.reservations
         pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
         rooms: dict[int, Ints] = {}
         out: dict[str, int] = {}
         for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.key)):
-            node = snapshot.index.get(known[pod.key])
+            node = snapshot.index.get(known[pod.key].node)
             if node is None or not self._suits(pod, node):
                 continue
             if node not in rooms:
-                ending = self._sum(self._ending_on.get(node, ()))
+                ending = snapshot.asked(self._ending_on.get(node, ()))
                 rooms[node] = snapshot.allocatable[node] - snapshot.used[node] + ending
-            asks = self._sum([pod])
+            asks = snapshot.asked([pod])
             if not bool(((asks > 0) & (asks > rooms[node])).any()):
                 rooms[node] = rooms[node] - asks
                 out[pod.key] = node
@@ -139,16 +126,15 @@ class NominatedCapacity:
             for key, node in self.kept.items()
             if pods[key].priority >= asker.priority or self._lost_by(pods[key], node, asker)
         }
-        out.update(self.awaited)
+        out.update(self.draft.awaited)
         return {key: node for key, node in out.items() if key not in but and key not in placed}
 
     def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
         """Whether a promised room was taken from the asker's quota or user by reclaim (preemption.md 4)."""
         losers = self._losers.get(pod.key)
         if losers is None:
-            losers = self._losers[pod.key] = self.snapshot.closed.get(pod.key, frozenset()) | self._seen_to_lose(
-                pod, node
-            )
+            told = self.snapshot.reservations[pod.key].closed_to
+            losers = self._losers[pod.key] = told | self._seen_to_lose(pod, node)
         return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
 
     @cached_property
@@ -177,17 +163,15 @@ class NominatedCapacity:
 
     def own(self, gangs: Collection[GangRef]) -> frozenset[str]:
         """Keys of the members of gangs that something is promised to."""
-        if not gangs:
-            return frozenset()
         pods = self.snapshot.pods
-        nominated = [pod.key for pod in self.snapshot.nominated if pod.gang in gangs]
-        return frozenset((*nominated, *(key for key in self.awaited if pods[key].gang in gangs)))
+        promised = (*self.snapshot.reservations, *self.draft.awaited) if gangs else ()
+        return frozenset(key for key in promised if pods[key].gang in gangs)
 
     def beside_quotas(self, *, but: Collection[PodInfo]) -> Amounts:
         """What is promised to pods of the built-in quotas, beyond what is ending there."""
         pods, quota_of = self.snapshot.pods, self.snapshot.quotas.quota_of
         own = {pod.key for pod in but}
-        coming = [pods[key] for key in {**self.kept, **self.awaited} if key not in own]
+        coming = [pods[key] for key in {**self.kept, **self.draft.awaited} if key not in own]
         out: Amounts = {}
         for sign, some in ((1, coming), (-1, self.ending)):
             for pod in some:

@@ -240,7 +240,7 @@ class RejectedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class PromisedStart:
     """Room kept for a unit that waits for running pods to end (`queue.backfill`)."""
 
     unit: str
@@ -280,6 +280,6 @@ class RoundPlan:
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
     rejected: tuple[RejectedPlan, ...] = ()
-    reservation: Reservation | None = None
+    reservation: PromisedStart | None = None
     deferred: tuple[Deferred, ...] = ()
     """Units that were not decided, in queue order."""

@@ -28,7 +28,7 @@ class Scene:
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
         self.domains = domains
-        coming = (*self.snapshot.pending, *self.snapshot.nominated)
+        coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
         self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
         """Whether a plan may place a pod whose terms of pod affinity say something of others."""
         spread = config.filters.pod_topology_spread

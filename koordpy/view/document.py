@@ -22,7 +22,7 @@ from koordpy.planning.explain import Explanation
 from koordpy.planning.gates import gate
 from koordpy.planning.inventory import free_for_gangs
 from koordpy.planning.orders.keys import Job
-from koordpy.planning.plan import Reservation
+from koordpy.planning.plan import PromisedStart
 from koordpy.planning.queue.standing import waiting
 from koordpy.planning.quota.runtime import quota_figures
 from koordpy.planning.units import Groups, Unit
@@ -57,7 +57,7 @@ class Remarks:
     """How many there were ever, those included that are forgotten."""
     plans: tuple[Decision, ...] = ()
     """What would be decided now, where nothing is carried out."""
-    reservation: Reservation | None = None
+    reservation: PromisedStart | None = None
     """Room that is promised to the first that waits."""
     warnings: tuple[str, ...] = ()
 

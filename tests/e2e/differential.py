@@ -218,7 +218,7 @@ async def _nominate(api: Client, maker: Maker, name: str) -> None:
     snapshot = state.snapshot(0.0)
     asks = snapshot.vector({resource: units(resource, text) for resource, text in NOMINEE_ASKS.items()})
     room = snapshot.allocatable - snapshot.used
-    for pod in snapshot.nominated:
+    for pod in (snapshot.pods[key] for key in snapshot.reservations):
         for column, amount in snapshot.vector(pod.requests):
             room[snapshot.index[pod.nominated_node], column] -= amount
     free = [

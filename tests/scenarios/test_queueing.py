@@ -10,7 +10,16 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Queue
-from koordpy.api.objects import Affinity, LabelSelector, Node, Pod, PodAffinity, PodAffinityTerm, PodStatus
+from koordpy.api.objects import (
+    Affinity,
+    LabelSelector,
+    Node,
+    OwnerReference,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodStatus,
+)
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, RoundPlan
@@ -180,6 +189,16 @@ def test_one_that_does_not_fit_an_empty_cluster_reserves_nothing_and_the_next_on
     done = plan(busy().add(gang("never", 9), gang("big", 3, created=1), gang("later", 4, created=2)))
     assert done.reservation is not None and done.reservation.unit == "gang:default/big"
     assert "promised" not in messages(done)["never-0"] and "promise" not in messages(done)["later-0"]
+
+
+def test_pods_of_daemon_sets_are_there_for_whoever_is_promised_a_start() -> None:
+    agent = pod("agent", at="n1", cpu="1")
+    owner = OwnerReference(kind="DaemonSet", name="agent", controller=True)
+    world = World().add(node("n1:4"), replace(agent, metadata=replace(agent.metadata, owner_references=[owner])))
+    world.add(running("a", "n1", length="1h", cpu="2"), pod("never", cpu="4"), pod("big", cpu="3", created=1))
+    done = plan(world)
+    assert done.reservation is not None and done.reservation.unit == "default/big"
+    assert "promise" not in messages(done)["never"]
 
 
 def test_a_gate_reserves_nothing() -> None:

@@ -81,25 +81,17 @@ class Evictor:
         self.gang_evicted: list[Callable[[GangRef, Sequence[Eviction]], None]] = []
         """Hear which members of a gang one plan has evicted."""
         self._jobs: set[asyncio.Task[None]] = set()
-        self._begun: dict[str, EvictionPlan] = {}
-        """Unit -> its plan, while that is carried out."""
 
     @property
     def open(self) -> int:
         """Plans whose evictions are being sent, and void nominations that are being cleared."""
         return len(self._jobs) + len(self.nominations.tasks)
 
-    def closed(self) -> dict[str, frozenset[ShareQueue]]:
-        """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
-        out = {one.pod_key: plan.losers for plan in self._begun.values() if plan.losers for one in plan.nominations}
-        return out | self.nominations.closed()
-
     def submit(self, plan: EvictionPlan, done: Done) -> None:
         """Starts a plan. From now on its room is kept and its victims are seen as going."""
-        self._begun[plan.unit] = plan
         now = self._now()
         for one in plan.nominations:
-            self._state.foresee_nomination(one.pod_key, one.node)
+            self._state.foresee_nomination(one.pod_key, one.node, plan.losers)
         for victim in plan.evictions:
             self._state.foresee_end(victim.pod_key, rfc3339(now + timedelta(seconds=victim.grace_seconds)))
         task = asyncio.create_task(self._carry_out(plan, done), name=f"evictions for {plan.unit or 'quotas'}")
@@ -155,11 +147,8 @@ class Evictor:
                 self._clock() + longest + self._extra_seconds,
                 {one.pod_key: one.uid for one in plan.nominations},
                 {victim.pod_key: victim.uid for victim in plan.evictions},
-                plan.losers,
             )
             self.nominations.keep(plan.unit, kept)
-        if self._begun.get(plan.unit) is plan:
-            del self._begun[plan.unit]
         for ref, victims in broken.items():
             for hear in self.gang_evicted:
                 hear(ref, victims)
@@ -200,7 +189,7 @@ class Evictor:
         nodes = {one.node for one in plan.nominations}
         known = [info for key in mine if (info := self._state.pod(key)) is not None]
         least = min((info.priority for info in known), default=0)
-        closed, quotas = self.closed(), self._state.quota_view()
+        kept, quotas = self._state.reservations(), self._state.quota_view()
         gains = {party for info in known for party in parties(info, quotas)}
         lesser = [
             info
@@ -210,7 +199,7 @@ class Evictor:
             and info.pending
             and info.key not in mine
             # what was reclaimed from them is closed to them: the plan has left it alone
-            and gains.isdisjoint(closed.get(info.key, ()))
+            and gains.isdisjoint(kept[info.key].closed_to)
         ]
         if not lesser:
             return

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import ShareQueue
 from koordpy.cluster.snapshot import PODS
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls
@@ -33,7 +32,6 @@ class Kept:
     deadline: float
     pods: dict[str, str]
     victims: dict[str, str] = field(default_factory=dict)
-    losers: frozenset[ShareQueue] = frozenset()
     tried: bool = False
     """Whether the unit was planned anew since its victims are gone."""
 
@@ -63,10 +61,6 @@ class Nominations:
     def keep(self, unit: str, kept: Kept) -> None:
         """The victims of a unit are going: its room is kept for it."""
         self._kept[unit] = kept
-
-    def closed(self) -> dict[str, frozenset[ShareQueue]]:
-        """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
-        return {key: kept.losers for kept in self._kept.values() if kept.losers for key in kept.pods}
 
     async def before_writing(self, key: str) -> None:
         """A pod is about to be nominated: waits for an older write, which must not be the last."""

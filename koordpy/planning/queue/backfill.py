@@ -20,8 +20,9 @@ from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.attempt import Tried, try_unit
 from koordpy.planning.figures import Figures, PlannerCache
-from koordpy.planning.plan import Proof, Reservation
+from koordpy.planning.plan import PromisedStart, Proof
 from koordpy.planning.queue.known_ends import Runtimes
+from koordpy.planning.queue.starvation import AllEnded
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.search import Preemptor
 
@@ -66,6 +67,7 @@ class Backfill:
         """
         self._search = search
         self._groups, self._figures, self._cache, self._due = groups, figures, cache, due
+        self._all_ended = AllEnded(groups, figures, cache)
         self.runtimes = Runtimes(figures.snapshot)
         self._head = False
         """Whether the first unit that lacks room has been met."""
@@ -75,13 +77,13 @@ class Backfill:
         self._known: list[tuple[float, PodInfo]] | None = None
 
     @property
-    def reservation(self) -> Reservation | None:
+    def reservation(self) -> PromisedStart | None:
         """The round's reservation."""
         held = self._held
         if held is None:
             return None
         names = {key: self._figures.snapshot.nodes[node].name for key, node in held.nodes.items()}
-        return Reservation(held.unit.id, held.start, names, dict(self._told))
+        return PromisedStart(held.unit.id, held.start, names, dict(self._told))
 
     @property
     def warnings(self) -> list[tuple[str, str]]:
@@ -103,7 +105,7 @@ class Backfill:
             if self._head or not _lacks_room(outcome):
                 return outcome
             found = self._earliest(unit)
-            self._head = found is not None or bool(self._at(unit, inf).nodes)
+            self._head = found is not None or bool(self._all_ended.attempt(unit).nodes)
             if found is not None:
                 self._reserve(unit, *found)
                 return replace(outcome, remark=f"start promised at {moment(found[0])}")
@@ -113,23 +115,19 @@ class Backfill:
     # -- the reservation ----------------------------------------------------------------------------------------------
 
     def _at(self, unit: Unit, end: float) -> Tried:
-        """The unit's attempt once every pod that ends by then has ended; infinite: every pod but its own."""
+        """The unit's attempt once every pod with a known end by then has ended."""
         snapshot, main = self._figures.snapshot, self._figures.draft
         draft = Draft(snapshot)
         own = {pod.key for pod in unit.members}
-        gone = dict(main.evicted)
-        if end == inf:
-            gone.update((key, pod) for key, pod in snapshot.pods.items() if pod.bound)
-        else:
-            gone.update((pod.key, pod) for when, pod in self._ends if when <= end)
-            for key, node in main.placed.items():
-                if self._placed_end(key) > end:
-                    _copy(snapshot.pods[key], node, main, draft)
-            if (starving := main.aside.get(Purpose.STARVING)) is not None:
-                draft.set_aside(Purpose.STARVING, starving)
-        for key, pod in gone.items():
+        for key, pod in {**main.evicted, **{pod.key: pod for when, pod in self._ends if when <= end}}.items():
             if key not in own:
                 draft.evict(pod)
+        for key, node in main.placed.items():
+            if self._placed_end(key) > end:
+                chips = main.chips.get(key, ())
+                draft.assign(snapshot.pods[key], node, main.claims(key), main.allocations(key), chips)
+        if (starving := main.aside.get(Purpose.STARVING)) is not None:
+            draft.set_aside(Purpose.STARVING, starving)
         return try_unit(unit, self._groups, Figures(draft, self._figures.config, self._cache))
 
     @property
@@ -149,7 +147,7 @@ class Backfill:
         snapshot = self._figures.snapshot
         asked = np.zeros_like(snapshot.allocatable)
         for key, node in nodes.items():
-            _add(asked[node], snapshot.pods[key], snapshot.columns, 1)
+            asked[node] += snapshot.asked([snapshot.pods[key]])
         own, places = {pod.key for pod in unit.members}, frozenset(nodes.values())
         leaving: dict[int, list[PodInfo]] = {}
         for end, pod in self._ends:
@@ -166,15 +164,11 @@ class Backfill:
         if held is None:
             return None
         draft, out = self._figures.draft, held.asked.copy()
-        pods, columns = draft.snapshot.pods, draft.snapshot.columns
         for node in frozenset(held.nodes.values()):
-            for pod in held.leaving.get(node, ()):
-                # a victim leaves its room at once, and not a second time
-                if pod.key not in draft.evicted:
-                    _add(out[node], pod, columns, -1)
-            for key in draft.placed_on.get(node, {}):
-                if self._placed_end(key) <= held.start:
-                    _add(out[node], pods[key], columns, -1)
+            # a victim leaves its room at once, and not a second time
+            gone = [pod for pod in held.leaving.get(node, ()) if pod.key not in draft.evicted]
+            gone += [pod for key, pod in draft.placed_on.get(node, {}).items() if self._placed_end(key) <= held.start]
+            out[node] -= draft.snapshot.asked(gone)
         return np.asarray(np.maximum(out, 0))
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
@@ -262,14 +256,3 @@ class Backfill:
 def _lacks_room(outcome: Tried) -> bool:
     """Proven not to fit: not held by a gate or a quota, nor refused by the check, nor undecided."""
     return outcome.lacks_room and outcome.proof is Proof.INFEASIBLE
-
-
-def _add(row: Ints, pod: PodInfo, columns: Mapping[str, int], sign: int) -> None:
-    row[0] += sign
-    for name, amount in pod.requests.items():
-        row[columns[name]] += sign * amount
-
-
-def _copy(pod: PodInfo, node: int, made: Draft, into: Draft) -> None:
-    """Places a pod on another draft as it was placed on the first."""
-    into.assign(pod, node, made.claims(pod.key), made.allocations(pod.key), made.chips.get(pod.key, ()))

@@ -8,22 +8,23 @@ what is short there gets anything on them; the others do, whatever they ask for.
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
+from koordpy.api.quantity import quantity_text
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import card_hundredths
 from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import PODS, Snapshot
-from koordpy.planning.attempt import try_unit
+from koordpy.planning.attempt import Tried, try_unit
 from koordpy.planning.build import build
 from koordpy.planning.emptied import emptied, stays
 from koordpy.planning.figures import Figures, PlannerCache
-from koordpy.planning.held import Hold
 from koordpy.planning.limits import STARVING_BESIDE
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.reach import Reach
@@ -46,31 +47,71 @@ def starving_beside(groups: Groups, only: Collection[str] | None, after: float) 
     return list(out.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one starving job holds. needs: node position -> what its pods there ask, their number under PODS."""
+
+    needs: Mapping[int, Amounts]
+    names: tuple[str, ...]
+    lacking: Amounts
+    """What is still to come free, summed over the nodes."""
+
+    @property
+    def text(self) -> str:
+        """As its pods' messages say it."""
+        held = f"holding nodes [{' '.join(self.names)}]"
+        short = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(self.lacking.items()))
+        return f"{held}: waiting for {short}" if short else held
+
+
+class AllEnded:
+    """The cluster once every pod that can end has ended, and what has room there."""
+
+    def __init__(self, groups: Groups, figures: Figures, cache: PlannerCache | None) -> None:
+        self._groups, self._figures, self._cache = groups, figures, cache
+        self._known: Figures | None = None
+
+    def figures(self, unit: Unit) -> Figures:
+        """Of that cluster, in which the unit's own bound members stay."""
+        own = {pod.key for pod in unit.members if pod.bound}
+        if own:
+            return emptied(self._figures.snapshot, self._figures.config, self._cache, but=own)
+        self._known = self._known or emptied(self._figures.snapshot, self._figures.config, self._cache)
+        return self._known
+
+    def attempt(self, unit: Unit) -> Tried:
+        """Where the unit would be placed; nothing of it stays."""
+        ended = self.figures(unit)
+        mark = ended.draft.mark()
+        found = try_unit(unit, self._groups, ended)
+        ended.draft.undo(mark)
+        return found
+
+
 class StarvationGuard:
     """The guard of one round: at most one hold."""
 
     def __init__(self, groups: Groups, figures: Figures, cache: PlannerCache | None = None) -> None:
-        self._groups, self._figures, self._cache = groups, figures, cache
-        self._ended: Figures | None = None
-        self.hold: Hold | None = None
+        self._groups, self._figures = groups, figures
+        self._ended = AllEnded(groups, figures, cache)
         self._holder = ""
+        """Whom nodes are held for."""
 
-    def keep(self, unit: Unit) -> Hold | None:
+    def keep(self, unit: Unit) -> str:
         """Holds the nodes of a starving unit that has no room: what it needs there counts as used from here on.
 
-        None where nodes are held already, or where it would not fit an empty cluster either.
+        What its pods are told; empty where nodes are held already, or where it would not fit an empty cluster either.
         """
-        if self.hold is None:
-            self.hold = self._find(unit)
-            if self.hold is not None:
-                self._holder = unit.title
-                self._apply(self.hold)
-                return self.hold
-        return None
+        hold = self._find(unit) if not self._holder else None
+        if hold is None:
+            return ""
+        self._holder = unit.title
+        self._apply(hold)
+        return hold.text
 
     def keep_waiting(self, unit: Unit) -> None:
         """The same for a starving unit that is not due in this round: it is looked at, and not placed."""
-        if self.hold is not None:
+        if self._holder:
             return
         draft = self._figures.draft
         mark = draft.mark()
@@ -99,32 +140,18 @@ class StarvationGuard:
         return f"room on {counted(len(nodes), 'node')} is held for {self._holder}, which starves" if nodes else ""
 
     def _find(self, unit: Unit) -> Hold | None:
-        figures = self._figures
-        ended = self._after_all(unit)
-        mark = ended.draft.mark()
-        found = try_unit(unit, self._groups, ended)
-        ended.draft.undo(mark)
+        found = self._ended.attempt(unit)
         if not found.nodes:
             return None
         pods = [pod for pod in unit.pending if pod.key in found.nodes]
         nodes = [found.nodes[pod.key] for pod in pods]
-        problem = build(unit, ended)
+        problem = build(unit, self._ended.figures(unit))
         if _simple(unit, problem):
-            nodes = _cheapest(pods[0], len(pods), problem, figures)
+            nodes = _cheapest(pods[0], len(pods), problem, self._figures)
         needs: dict[int, Amounts] = {}
         for pod, node in zip(pods, nodes, strict=True):
             add_amounts(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
-        return _hold(needs, figures)
-
-    def _after_all(self, unit: Unit) -> Figures:
-        """The cluster once every pod that can end has ended, the unit's own bound members apart."""
-        own = {pod.key for pod in unit.members if pod.bound}
-        if self._ended is not None and not own:
-            return self._ended
-        ended = emptied(self._figures.snapshot, self._figures.config, self._cache, but=own)
-        if not own:
-            self._ended = ended
-        return ended
+        return _hold(needs, self._figures)
 
     def _apply(self, hold: Hold) -> None:
         """Nothing is left on the held nodes of what is short; where nothing is, what the job needs counts as used."""

@@ -324,7 +324,7 @@ class Preemptor:
         plain = asked.unit.plain
         if plain is None or set(rules) != {RuleName.PRIORITY} or self._lines is not None or open_to.looked_at:
             return None
-        if snapshot.quotas.tree.quotas or snapshot.budgets or snapshot.nominated or self.figures.of(plain).has_rules:
+        if snapshot.quotas.tree.quotas or snapshot.budgets or snapshot.reservations or self.figures.of(plain).has_rules:
             return None
         if self._alone is None:
             self._alone = SinglePod(self.pool, self.figures)

@@ -238,8 +238,8 @@ def _denials(
             tail += "; not decided in time"
     if one.proof is Proof.UNKNOWN and refused is not None:
         tail += f"{'' if alone else ';'} not decided, the solver refused ({refused.stage}): {refused.fault}"
-    if one.hold is not None:
-        tail += f"{'' if alone else ';'} {one.hold.text}"
+    if one.hold:
+        tail += f"{'' if alone else ';'} {one.hold}"
     if one.remark:
         tail += f" pod {waiting[0].key}: {one.remark}" if alone else f"; {one.remark}"
     said: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
