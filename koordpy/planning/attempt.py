@@ -84,6 +84,12 @@ class Tried:
         undecided = self.gate is not None or self.refusal is not None or self.fault or self.deferred
         return not self.nodes and not undecided
 
+    @property
+    def by_runtime(self) -> bool:
+        """Whether the runtime of a quota refuses it."""
+        refusal = self.refusal
+        return refusal is not None and refusal.limit_name == "runtime" and not self.nodes and not self.awaits
+
     def like(self, unit: Unit) -> "Tried":
         """The same verdict on a unit of the same shape."""
         refusal = self.refusal
@@ -329,7 +335,7 @@ def _accept(
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = figures.snapshot.pods
     given = give(nodes, figures)
-    own = merged(given.notes, notes or {})
+    own = merged(given.notes, notes) if notes else given.notes
     faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, figures, given.chips, own)]
     if faults:
         return _rejected(unit, faults, nodes, figures, runs, relief)

@@ -48,8 +48,9 @@ def _volumes(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
 
 
 def _spread(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    constraints = constraints_of(pod, HARD, scene.spread_defaults)
-    if constraints:
+    if not (scene.spread_defaults or pod.pod.spec.topology_spread_constraints):
+        return
+    if constraints := constraints_of(pod, HARD, scene.spread_defaults):
         yield TopologySpread(Spreading(pod, constraints, scene.snapshot, scene.domains))
 
 

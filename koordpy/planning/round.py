@@ -72,7 +72,8 @@ def plan_round(
     else:
         waiting = patience.waiting if patience is not None else frozenset[str]()
         units = groups.units(only | waiting if only is not None else None)
-        units += starving_beside(groups, only, config.fairness.starvation_after)
+        if only is not None:
+            units += starving_beside(groups, only, config.fairness.starvation_after)
 
     def attempt(unit: Unit) -> Tried:
         if backfill is not None:
@@ -83,7 +84,7 @@ def plan_round(
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []
-    guard = StarvationGuard(groups, figures, planner_cache)
+    guard = StarvationGuard(groups, figures, planner_cache) if queue.starving else None
     beside = Beside(figures, patience, attempt)
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):
@@ -91,7 +92,7 @@ def plan_round(
         if backfill is None and only is not None and unit.id not in only:
             if unit.id in waiting:
                 beside.keep(unit)
-            elif unit.id in queue.starving:
+            elif guard is not None and unit.id in queue.starving:
                 guard.keep_waiting(unit)
             continue
         shape = unit_shape(unit, figures)
@@ -101,11 +102,11 @@ def plan_round(
             tried.append(failed[shape].like(unit))
             continue
         outcome = beside.attempt(unit)
-        if outcome.lacks_room and (kept := guard.kept_from(unit)):
-            outcome = replace(outcome, reasons=(*outcome.reasons, f"{kept}."))
-        free = backfill is None or backfill.reservation is None
-        if free and unit.id in queue.starving and outcome.lacks_room:
-            outcome = replace(outcome, hold=guard.keep(unit))
+        if guard is not None and outcome.lacks_room:
+            if kept := guard.kept_from(unit):
+                outcome = replace(outcome, reasons=(*outcome.reasons, f"{kept}."))
+            if unit.id in queue.starving and (backfill is None or backfill.reservation is None):
+                outcome = replace(outcome, hold=guard.keep(unit))
         tried.append(outcome)
         if outcome.nodes:
             queue.placed()
@@ -117,21 +118,22 @@ def plan_round(
             else:
                 failed[shape] = outcome
     _again(tried, later, figures, queue, beside.attempt)
-    if not beside.over and (backfill is None or backfill.reservation is None):
+    reserved = backfill is not None and backfill.reservation is not None
+    if not beside.over and not reserved and any(one.by_runtime for one in tried):
         beside.by(lambda unit: try_unit(unit, groups, figures, patience=patience))
         lend(tried, groups, figures, beside.attempt)
     decided = {one.unit.id for one in tried if not one.deferred}
-    stale, left = give_up(groups, figures, tried=None if only is None else decided) if evict else ([], [])
+    gives_up = evict and bool(snapshot.members)
+    stale, left = give_up(groups, figures, tried=None if only is None else decided) if gives_up else ([], [])
     rejected += left
+    aside = None
+    if backfill is not None:
+        aside, tried = backfill.aside, [one for one in tried if only is None or one.unit.id in only]
+    plan = report(groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected, kept=aside)
     if backfill is None:
-        return report(groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected)
-    tried = [one for one in tried if only is None or one.unit.id in only]
-    plan = report(
-        groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected, kept=backfill.aside
-    )
-    return replace(
-        plan, reservation=backfill.reservation, warnings=tuple(dict.fromkeys((*plan.warnings, *backfill.warnings)))
-    )
+        return plan
+    warnings = dict.fromkeys((*plan.warnings, *backfill.warnings))
+    return replace(plan, reservation=backfill.reservation, warnings=tuple(warnings))
 
 
 class Beside:

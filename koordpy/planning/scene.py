@@ -32,7 +32,7 @@ class Scene:
         self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
         """Whether a plan may place a pod whose terms of pod affinity say something of others."""
         spread = config.filters.pod_topology_spread
-        self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners)
+        self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
 

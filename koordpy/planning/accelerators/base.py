@@ -39,6 +39,9 @@ class Given:
     """Pods that cannot have what they were placed for: then the plan is not carried out, and says so."""
 
 
+NOTHING = Given()
+
+
 def merged(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     """Pod key -> notes, of several sources."""
     out: dict[str, dict[str, str]] = {}
@@ -65,7 +68,8 @@ class Accelerator(ABC):
 
     @abstractmethod
     def asks(self, pod: PodInfo) -> bool:
-        """Whether a pod asks for such devices; about any other pod the family is asked nothing."""
+        """Whether a pod that asks for extended resources asks for such devices; about any other pod the family is asked
+        nothing."""
 
     # -- filters -----------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.accelerators.base import Accelerator, FamilyRound, Given, NodeWorth, merged
+from koordpy.planning.accelerators.base import NOTHING, Accelerator, FamilyRound, Given, NodeWorth, merged
 from koordpy.planning.accelerators.gpus import Gpus
 from koordpy.planning.accelerators.npus import NpuFamily
 from koordpy.planning.scene import Scene
@@ -17,9 +18,14 @@ PLUGINS = frozenset(family.plugin for family in ACCELERATORS)
 """Filters whose word on a node evictions may change."""
 
 
+def asks_devices(pod: PodInfo) -> bool:
+    """Whether a pod asks for any extended resource."""
+    return any(map(is_extended, pod.requests))
+
+
 def families_of(pod: PodInfo) -> Iterator[Accelerator]:
-    """The families of which a pod asks for devices."""
-    return (family for family in ACCELERATORS if family.asks(pod))
+    """The families of which a pod asks for devices; none is asked about a pod without extended resources."""
+    return (family for family in ACCELERATORS if asks_devices(pod) and family.asks(pod))
 
 
 def give(nodes: Mapping[str, int], now: FamilyRound) -> Given:
@@ -29,6 +35,8 @@ def give(nodes: Mapping[str, int], now: FamilyRound) -> Given:
     for key, node in nodes.items():
         for family in families_of(pods[key]):
             asking.setdefault(family, {})[key] = node
+    if not asking:
+        return NOTHING
     given = [family.give(asking[family], now) for family in ACCELERATORS if family in asking]
     chips = {key: own for one in given for key, own in one.chips.items()}
     return Given(chips, merged(*(one.notes for one in given)), tuple(fault for one in given for fault in one.faults))

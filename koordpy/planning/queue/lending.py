@@ -23,9 +23,7 @@ def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable
 
     attempt: places a unit in free room.
     """
-    second = [one for one in tried if _by_runtime(one)]
-    if not second:
-        return
+    second = [one for one in tried if one.by_runtime]
     got = {one.unit.id for one in tried if one.nodes or one.awaits}
     loans = _Loans([unit for unit in groups.units() if unit.id not in got], groups, figures, attempt)
     failed: set[Hashable] = set()
@@ -65,7 +63,7 @@ class _Loans:
         own = frozenset(quotas.quota_of(pod) for pod in unit.pending)
         with figures.admission.among(self._view(own, [])):
             outcome = self._attempt(unit)
-        if _by_runtime(outcome) and (apart := self._apart(unit, own)):
+        if outcome.by_runtime and (apart := self._apart(unit, own)):
             kept = KeptRoom(figures)
             for one in apart:
                 kept.keep(one)
@@ -91,8 +89,3 @@ class _Loans:
             quotas = self._figures.snapshot.quotas
             self._views[key] = without([*self._vain.values(), *apart], quotas, own)
         return self._views[key]
-
-
-def _by_runtime(one: Tried) -> bool:
-    refusal = one.refusal
-    return refusal is not None and refusal.limit_name == "runtime" and not one.nodes and not one.awaits

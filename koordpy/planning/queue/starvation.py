@@ -31,9 +31,9 @@ from koordpy.planning.placement.reach import Reach
 from koordpy.planning.units import Groups, Unit
 
 
-def starving_beside(groups: Groups, only: Collection[str] | None, after: float) -> list[Unit]:
+def starving_beside(groups: Groups, only: Collection[str], after: float) -> list[Unit]:
     """Units that are not due in this round and may be starving, the longest wait first: their nodes are held, too."""
-    if only is None or after <= 0:
+    if after <= 0:
         return []
     latest = groups.snapshot.now - after
     waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)

@@ -15,9 +15,11 @@ from koordpy.planning.scores.soft import InterPodAffinity, PodTopologySpread, So
 
 
 def _spread(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
-    constraints = constraints_of(pod, SOFT, scene.spread_defaults)
-    if constraints:
-        loose = scene.spread_defaults.loose and not pod.pod.spec.topology_spread_constraints
+    defaults, own = scene.spread_defaults, pod.pod.spec.topology_spread_constraints
+    if not (defaults or own):
+        return
+    if constraints := constraints_of(pod, SOFT, defaults):
+        loose = defaults is not None and defaults.loose and not own
         yield PodTopologySpread(Spreading(pod, constraints, scene.snapshot, scene.domains, loose=loose))
 
 

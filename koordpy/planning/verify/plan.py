@@ -46,10 +46,12 @@ def check_plan(
         return found(Check.MEMBERS, unknown)
     placed = [(pods[key], node) for key, node in nodes.items()]
     faults = found(Check.ROOM, _room(placed, figures))
-    faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], figures))
+    if figures.snapshot.quotas.tree.quotas:
+        faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], figures))
     faults += check_filters(placed, figures, whole=whole)
-    faults += found(Check.GPUS, check_gpus(placed, chips or {}, figures.draft))
-    faults += found(Check.GPUS, check_containers(placed, chips or {}, notes or {}, figures.draft))
+    if chips or any(pod.gpus is not None for pod, _ in placed):
+        faults += found(Check.GPUS, check_gpus(placed, chips or {}, figures.draft))
+        faults += found(Check.GPUS, check_containers(placed, chips or {}, notes or {}, figures.draft))
     if any(figures.npu_job(pod) is not None for pod, _ in placed):
         faults += found(Check.NPUS, check_npus(placed, chips or {}, figures))
         faults += found(Check.NPUS, check_places(placed, notes or {}, figures))
@@ -61,8 +63,11 @@ def check_plan(
 
 def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures, *, whole: bool = False) -> list[PlanFault]:
     """Faults by what nodes say, and by what pods ask of each other."""
-    ties = check_ties(placed, figures.draft, whole=whole)
-    return [*found(Check.NODES, _static(placed, figures)), *found(Check.TIES, ties)]
+    faults = found(Check.NODES, _static(placed, figures))
+    whole = whole or len(placed) > 1
+    if whole or any(pod.ties is not None or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
+        faults += found(Check.TIES, check_ties(placed, figures.draft, whole=whole))
+    return faults
 
 
 def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[PlanFault]:

@@ -82,8 +82,6 @@ def beneficiary_of(one: Tried) -> str:
 
 def evictions(one: Tried, figures: Figures) -> list[Eviction]:
     """The victims of one unit's plan, each with its event."""
-    if not one.victims:
-        return []
     name = beneficiary_of(one)
     placed = [figures.snapshot.pods[key] for key in one.nodes or {}]
     kind = "gang" if one.unit.is_gang else "pod"
@@ -138,8 +136,6 @@ def _eviction(
 
 def nominations(one: Tried, figures: Figures) -> list[Nomination]:
     """Where the members of a unit that evicts are to go once the victims are gone."""
-    if not one.victims:
-        return []
     snapshot = figures.snapshot
     return [
         Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id)

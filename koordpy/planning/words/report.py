@@ -133,24 +133,25 @@ def report(
             for gang in unit.gangs:
                 known = _gang_report(gang, unit, figures, None, "")
                 gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
+    evicting = [one for one in tried if one.victims]
     return RoundPlan(
         placements=tuple(placements),
         evictions=(
-            *(eviction for one in tried for eviction in evictions(one, figures)),
+            *(eviction for one in evicting for eviction in evictions(one, figures)),
             *(eviction for one in stale for eviction in stale_evictions(one)),
             *(eviction for one in given for eviction in given_back_evictions(one)),
         ),
         pending=tuple(pending),
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
-        nominations=tuple(nomination for one in tried for nomination in nominations(one, figures)),
+        nominations=tuple(nomination for one in evicting for nomination in nominations(one, figures)),
         awaiting=tuple(
             Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id)
             for one in tried
             for key, node in one.awaits.items()
         ),
         rejected=(*(plan for one in tried for plan in one.rejected), *rejected),
-        benefits=tuple(benefit(one, figures) for one in tried if one.victims),
+        benefits=tuple(benefit(one, figures) for one in evicting),
         warnings=tuple(warnings_of([one.unit for one in tried if not one.deferred], groups)),
         deferred=tuple(deferred),
     )

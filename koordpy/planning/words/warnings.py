@@ -31,7 +31,8 @@ def goal_remark(unit: Unit, figures: Figures) -> str:
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
     """(object such as PodGroup/default/g, text): settings that ask for what is not done, labels that name nothing."""
     snapshot = groups.snapshot
-    out = wish_warnings(units, groups) + quota_warnings(units, snapshot)
+    out = wish_warnings(units, groups) if any(unit.gangs for unit in units) else []
+    out += quota_warnings(units, snapshot)
     out += snapshot.topology_warnings
     out += snapshot.node_warnings
     out += snapshot.gpus.warnings
