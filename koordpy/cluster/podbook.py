@@ -10,9 +10,8 @@ from dataclasses import replace
 from koordpy.api.config import Gpu, Quota
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
-from koordpy.cluster.assumed import Assumption, Assumptions
 from koordpy.cluster.devices import Grant
-from koordpy.cluster.foreseen import Foreseen
+from koordpy.cluster.expected import Assumption, ExpectedPods
 from koordpy.cluster.gangbook import GangBook, GangTally
 from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.members import Members
@@ -46,8 +45,7 @@ class PodBook:
         self._nominated: dict[str, PodInfo] = {}
         self._closed_to: dict[str, frozenset[ShareQueue]] = {}
         """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
-        self._assumed = Assumptions()
-        self._foreseen = Foreseen()
+        self._expected = ExpectedPods()
         self._gangs = GangBook(scheduler_names)
         self._usage = Usage()
         self._neighbours = Neighbours()
@@ -86,18 +84,17 @@ class PodBook:
         return self._usage.held(node)
 
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
-        """Takes a pod as it is now. seen: at the API server; else the pod is as it is foreseen already.
+        """Takes a pod as the API server has it. seen: now; else as it was shown last.
 
         Raises UnreadableError where a quantity cannot be read; nothing changes then.
         """
-        if seen and self._foreseen:
-            pod = self._foreseen.applied(pod)
         key = pod.key
         old = self._pods.get(key)
         same = old is not None and old.uid == pod.metadata.uid
-        assumed = self._assumed.node(key) if same and not pod.spec.node_name else ""
-        if assumed:
-            pod = self._assumed.shown(pod)
+        assumed = ""
+        if same:
+            pod = self._expected.seen(pod) if seen else self._expected.shown(pod)
+            assumed = "" if pod.spec.node_name else self.assumed_node(key) or ""
         info = pod_info(
             pod,
             scheduler_names=self.scheduler_names,
@@ -117,8 +114,10 @@ class PodBook:
                 info = self._followed(info)
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
-        if not assumed or info.finished:
-            self._assumed.drop(key)
+        if not same:
+            self._expected.drop(key)
+        elif not assumed or info.finished:
+            self._expected.unassume(key)
         if same and old is not None and info.gang is not None and old.controller != info.controller:
             self._gangs.owned_anew(info.gang, info)
         if old is not None and _holds_the_same(old, info):
@@ -138,12 +137,11 @@ class PodBook:
     def drop_pod(self, key: str) -> None:
         """Forgets a pod; an unknown one is no fault."""
         old = self._pods.pop(key, None)
-        self._assumed.drop(key)
+        self._expected.drop(key)
         self._closed_to.pop(key, None)
         if self.workloads is not None:
             self.workloads.drop_pod(key)
         if old is not None:
-            self._foreseen.forget(old.uid)
             self._remove(old)
             if old.gang is not None:
                 self._gangs.end_member(old.gang, old)
@@ -171,7 +169,7 @@ class PodBook:
         """Reads pods anew, for what they say means something else by now."""
         for key in pods:
             if key in self._pods:
-                self.put_pod(self._bare(key), seen=False)
+                self.put_pod(self._expected.bare(self._pods[key].pod), seen=False)
 
     def forget_finished(self, key: str, uid: str) -> None:
         """Forgets a pod that only counted for its workload."""
@@ -267,14 +265,14 @@ class PodBook:
         self._gpus.release(old)
         self._file(info)
         self._npus.account(info, 1)
-        self._gpus.hold(info, self._assumed.chips(info.key))
+        self._gpus.hold(info, self._chips(info.key))
 
     def _account(self, info: PodInfo, sign: int) -> None:
         self._usage.account(info, sign)
         self._neighbours.account(info, sign)
         self._npus.account(info, sign)
         if sign > 0:
-            self._gpus.hold(info, self._assumed.chips(info.key))
+            self._gpus.hold(info, self._chips(info.key))
         else:
             self._gpus.release(info)
         self.quotas.account(info, sign)
@@ -300,13 +298,10 @@ class PodBook:
         if info.node:
             raise ValueError(f"{key} has node {info.node} already")
         self._remove(info)
-        assumption = Assumption(node, devices=devices or {}, chips=chips)
-        if claims:
-            assumption.claims = {claim: Promise(volume, node) for claim, volume in claims.items()}
-        if annotations and self._read_by_annotations(info):
-            assumption.annotations = annotations
-        self._assumed.put(key, assumption)
-        info = replace(info, pod=self._assumed.shown(info.pod), node=node, pending=False)
+        taken = {claim: Promise(volume, node) for claim, volume in (claims or {}).items()}
+        said = annotations if annotations and self._read_by_annotations(info) else {}
+        pod = self._expected.assume(info.pod, Assumption(node, taken, devices or {}, chips, said))
+        info = replace(info, pod=pod, node=node, pending=False)
         if self.workloads is not None:
             self.workloads.put_pod(info)
         self._add(info)
@@ -322,22 +317,22 @@ class PodBook:
         """
         if key in self._pods:
             self._closed_to[key] = closed_to
-            self.put_pod(self._foreseen.nominate(self._bare(key), node), seen=False)
+            self._expected.nominate(self._pods[key].pod, node)
+            self._put_again([key])
 
     def foresee_end(self, key: str, timestamp: str) -> None:
         """A bound pod is being evicted and will be gone about then (RFC 3339)."""
         if key in self._pods:
-            self.put_pod(self._foreseen.end(self._bare(key), timestamp), seen=False)
+            self._expected.end(self._pods[key].pod, timestamp)
+            self._put_again([key])
 
     def unforesee(self, key: str, uid: str) -> None:
         """What was foreseen of a pod did not happen."""
-        pod, info = self._foreseen.forget(uid), self._pods.get(key)
-        if pod is not None and info is not None and info.uid == uid:
+        info = self._pods.get(key)
+        if info is not None and info.uid == uid:
+            pod = self._expected.bare(info.pod)
+            self._expected.unforesee(key)
             self.put_pod(pod, seen=False)
-
-    def _bare(self, key: str) -> Pod:
-        """A pod without what its Binding will say."""
-        return self._assumed.bare(self._pods[key].pod)
 
     def leaving(self, node: str) -> list[PodInfo]:
         """Pods on a node that are being deleted."""
@@ -356,36 +351,41 @@ class PodBook:
 
     def forget(self, key: str) -> None:
         """Takes an assumption back; a pod that is gone or confirmed is left as it is."""
-        if not self._assumed.node(key):
+        if self.assumed_node(key) is None:
             return
-        pod = self._bare(key)
-        self._assumed.drop(key)
-        # it shows already what is foreseen of it
+        pod = self._expected.bare(self._pods[key].pod)
+        self._expected.unassume(key)
         self.put_pod(pod, seen=False)
 
     def is_promised(self, claim: str) -> bool:
         """Whether an assumed pod has the say over what a claim takes."""
-        return self._assumed.takes(claim)
+        return self._expected.takes(claim)
 
     def is_device_promised(self, claim: str) -> bool:
         """Whether an assumed pod has the say over what a resource claim is allocated."""
-        return self._assumed.takes_device(claim)
+        return self._expected.takes_device(claim)
 
     def devices_in_writing(self, claim: str, devices: Grant) -> None:
         """An allocation is on its way to the API server: the devices are taken until `devices_written`."""
-        self._assumed.write(claim, devices)
+        self._expected.write(claim, devices)
 
     def devices_written(self, claim: str) -> None:
         """What became of that write is known, and the claim is as it says."""
-        self._assumed.written(claim)
+        self._expected.written(claim)
 
     def assumed_node(self, key: str) -> str | None:
         """Node an unconfirmed pod is assumed on."""
-        return self._assumed.node(key) or None
+        found = self._expected.assumption(key)
+        return found.node if found is not None else None
+
+    def _chips(self, key: str) -> tuple[int, ...] | None:
+        """Chips that an assumed pod is given; None where it is not assumed or takes none by name."""
+        found = self._expected.assumption(key)
+        return found.chips or None if found is not None else None
 
     def assumed_pods(self) -> list[PodInfo]:
         """The pods that are assumed."""
-        return [self._pods[key] for key in self._assumed]
+        return [self._pods[key] for key, _ in self._expected.assumed()]
 
 
 def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:

@@ -19,8 +19,8 @@ from koordpy.api.hypernodes import HyperNode
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, Wire
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
-from koordpy.cluster.assumed import annotated
 from koordpy.cluster.devices import DeviceBook, DeviceId, Grant
+from koordpy.cluster.expected import annotated
 from koordpy.cluster.gpu_book import GpuBook, GpuHolding
 from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.objectbook import ObjectBook, object_key
@@ -216,7 +216,7 @@ class ClusterState(PodBook):
                 self.upsert(taken)
             else:
                 self.upsert(select_node(claim, node))
-        pod = self._foreseen.shown(self._pods[key].pod)
+        pod = self._expected.bare(self._pods[key].pod)
         spec = changed(pod.spec, node_name=node)
         self.put_pod(annotated(changed(pod, spec=spec), annotations or {}))
 
@@ -277,7 +277,7 @@ class ClusterState(PodBook):
     @property
     def sizes(self) -> dict[str, int]:
         """Number of nodes, pods and assumed pods held (scheduler_cache_size)."""
-        return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self._assumed)}
+        return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self.assumed_pods())}
 
     def snapshot(self, now: float) -> Snapshot:
         """The picture of this moment; `now` in seconds since the epoch."""
@@ -315,8 +315,8 @@ class ClusterState(PodBook):
             owners=self._owners.view() if self._owners is not None else None,
             claim_users=neighbours.claim_users.frozen(),
             disks=neighbours.disks.frozen(),
-            promised=self._assumed.promises(),
-            promised_devices=self._assumed.grants(),
+            promised=self._expected.promises(),
+            promised_devices=self._expected.grants(),
             gpus=self._gpus.view(),
             namespaces=dict(self._namespaces),
             npus=self._npus.view(),

@@ -1,7 +1,7 @@
 """Room that is kept by nominations while victims end: until it is taken, comes to nothing, or its time is up.
 
 Sources: kube-parity.md 4.5, preemption.md 4. A nomination is status.nominatedNodeName at the API server, and counts
-here from the moment it is decided (`cluster/foreseen.py`). One that is taken back ends here at once, and at the API
+here from the moment it is decided (`cluster/expected.py`). One that is taken back ends here at once, and at the API
 server as well as that can be done. Nominations that another process made are kept for a while, too.
 """
 
