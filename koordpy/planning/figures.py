@@ -78,7 +78,7 @@ class Figures:
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""
         self._shapes: dict[bytes, ShapeFigures] = {}
-        self._among: dict[GangRef, tuple[tuple[int, int, bool], Among]] = {}
+        self._among: dict[GangRef, tuple[tuple[int, bool], Among]] = {}
         self._plain_gpus: dict[bytes, PlainGpus] = {}
         self._concerned: dict[bytes, bool] = {}
         self._ordinary: set[bytes] = set()
@@ -189,7 +189,7 @@ class Figures:
         """What the same pods keep from a pod's claims, volumes and devices."""
         if not self.promises:
             return NOTHING_KEPT
-        every = self.promises.kept | self.promises.awaited
+        every = {**self.promises.kept, **self.draft.awaited}
         return self._nominated_claims.of(self.promises.coming(pod, but=self._promised_to(pod)), every)
 
     @cached_property
