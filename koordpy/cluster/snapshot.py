@@ -338,6 +338,17 @@ class Draft:
         while len(self._journal) > mark:
             self._journal.pop()()
 
+    @contextmanager
+    def trial(self, without: Iterable[PodInfo] = ()) -> Iterator[None]:
+        """What is done meanwhile is taken back at the end. without: bound pods that are off their nodes till then."""
+        mark = self.mark()
+        try:
+            for info in without:
+                self.evict(info)
+            yield
+        finally:
+            self.undo(mark)
+
     def _unassign(self, info: PodInfo, node: int) -> None:
         self._change(info, node, -1)
         for claim in self._allocated.pop(info.key, ()):

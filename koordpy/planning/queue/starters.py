@@ -11,20 +11,19 @@ from koordpy.planning.units import Groups
 def starters(groups: Groups, figures: Figures) -> frozenset[str]:
     """Keys of the pods that would be placed."""
     draft, snapshot = figures.draft, figures.snapshot
-    mark = draft.mark()
     pods, fairness = snapshot.pods.values(), figures.config.fairness
     queue = UnitOrder(groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)
     found: set[str] = set()
     failed: set[Hashable] = set()
-    for unit in queue:
-        shape = unit_shape(unit, figures)
-        if shape is not None and shape in failed:
-            continue
-        outcome = try_unit(unit, groups, figures)
-        if outcome.nodes:
-            found.update(outcome.nodes)
-            queue.placed()
-        elif outcome.gate is None:
-            failed.add(shape)
-    draft.undo(mark)
+    with draft.trial():
+        for unit in queue:
+            shape = unit_shape(unit, figures)
+            if shape is not None and shape in failed:
+                continue
+            outcome = try_unit(unit, groups, figures)
+            if outcome.nodes:
+                found.update(outcome.nodes)
+                queue.placed()
+            elif outcome.gate is None:
+                failed.add(shape)
     return frozenset(found)

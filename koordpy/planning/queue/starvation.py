@@ -82,10 +82,8 @@ class AllEnded:
     def attempt(self, unit: Unit) -> Tried:
         """Where the unit would be placed; nothing of it stays."""
         ended = self.figures(unit)
-        mark = ended.draft.mark()
-        found = try_unit(unit, self._groups, ended)
-        ended.draft.undo(mark)
-        return found
+        with ended.draft.trial():
+            return try_unit(unit, self._groups, ended)
 
 
 class StarvationGuard:
@@ -113,10 +111,8 @@ class StarvationGuard:
         """The same for a starving unit that is not due in this round: it is looked at, and not placed."""
         if self._holder:
             return
-        draft = self._figures.draft
-        mark = draft.mark()
-        outcome = try_unit(unit, self._groups, self._figures)
-        draft.undo(mark)
+        with self._figures.draft.trial():
+            outcome = try_unit(unit, self._groups, self._figures)
         if outcome.lacks_room:
             self.keep(unit)
 

@@ -50,12 +50,9 @@ class DryRun:
     def gone(self, units: Sequence[int]) -> Iterator[None]:
         """The draft without some units."""
         self.figures.interrupts.step()
-        mark = self.figures.draft.mark()
-        self._evict(units)
-        try:
+        with self.figures.draft.trial():
+            self._evict(units)
             yield
-        finally:
-            self.figures.draft.undo(mark)
 
     def _evict(self, units: Sequence[int]) -> None:
         draft = self.figures.draft
@@ -106,9 +103,8 @@ class DryRun:
                     # not even alone; but where a layout has them, other layouts were not tried
                     sure &= places is None
                     break
-                mark = self.figures.draft.mark()
-                back = self._bring_back(found.nodes, units, layout)
-                self.figures.draft.undo(mark)
+                with self.figures.draft.trial():
+                    back = self._bring_back(found.nodes, units, layout)
                 if back is not None:
                     return DryRunResult(found.nodes, found.notes, tuple(back))
             else:

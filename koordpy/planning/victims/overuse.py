@@ -67,9 +67,8 @@ def give_back(
     draft = figures.draft
     out: list[GivenBack] = []
     rejected: list[RejectedPlan] = []
-    mark = draft.mark()
-    due = _due(pool, groups, figures)
-    draft.undo(mark)
+    with draft.trial():
+        due = _due(pool, groups, figures)
     for one, taken in zip(due, _needed(pool, figures, due, starters), strict=True):
         at = Round(groups, figures, None, [(budget.budget, budget.allowed) for budget in pool.budgets])
         going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
@@ -142,10 +141,9 @@ def _needed(
 
     def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
         """Pods in quotas that start once some units are gone: key -> its quotas."""
-        mark = draft.mark()
-        _evict(draft, [*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
-        paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters()}
-        draft.undo(mark)
+        with draft.trial():
+            _evict(draft, [*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
+            paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters()}
         return {key: path for key, path in paths.items() if path}
 
     every = sorted(((k, i) for k, one in enumerate(due) for i in one.taken), key=lambda one: -pool.ranks[one[1]])

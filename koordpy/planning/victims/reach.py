@@ -68,22 +68,19 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
     shapes: list[Shape] = []
     ties = affinity_terms(kinds, problem.interactions, list(relevant.values()), figures)
-    mark = draft.mark()
-    for other in relevant.values():
-        draft.evict(other)
-    for i, pod in enumerate(kinds):
-        own = figures.of(pod)
-        after = own.allowed_beside(beyond[i])
-        shape = problem.shapes[i]
-        masked = np.where(closed[i], 0, np.maximum(before[i], after))
-        shapes.append(replace(shape, allowed=masked))
-        opening = (after > 0) & (masked > 0) & (before[i] == 0)
-        if opening.any() and len(seen[i]) <= BLOCKERS:
-            for other in seen[i]:
-                back = own.allowed_with(other, index[other.node], beyond[i])
-                for node in np.nonzero(opening & (back == 0))[0].tolist():
-                    blockers[i, node] = (*blockers.get((i, node), ()), other.key)
-    draft.undo(mark)
+    with draft.trial(without=relevant.values()):
+        for i, pod in enumerate(kinds):
+            own = figures.of(pod)
+            after = own.allowed_beside(beyond[i])
+            shape = problem.shapes[i]
+            masked = np.where(closed[i], 0, np.maximum(before[i], after))
+            shapes.append(replace(shape, allowed=masked))
+            opening = (after > 0) & (masked > 0) & (before[i] == 0)
+            if opening.any() and len(seen[i]) <= BLOCKERS:
+                for other in seen[i]:
+                    back = own.allowed_with(other, index[other.node], beyond[i])
+                    for node in np.nonzero(opening & (back == 0))[0].tolist():
+                        blockers[i, node] = (*blockers.get((i, node), ()), other.key)
     # what members ask of each other is counted there with everybody in place, so it says nothing of who is left
     return Opened(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant), ties)
 

@@ -64,20 +64,16 @@ def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
         return None
     admission, quotas = figures.admission, snapshot.quotas
     refused = admission.core_refusal(unit, draft.quotas) is not None
-    mark = draft.mark()
-    for pod in ending:
-        draft.evict(pod)
-    if refused and admission.core_refusal(unit, draft.quotas) is not None:
-        draft.undo(mark)
-        return None
     nodes: dict[str, int] = {}
-    if has_own_order(unit, figures):
-        own = place_npus(unit, figures)
-        nodes = dict(own.nodes) if own is not None and not own.evicted else {}
-    else:
-        found = place_jointly(unit, build(unit, figures), figures)
-        nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
-    draft.undo(mark)
+    with draft.trial(without=ending):
+        if refused and admission.core_refusal(unit, draft.quotas) is not None:
+            return None
+        if has_own_order(unit, figures):
+            own = place_npus(unit, figures)
+            nodes = dict(own.nodes) if own is not None and not own.evicted else {}
+        else:
+            found = place_jointly(unit, build(unit, figures), figures)
+            nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     if not nodes:
         return None
     used = {snapshot.nodes[node].name for node in nodes.values()}

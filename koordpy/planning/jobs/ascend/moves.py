@@ -48,16 +48,10 @@ def move(job: AscendJob, figures: Figures, pods: Sequence[PodInfo], *, within: B
     for evicted, what in _evictions(planner, numbers, whole=whole):
         if any(untouchable(pod) for pod in evicted):
             continue
-        draft = figures.draft
-        mark = draft.mark()
-        try:
-            for pod in evicted:
-                draft.evict(pod)
+        with figures.draft.trial(without=evicted):
             again = BlockJob(job, figures, within=within, numbers=numbers)
             coming = sorted((*pods, *evicted), key=lambda pod: job.ranks[pod.key])
             found = again.plan(coming)
-        finally:
-            draft.undo(mark)
         if found is not None:
             gone = {pod.key for pod in evicted}
             returns = {key: node for key, node in found.nodes.items() if key in gone}

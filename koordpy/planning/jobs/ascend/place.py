@@ -77,12 +77,8 @@ class _OwnOrder:
         best: Placed | None = None
         for may_move in (False, True) if any(may_move_blocks(job) for job in self.jobs) else (False,):
             for within in self._places():
-                draft = self.figures.draft
-                mark = draft.mark()
-                try:
+                with self.figures.draft.trial():
                     found = self._within(within, may_move=may_move)
-                finally:
-                    draft.undo(mark)
                 order = (-len(found.nodes), found.worth)
                 if best is None or (found.nodes and (not best.nodes or order < (-len(best.nodes), best.worth))):
                     best = found

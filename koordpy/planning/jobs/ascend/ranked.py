@@ -124,19 +124,13 @@ class _Walk:
         """Whether the chips that a pod leaves on a node serve others."""
         if not there:
             return True
-        draft = self.figures.draft
-        mark = draft.mark()
-        try:
+        with self.figures.draft.trial():
             assign(pod, node, self.figures, chips)
             return deal_node(there, node, self.figures) is not None
-        finally:
-            draft.undo(mark)
 
     def _room_beside(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
         """Whether a pod fits on a node together with those that the witness has there."""
-        draft = self.figures.draft
-        mark = draft.mark()
-        try:
+        with self.figures.draft.trial():
             if not self.figures.of(pod).slots[node]:
                 return False
             assign(pod, node, self.figures, chips)
@@ -148,19 +142,14 @@ class _Walk:
                     return False
                 assign(one, node, self.figures, dealt.get(one.key, ()))
             return True
-        finally:
-            draft.undo(mark)
 
     def _anew(self, pod: PodInfo, node: int, chips: Chips) -> bool:
         """Whether all others can be placed with the pod on a node, by any placement."""
-        draft, figures = self.figures.draft, self.figures
-        mark = draft.mark()
-        try:
+        figures = self.figures
+        with figures.draft.trial():
             assign(pod, node, figures, chips)
             unit = after(self.unit, {pod.key: node}, figures)
             found = place_all(unit, list(self.coming), figures, besides=pod.key)
-        finally:
-            draft.undo(mark)
         if not found.placed and len(self.coming) > 1:
             return False
         self.coming = {pod.key: node, **{unit.members[rank].key: at for rank, at in found.nodes.items()}}
@@ -185,10 +174,8 @@ def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] 
     """Every pod on its best node, where that strands nobody: then no sequence is greater."""
     if not problem.allowed(problem.pending) or not _enough_copies(problem):
         return None
-    draft = figures.draft
     nodes: dict[str, int] = {}
-    mark = draft.mark()
-    try:
+    with figures.draft.trial():
         for pod in unit.pending:
             if npu_resource(pod.requests) is None:
                 continue
@@ -203,8 +190,6 @@ def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] 
             if not rest.placed:
                 return None
             nodes |= {unit.members[rank].key: node for rank, node in rest.nodes.items()}
-    finally:
-        draft.undo(mark)
     return {pod.key: nodes[pod.key] for pod in unit.pending}
 
 
@@ -225,8 +210,7 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
     members = unit.members
     walk = _Walk(unit, figures, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
     nodes: dict[str, int] = {}
-    mark = figures.draft.mark()
-    try:
+    with figures.draft.trial():
         for rank in sorted(first.nodes):
             pod = members[rank]
             if npu_resource(pod.requests) is None:
@@ -238,6 +222,4 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
         if walk.coming:
             rest = place_all(walk.unit, list(walk.coming), figures)
             nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming
-    finally:
-        figures.draft.undo(mark)
     return nodes, first.proof, first.runs
