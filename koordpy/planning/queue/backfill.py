@@ -10,6 +10,7 @@ bring the time forward.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -74,7 +75,6 @@ class Backfill:
         self._held: _Promise | None = None
         self._told: dict[str, str] = {}
         """Unit -> remark of those that are kept from reserved room."""
-        self._known: list[tuple[float, PodInfo]] | None = None
 
     @property
     def reservation(self) -> PromisedStart | None:
@@ -130,12 +130,10 @@ class Backfill:
             draft.set_aside(Purpose.STARVING, starving)
         return try_unit(unit, self._groups, Figures(draft, self._figures.config, self._cache))
 
-    @property
+    @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:
         """(end, pod) of the running pods whose end is known, the earliest first."""
-        if self._known is None:
-            self._known = self.runtimes.known(self._figures.snapshot.pods.values())
-        return self._known
+        return self.runtimes.known(self._figures.snapshot.pods.values())
 
     def _placed_end(self, key: str) -> float:
         """End of a pod that this round has placed."""
