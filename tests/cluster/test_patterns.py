@@ -12,7 +12,8 @@ from koordpy.cluster.patterns import PatternFault, read_pattern
     [
         "^n[12]$", ".", "", "node-[0-9]+", r"^rack-\d+-.*-node-\d{1,3}$", "^(a|b)-(c|d)?$", r"(ab){3}", r"\(a+\)",
         "[(+]+x[*+]+[)]+",
-        r"(?:spine|leaf)-\d+", "(?i)gpu", r"[]a+]+", r"a{3}b{2}", "(?P<rack>r[0-9]+)-(?P=rack)",
+        r"(?:spine|leaf)-\d+", "(?i)gpu", r"[]a+]+", r"a{3}b{2}", "|".join(f"n{i}" for i in range(200)),
+        "^(gpu|cpu)-[a-z]+-[0-9]+-[0-9]+$", r"(r1|r2|r3)-n(\.a|\.b)?\d+?", "(?P<rack>r[0-9]+)-(?P=rack)",
     ],
 )  # fmt: skip
 def test_patterns_that_people_write_are_read_as_they_are(text: str) -> None:
@@ -30,6 +31,10 @@ def test_patterns_that_people_write_are_read_as_they_are(text: str) -> None:
         ("(?x)(a+ #)\n)+", "a pattern with comments is not read"),
         ("(?#[)(a+)+]", "a pattern with comments is not read"),
         ("a*a*a*a*b", "4 repetitions, at most 3 are read"),
+        ("(a|a)" * 30 + "b", f"{2**30} ways to choose among its forms, at most 4096 are tried"),
+        ("a?" * 30 + "b", f"{2**30} ways to choose among its forms, at most 4096 are tried"),
+        ("((a|b)?c|d)?" * 12, f"{5**12} ways to choose among its forms, at most 4096 are tried"),
+        ("a*a*a*" + "(a|a)" * 7, "128 ways to choose among its forms, at most 64 are tried"),
         ("a" * 1001, "1001 letters, at most 1000 are read"),
         ("n(", "missing ), unterminated subpattern at position 1"),
         ("a{99999999999}", "the repetition number is too large"),
