@@ -81,6 +81,11 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
+def _gangs(unit: str) -> Sequence[str]:
+    """The gangs of a unit, which its id names; none of a plain pod."""
+    return unit.removeprefix(GANG).split(",") if unit.startswith(GANG) else ()
+
+
 _KEPT = 2048
 _TOLD = 1 << 14
 """Units that wait of which the last message is kept."""
@@ -104,6 +109,8 @@ class DecisionLog:
         self._hold = hold_seconds
         self._held: dict[str, tuple[float, Decision]] = {}
         """Unit -> when its decision is to be logged, on the clock of `at`, and the last one."""
+        self._holder: dict[str, str] = {}
+        """Gang -> the unit of those that are held which it is in."""
 
     def record(self, plan: RoundPlan, *, number: int, at: float) -> None:
         """Takes in one round's plan, but for units with victims: whether these go, `evicts` tells."""
@@ -131,17 +138,24 @@ class DecisionLog:
             if message and name not in ungated and not decision.placed:
                 due = self._held[name][0] if name in self._held else at + self._hold
                 self._held[name] = due, decision
+                self._holder.update(dict.fromkeys(_gangs(name), name))
             else:
-                self._held.pop(name, None)
+                self._unhold(name)
                 self._log(decision)
         self.release(at)
 
     def _supersede(self, unit: str) -> None:
         """Forgets what is held of other units with gangs of this one: they are linked, or not, only since then."""
-        gangs = unit.removeprefix(GANG).split(",") if unit.startswith(GANG) else ()
-        for held in list(self._held):
-            if held != unit and held.startswith(GANG) and not set(gangs).isdisjoint(held.removeprefix(GANG).split(",")):
-                del self._held[held]
+        for gang in _gangs(unit):
+            held = self._holder.get(gang, unit)
+            if held != unit:
+                self._unhold(held)
+
+    def _unhold(self, unit: str) -> None:
+        """A unit's decision is held no longer."""
+        if self._held.pop(unit, None) is not None:
+            for gang in _gangs(unit):
+                self._holder.pop(gang, None)
 
     def evicts(self, plan: RoundPlan, unit: str, *, dry_run: bool) -> None:
         """The victims of a unit in the last round's plan are about to go; unit is empty where nobody gains."""
@@ -167,7 +181,7 @@ class DecisionLog:
             nominated=nominated,
             dry_run=dry_run,
         )
-        self._held.pop(unit, None)
+        self._unhold(unit)
         self._last.pop(unit, None)
         self._keep(decision)
         logger.info("%s", decision.line())
@@ -191,7 +205,7 @@ class DecisionLog:
         """Logs what was held back until now."""
         for unit, (due, decision) in list(self._held.items()):
             if due <= at:
-                del self._held[unit]
+                self._unhold(unit)
                 self._log(decision)
 
     def _log(self, decision: Decision) -> None:

@@ -144,8 +144,8 @@ def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) ->
 
 
 @once
-def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, str]:
-    """(topology wish, linked gangs, fault text) of the annotations of an object in a namespace."""
+def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, float | None, str]:
+    """(topology wish, linked gangs, waiting-time, fault text) of the annotations of an object in a namespace."""
     notes = meta.annotations
     wish, fault = TopologyWish(), ""
     links = Named()
@@ -160,7 +160,7 @@ def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, st
             links = _linked(notes[keys.GANG_GROUPS], namespace)
         except UnreadableError as what:
             fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {what}"
-    return wish, links, fault
+    return wish, links, _waiting(notes.get(keys.GANG_WAITING_TIME)), fault
 
 
 def _linked(text: str, namespace: str) -> Named:
@@ -176,16 +176,15 @@ def _linked(text: str, namespace: str) -> Named:
     return Named.of(namespace, raw)
 
 
-def _waiting(notes: Mapping[str, str], timeout_seconds: int | None) -> float:
-    """waiting-time, else scheduleTimeoutSeconds; invalid or negative ones count as absent (2.9)."""
-    text = notes.get(keys.GANG_WAITING_TIME)
-    if text is not None:
-        try:
-            value = parse_duration(text)
-        except ValueError:
-            value = -1.0
-        return value if value > 0 else DEFAULT_WAITING_SECONDS
-    return float(timeout_seconds) if timeout_seconds is not None and timeout_seconds > 0 else DEFAULT_WAITING_SECONDS
+def _waiting(text: str | None) -> float | None:
+    """waiting-time in seconds, None where it is absent; invalid or negative ones count as the default (2.9)."""
+    if text is None:
+        return None
+    try:
+        value = parse_duration(text)
+    except ValueError:
+        value = -1.0
+    return value if value > 0 else DEFAULT_WAITING_SECONDS
 
 
 def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
@@ -265,7 +264,7 @@ def _tier(tier: tuple[str, int, bool] | None, layers: Layers) -> tuple[tuple[Gat
 
 def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     meta, notes = derived.meta, derived.meta.annotations
-    wish, _, fault = _settings(ref.namespace, meta)
+    wish, _, waiting, fault = _settings(ref.namespace, meta)
     wish = with_levels(wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers)
     rules, wrong = _tier(derived.tier, snapshot.tree.layers)
     sets = []
@@ -304,7 +303,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         min_member=derived.min_member,
         match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
         strict=notes.get(keys.GANG_MODE) != "NonStrict",
-        waiting_seconds=_waiting(notes, None),
+        waiting_seconds=DEFAULT_WAITING_SECONDS if waiting is None else waiting,
         links=(),
         wish=wish,
         has_wish=bool(wish.gather or required or derived.parted or sets) or said,
@@ -372,7 +371,9 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_member = count or 0
     if wrong := unreadable(meta):
         fault, doubts = f"PodGroup cannot be read: {wrong}", ()
-    wish, links, odd = _settings(ref.namespace, meta)
+    wish, links, waiting, odd = _settings(ref.namespace, meta)
+    if waiting is None:
+        waiting = float(timeout) if timeout is not None and timeout > 0 else DEFAULT_WAITING_SECONDS
     notes = meta.annotations
     expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
     said = {key: _said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)}
@@ -383,7 +384,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_member=min_member,
         match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
         strict=notes.get(keys.GANG_MODE) != "NonStrict",
-        waiting_seconds=_waiting(notes, timeout),
+        waiting_seconds=waiting,
         links=links.every,
         wish=wish,
         has_wish=bool(wish.gather or hard) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,

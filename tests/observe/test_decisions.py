@@ -1,6 +1,7 @@
 """The decision log: what of a round is logged, when, and in which words."""
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -176,6 +177,31 @@ def test_a_gang_that_is_linked_meanwhile_is_not_said_to_wait_by_itself(lines: py
     decisions.release(20.0)
     (line,) = messages(lines)
     assert line.startswith(f"{linked}: 1 of 1 pods on n1")
+
+
+def test_a_thousand_gangs_that_wait_cost_a_line_each_to_look_through() -> None:
+    """Counted in calls of functions: of each gang the others that wait are not looked at."""
+    calls = 0
+
+    def hear(frame: object, what: str, arg: object) -> None:
+        nonlocal calls
+        calls += what in ("call", "c_call")
+
+    decisions = DecisionLog(hold_seconds=100.0)
+    plan = waits("1 of minMember 2 exist", gated=True)
+    names = [f"gang:team-b/g{i},team-b/h{i}" for i in range(1000)]
+    whole = replace(
+        plan,
+        pending=tuple(replace(plan.pending[0], unit=name) for name in names),
+        units=tuple(replace(plan.units[0], unit=name) for name in names),
+    )
+    sys.setprofile(hear)
+    try:
+        for number in range(3):
+            decisions.record(whole, number=number, at=1.0)
+    finally:
+        sys.setprofile(None)
+    assert calls < 3 * 1000 * 60
 
 
 def test_victims_of_a_plan_that_is_not_carried_out_are_not_logged(lines: pytest.LogCaptureFixture) -> None:
