@@ -3,7 +3,7 @@
 Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 

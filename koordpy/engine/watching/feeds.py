@@ -134,7 +134,7 @@ class Feeds:
         self._watches = False
         self.heard_unreadable: list[Callable[[Unreadable], None]] = []
         """Hear of objects that cannot be read."""
-        self._feed(PODS, Pod, self.pods, transform=self.pods.take_in)
+        self._feed(PODS, Pod, self.pods, transform=self.pods.take_in, knows=lambda key: state.pod(key) is not None)
         self._feed(NODES, Node, NodeChanges(hub))
         self._feed(NAMESPACES, Namespace, KeptChanges(hub, of_kept(Wake.NAMESPACE)))
         self._feed(PRIORITY_CLASSES, PriorityClass, KeptChanges(hub, of_kept(Wake.NOTHING)))
@@ -343,7 +343,13 @@ class Feeds:
         self._discovered.set()
 
     def _feed(
-        self, resource: Resource, kind: type[Any], sink: Sink[Any], *, transform: Callable[[Any], Any] | None = None
+        self,
+        resource: Resource,
+        kind: type[Any],
+        sink: Sink[Any],
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        knows: Callable[[str], bool] | None = None,
     ) -> None:
         self._reflectors[_name_of(resource, sink)] = Reflector(
             self._client,
@@ -351,6 +357,7 @@ class Feeds:
             kind,
             sink,
             transform=transform,
+            knows=knows,
             on_applied=self._on_applied,
             on_unreadable=self._tell_unreadable,
             on_access=partial(_may_list, sink) if isinstance(sink, (WorkloadChanges, VolcanoChanges)) else None,

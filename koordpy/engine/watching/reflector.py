@@ -5,7 +5,6 @@ both kopf and kubernetes_asyncio cost about 2 ms a pod event; one typed decode o
 """
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -19,6 +18,7 @@ from koordpy.api.wirejson import Undecodable, unreadable
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Stalled, Unreachable
 from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.watching.backlog import Backlog
 from koordpy.engine.watching.lines import (
     OBJECT_EVENTS,
     Malformed,
@@ -95,13 +95,14 @@ class Reflector(Generic[T]):
         sink: Sink[T],
         *,
         transform: Callable[[T], T | None] | None = None,
+        knows: Callable[[str], bool] | None = None,
         on_applied: Callable[[str, int, float], None] | None = None,
         on_unreadable: Callable[[Unreadable], None] | None = None,
         on_access: Callable[[bool, str], None] | None = None,
         policy: ReflectorPolicy = ReflectorPolicy(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sink` and `transform` as of the `Mirror`.
+        """`sink` and `transform` as of the `Mirror`, `knows` as of the `Backlog`.
 
         `on_applied(resource name, events, seconds)` after each batch: seconds from its arrival until its last event was
         applied (koordpy_watch_lag_seconds). `on_unreadable` hears of an object that cannot be read, once for each text
@@ -119,7 +120,7 @@ class Reflector(Generic[T]):
         self.counters = ReflectorCounters()
         self._kind = kind
         self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
-        self._on_access = on_access
+        self._on_access, self._knows = on_access, knows
         self._policy, self._clock, self._transforms = policy, clock, transform is not None
         self._lines = WatchLines(kind)
         self._version: str | None = None
@@ -316,22 +317,36 @@ class Reflector(Generic[T]):
             stall_seconds=seconds + self._policy.stall_grace_seconds,
         )
         self.counters.watches += 1
-        opened = self._clock()
-        async with contextlib.aclosing(batches):
-            async for lines in batches:
-                arrived = self._slice_began = self._clock()
-                before = self.counters.events
-                for line in lines:
-                    if line:
-                        self._handle(line)
-                        await self._breathe()
-                self._heard()
-                if self._on_applied is not None and (events := self.counters.events - before):
-                    self._on_applied(self.resource.name, events, self._clock() - arrived)
+        opened, backlog = self._clock(), Backlog(self._knows, clock=self._clock)
+        reading = asyncio.create_task(backlog.read(batches))
+        try:
+            while await backlog.wait():
+                await self._handle_next(backlog)
+            await reading
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
         if self._clock() - opened < 1.0:
             # a server that ends every watch at once would keep us spinning
             raise Unreachable(f"watch {self.resource.path()}: ended as soon as it was opened")
         self._heard()
+
+    async def _handle_next(self, backlog: Backlog) -> None:
+        """Handles the lines that came together, and those that go ahead of them."""
+        before = self.counters.events
+        self._slice_began = self._clock()
+        while (taken := backlog.take()) is not None:
+            line, ahead = taken
+            version = self._version
+            self._handle(line)
+            if ahead:
+                # who watches again starts behind the last line that was handled in its turn
+                self._version = version
+            await self._breathe()
+        self._heard()
+        arrived = backlog.done()
+        if self._on_applied is not None and (events := self.counters.events - before):
+            self._on_applied(self.resource.name, events, self._clock() - arrived)
 
     def _handle(self, line: bytes) -> None:
         if line.startswith(OBJECT_EVENTS):
