@@ -1,8 +1,9 @@
-"""A bare client in a process of its own: it binds each pod of a label as soon as the server tells of it.
+"""A bare client in a process of its own: it binds each pod of a name as soon as the server tells of it.
 
     python -m bench.attack.beside URL CA, the token in the environment
 
-What its Bindings take is what the server takes by itself, and a process that does nothing else.
+It watches all pods, as every scheduler has to, and reads no more of them than names and nodes. What its Bindings take
+is what the server takes by itself, and a process that does nothing else.
 """
 
 from __future__ import annotations
@@ -16,30 +17,38 @@ from bench.live.cluster import node_name
 from bench.live.watching import PodWatch, WatchedPod
 from tests.e2e.client import Client
 
-LABEL = "bench.koordpy.io/beside"
+STEM = "own-"
+"""Of the names of its pods."""
 TOKEN = "KOORDPY_BENCH_TOKEN"
+
+
+class _Newcomers(PodWatch):
+    """Tells of each pod of the name once, when it is new."""
+
+    def __init__(self, api: Client) -> None:
+        super().__init__(api)
+        self.new: asyncio.Queue[WatchedPod] = asyncio.Queue()
+
+    def _saw(self, pod: WatchedPod) -> None:
+        meta = pod.metadata
+        if meta.name.startswith(STEM) and meta.uid not in self.pods and not pod.spec.node_name:
+            self.new.put_nowait(pod)
+        super()._saw(pod)
 
 
 async def bind_all(url: str, ca: Path) -> None:
     """Binds until it is ended."""
-    sent: set[str] = set()
-    async with (
-        Client(url, token=os.environ[TOKEN], ca=ca) as api,
-        PodWatch(api, selector=LABEL).running() as watch,
-        asyncio.TaskGroup() as group,
-    ):
+    async with Client(url, token=os.environ[TOKEN], ca=ca) as api, asyncio.TaskGroup() as group:
+        watch = _Newcomers(api)
 
         async def bind(pod: WatchedPod) -> None:
             meta = pod.metadata
             named = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
             await api.bind({"metadata": named}, node_name(0))
 
-        while True:
-            await watch.until(lambda: not watch.pods.keys() <= sent, within_s=3600)
-            for uid, pod in watch.pods.items():
-                if uid not in sent and not pod.spec.node_name:
-                    group.create_task(bind(pod))
-            sent.update(watch.pods)
+        async with watch.running():
+            while True:
+                group.create_task(bind(await watch.new.get()))
 
 
 if __name__ == "__main__":

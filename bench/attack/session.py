@@ -159,7 +159,7 @@ class Arena:
         labels = [{}, {keys.LABEL_POD_GROUP: "train"}, {keys.QUOTA_NAME: "teamx"}][number % 3]
         await asyncio.gather(
             self._until_bound(f"pod-{number}", keys.DEFAULT_SCHEDULER_NAME, labels),
-            self._until_bound(f"own-{number}", NOBODY, {beside.LABEL: "true"}),
+            self._until_bound(f"{beside.STEM}{number}", NOBODY, {}),
         )
         return number
 
@@ -191,7 +191,7 @@ class Arena:
                     times.sent = _seconds(event["requestReceivedTimestamp"])
                     times.bound = _seconds(event["stageTimestamp"])
             self._read = log.tell()
-        return [(self._times[f"pod-{number}"], self._times[f"own-{number}"]) for number in numbers]
+        return [(self._times[f"pod-{number}"], self._times[f"{beside.STEM}{number}"]) for number in numbers]
 
     async def calm(self) -> None:
         """What a Binding takes, and how much memory koordpy has, while nobody attacks."""

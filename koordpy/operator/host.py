@@ -24,6 +24,7 @@ from koordpy.engine.settings import EngineSettings
 from koordpy.observe.health import Guard, HealthServer, from_loopback
 from koordpy.operator.debug_access import TokenGuard
 from koordpy.operator.handlers import KopfThread
+from koordpy.operator.heap import give_back
 from koordpy.operator.quota_hook import QuotaHook
 from koordpy.operator.topology import TopologyStatusWriter
 from koordpy.operator.webhook import Webhook
@@ -111,6 +112,7 @@ class OperatorHost:
             asyncio.create_task(self._run_kopf()),
             asyncio.create_task(self.topologies.run()),
             asyncio.create_task(self._spare_the_collector()),
+            asyncio.create_task(give_back()),
         ]
         try:
             return await self.scheduler.run()

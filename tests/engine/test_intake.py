@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from weakref import ref
 
 import msgspec
 import pytest
@@ -98,6 +99,23 @@ def test_the_request_of_a_pod_is_the_same_before_and_after(statuses: list[dict[s
     kept = PodIntake()(decoded(body))
     assert kept is not None and pod_requests(kept) == pod_requests(decoded(body))
     assert [condition.type for condition in kept.status.conditions] == ["PodResizePending"] * infeasible
+
+
+def test_what_is_large_in_a_pod_goes_with_it() -> None:
+    intake = PodIntake()
+    intake(decoded(pod_json(0)))
+    kept = intake(decoded(pod_json(1)))
+    assert kept is not None
+    gone = ref(kept.metadata)
+    intake.gone(kept)
+    del kept
+    assert gone() is None
+    other = intake(decoded(pod_json(2)))
+    assert other is not None
+    intake.gone(decoded(pod_json(3)))  # of the same owner, and not the last
+    again = intake(decoded(pod_json(4)))
+    assert again is not None
+    assert again.spec is other.spec
 
 
 def test_siblings_share_what_is_equal_and_keep_what_is_their_own() -> None:

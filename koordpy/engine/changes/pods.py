@@ -87,6 +87,7 @@ class PodChanges:
 
     def delete(self, pod: Pod) -> None:
         """A pod that is gone."""
+        self._intake.gone(pod)
         self._ended.discard(pod.metadata.uid)
         self._ahead.pop(pod.key, None)
         if not self._drop(pod.key, pod.metadata.uid):

@@ -76,8 +76,7 @@ class PodIntake:
             keeps = self._keeps_finished and _counts_when_finished(pod.metadata)
             return _finished(pod) if keeps or gang_ref(pod) is not None else None
         _trim(pod)
-        owners = pod.metadata.owner_references
-        family = owners[0].uid if owners else pod.metadata.namespace
+        family = _family(pod)
         sibling = self._siblings.get(family)
         self._siblings[family] = pod
         if sibling is None:
@@ -87,6 +86,17 @@ class PodIntake:
             self._siblings.move_to_end(family)
         _share(pod, sibling)
         return pod
+
+    def gone(self, pod: Pod) -> None:
+        """A pod was deleted: what is large only in it goes with it."""
+        family = _family(pod)
+        if self._siblings.get(family) is pod:
+            del self._siblings[family]
+
+
+def _family(pod: Pod) -> str:
+    owners = pod.metadata.owner_references
+    return owners[0].uid if owners else pod.metadata.namespace
 
 
 def _counts_when_finished(meta: ObjectMeta) -> bool:

@@ -214,7 +214,8 @@ class Reflector(Generic[T]):
         logger.log(level, "%s: %s; try %d in %.1f s", name, text, tries + 1, pause)
 
     def _heard(self) -> None:
-        self._backoff.reset()
+        if self._backoff.tries:
+            self._backoff.reset()
         self.trouble = ""
         self._stuck = 0
 
