@@ -147,8 +147,10 @@ class Groups:
     def named_by(self, ref: GangRef) -> Named:
         """The gangs that a gang names, and those of its workload that are planned with it."""
         named, meant = links_named(self.snapshot, ref), self.snapshot.meant
-        every = [other for key in named.every for other in meant.get(key, (key,))]
         derived = self.snapshot.derived.get(ref)
+        if derived is None and meant.keys().isdisjoint(named.every):
+            return named
+        every = [other for key in named.every for other in meant.get(key, (key,))]
         if derived is not None and _joins(derived):
             every += [key for key in self._runs[derived.run] if key != ref.key]
         return named if every == list(named.every) else Named.of(ref.namespace, every)
