@@ -18,8 +18,9 @@ class Column:
     name: str
     type: str
     path: str
-    description: str = ""
     priority: int = 0
+    absent: Any = None
+    """What is shown where nothing stands there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ def resources_of_definition(definition: Object) -> list[ServedResource]:
         if not version.get("served", True):
             continue
         columns = tuple(
-            Column(c["name"], c["type"], c["jsonPath"], c.get("description", ""), c.get("priority", 0))
+            Column(c["name"], c["type"], c["jsonPath"], c.get("priority", 0))
             for c in version.get("additionalPrinterColumns", ())
         )
         found.append(

@@ -1,12 +1,12 @@
 """Label and field selectors, as in the query of a list or a watch."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import LabelSelector
+from koordpy.api.objects import LabelSelector, Requirement
 from koordpy.cluster.selectors import selector_matches
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, ServedResource
@@ -52,40 +52,32 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _label_requirement(part: str) -> Callable[[Mapping[str, str]], bool]:
+def _label_requirement(part: str) -> Requirement:
     found = _SET.fullmatch(part)
     if found:
         key, operator, raw = found.groups()
-        values = frozenset(value.strip() for value in raw.split(","))
-        if operator == "in":
-            return lambda labels: labels.get(key) in values
-        return lambda labels: labels.get(key) not in values
+        values = [value.strip() for value in raw.split(",")]
+        return Requirement(key=key, operator="In" if operator == "in" else "NotIn", values=values)
     for sign in ("!=", "==", "="):
         key, hit, value = part.partition(sign)
         if hit:
-            key, value = key.strip(), value.strip()
-            if sign == "!=":
-                return lambda labels: labels.get(key) != value
-            return lambda labels: labels.get(key) == value
+            operator = "NotIn" if sign == "!=" else "In"
+            return Requirement(key=key.strip(), operator=operator, values=[value.strip()])
     if part.startswith("!"):
-        key = part[1:].strip()
-        return lambda labels: key not in labels
+        return Requirement(key=part[1:].strip(), operator="DoesNotExist")
     if re.search(r"[\s()]", part):
         raise StatusError(400, f"unable to parse requirement: {part!r}")
-    return lambda labels: part in labels
+    return Requirement(key=part, operator="Exists")
 
 
 def label_match(text: str) -> Match | None:
     """The test of a labelSelector; None when it is empty. Raises ApiError 400."""
-    tests = [_label_requirement(part) for part in _split(text)]
-    if not tests:
-        return None
+    wanted = [_label_requirement(part) for part in _split(text)]
+    return _labels_match(LabelSelector(match_expressions=wanted)) if wanted else None
 
-    def match(obj: Object) -> bool:
-        labels = obj["metadata"].get("labels") or {}
-        return all(test(labels) for test in tests)
 
-    return match
+def _labels_match(selector: LabelSelector) -> Match:
+    return lambda obj: selector_matches(selector, obj["metadata"].get("labels") or {})
 
 
 def _value(obj: Object, path: tuple[str, ...]) -> str:
@@ -145,5 +137,4 @@ def object_selector_match(selector: Object | None) -> Match:
     """The test of a LabelSelector object (matchLabels, matchExpressions). None matches nothing, {} everything."""
     if selector is None:
         return lambda obj: False
-    typed = msgspec.convert(selector, LabelSelector)
-    return lambda obj: selector_matches(typed, obj["metadata"].get("labels") or {})
+    return _labels_match(msgspec.convert(selector, LabelSelector))

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from koordpy.sim.resources import Object, ServedResource
+from koordpy.sim.resources import Column, Object, ServedResource
 
 Cells = list[Any]
 Definition = tuple[str, str, int]
@@ -70,10 +70,10 @@ def json_path(obj: Any, path: str) -> list[Any]:
     return found
 
 
-def _custom_cell(obj: Object, kind: str, path: str, now: float) -> Any:
-    found = json_path(obj, path)
+def _cell(obj: Object, column: Column, now: float) -> Any:
+    found, kind = json_path(obj, column.path), column.type
     if not found or found[0] is None:
-        return None
+        return column.absent
     value = found[0]
     if kind == "date":
         return age(value, now)
@@ -147,37 +147,6 @@ def _event(event: Object, now: float) -> Cells:
     return [age(seen, now), event.get("type", ""), event.get("reason", ""), name, message]
 
 
-def _budget(budget: Object, now: float) -> Cells:
-    spec, status = budget.get("spec") or {}, budget.get("status") or {}
-    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
-    return [
-        "N/A" if least is None else str(least),
-        "N/A" if most is None else str(most),
-        int(status.get("disruptionsAllowed", 0)),
-        age(budget["metadata"].get("creationTimestamp"), now),
-    ]
-
-
-def _priority_class(item: Object, now: float) -> Cells:
-    meta = item["metadata"]
-    shown = str(bool(item.get("globalDefault"))).lower()
-    return [item.get("value"), shown, age(meta.get("creationTimestamp"), now), item.get("preemptionPolicy", "")]
-
-
-def _namespace(item: Object, now: float) -> Cells:
-    phase = (item.get("status") or {}).get("phase", "")
-    return [phase, age(item["metadata"].get("creationTimestamp"), now)]
-
-
-def _lease(item: Object, now: float) -> Cells:
-    holder = (item.get("spec") or {}).get("holderIdentity") or ""
-    return [holder, age(item["metadata"].get("creationTimestamp"), now)]
-
-
-def _plain(item: Object, now: float) -> Cells:
-    return [age(item["metadata"].get("creationTimestamp"), now)]
-
-
 _AGE: Definition = ("Age", "string", 0)
 _NAME: Definition = ("Name", "string", 0)
 _BUILT_IN: dict[str, tuple[Sequence[Definition], Callable[[Object, float], Cells]]] = {
@@ -205,16 +174,23 @@ _BUILT_IN: dict[str, tuple[Sequence[Definition], Callable[[Object, float], Cells
         ],
         _node,
     ),
+}
+_CREATED = Column("Age", "date", ".metadata.creationTimestamp")
+_BY_PATH: dict[str, Sequence[Column]] = {
     "poddisruptionbudgets.policy": (
-        [("Min Available", "string", 0), ("Max Unavailable", "string", 0), ("Allowed Disruptions", "integer", 0), _AGE],
-        _budget,
+        Column("Min Available", "string", ".spec.minAvailable", absent="N/A"),
+        Column("Max Unavailable", "string", ".spec.maxUnavailable", absent="N/A"),
+        Column("Allowed Disruptions", "integer", ".status.disruptionsAllowed", absent=0),
+        _CREATED,
     ),
     "priorityclasses.scheduling.k8s.io": (
-        [("Value", "integer", 0), ("Global-Default", "boolean", 0), _AGE, ("PreemptionPolicy", "string", 0)],
-        _priority_class,
+        Column("Value", "integer", ".value"),
+        Column("Global-Default", "boolean", ".globalDefault", absent=False),
+        _CREATED,
+        Column("PreemptionPolicy", "string", ".preemptionPolicy", absent=""),
     ),
-    "namespaces": ([("Status", "string", 0), _AGE], _namespace),
-    "leases.coordination.k8s.io": ([("Holder", "string", 0), _AGE], _lease),
+    "namespaces": (Column("Status", "string", ".status.phase", absent=""), _CREATED),
+    "leases.coordination.k8s.io": (Column("Holder", "string", ".spec.holderIdentity", absent=""), _CREATED),
 }
 _EVENTS: Sequence[Definition] = [
     ("Last Seen", "string", 0),
@@ -225,16 +201,20 @@ _EVENTS: Sequence[Definition] = [
 ]
 
 
+def _by_path(resource: ServedResource) -> Sequence[Column]:
+    """The columns of what has no cells of its own."""
+    return (resource.columns if resource.custom else _BY_PATH.get(resource.shelf, ())) or (_CREATED,)
+
+
 def columns(resource: ServedResource) -> list[Object]:
     """The column definitions of a resource."""
     definitions: Sequence[Definition]
     if resource.shelf == "events":
         definitions = _EVENTS
-    elif resource.custom:
-        shown = [(column.name, column.type, column.priority) for column in resource.columns]
-        definitions = [_NAME, *(shown or [("Age", "date", 0)])]
+    elif resource.shelf in _BUILT_IN:
+        definitions = [_NAME, *_BUILT_IN[resource.shelf][0]]
     else:
-        definitions = [_NAME, *_BUILT_IN.get(resource.shelf, ([_AGE], _plain))[0]]
+        definitions = [_NAME, *((column.name, column.type, column.priority) for column in _by_path(resource))]
     return [
         {
             "name": name,
@@ -251,12 +231,10 @@ def row(resource: ServedResource, obj: Object, *, now: float, include: str = "Me
     """One object as a row; `include` as in the request: Metadata, Object or None."""
     if resource.shelf == "events":
         cells = _event(obj, now)
-    elif resource.custom:
-        shown = [(column.type, column.path) for column in resource.columns]
-        shown = shown or [("date", ".metadata.creationTimestamp")]
-        cells = [obj["metadata"]["name"], *(_custom_cell(obj, kind, path, now) for kind, path in shown)]
+    elif resource.shelf in _BUILT_IN:
+        cells = [obj["metadata"]["name"], *_BUILT_IN[resource.shelf][1](obj, now)]
     else:
-        cells = [obj["metadata"]["name"], *_BUILT_IN.get(resource.shelf, ([_AGE], _plain))[1](obj, now)]
+        cells = [obj["metadata"]["name"], *(_cell(obj, column, now) for column in _by_path(resource))]
     found: Object = {"cells": cells}
     if include == "Object":
         found["object"] = obj
