@@ -14,7 +14,7 @@ from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.quotas import card_hundredths
-from koordpy.cluster.resources import Amounts, node_allocatable
+from koordpy.cluster.resources import Amounts, add_amounts, node_allocatable
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.cluster.topology import FLAT, Layers, TopologyFault, read_layers
 from koordpy.cluster.tree import Tree, build_tree
@@ -169,8 +169,7 @@ class NodeBook:
             self._total = {}
             for node in self._nodes.values():
                 if not node.going:
-                    for name, amount in node.allocatable.items():
-                        self._total[name] = self._total.get(name, 0) + amount
+                    add_amounts(self._total, node.allocatable)
         return self._total
 
     def cards(self) -> int:

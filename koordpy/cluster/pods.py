@@ -1,7 +1,7 @@
 """A pod as the planner sees it: its request, its place, its gang, its rank index."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -19,7 +19,7 @@ from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask, gpu_group
 from koordpy.cluster.owners import controller_of
-from koordpy.cluster.resources import Amounts, asked_by
+from koordpy.cluster.resources import Amounts, add_amounts, asked_by
 from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
 
 SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
@@ -198,6 +198,14 @@ def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
             return int(text)
     match = _TRAILING.search(pod.metadata.name)
     return number(match[1]) if match else None
+
+
+def total_requests(pods: Iterable[PodInfo]) -> Amounts:
+    """What pods ask for together."""
+    total: Amounts = {}
+    for pod in pods:
+        add_amounts(total, pod.requests)
+    return total
 
 
 @lru_cache(maxsize=1 << 12)

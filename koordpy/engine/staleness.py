@@ -10,7 +10,7 @@ from koordpy.api.keys import DISTRIBUTED_JOB
 from koordpy.cluster.gpu_book import GpuHolding
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.wakeups import changes_itself
@@ -51,8 +51,7 @@ def overtaken(
         if now.gang is not None:
             gangs[now.gang] = None
         count, amounts, interacts = need.get(placement.node) or (0, {}, False)
-        for name, amount in now.requests.items():
-            amounts[name] = amounts.get(name, 0) + amount
+        add_amounts(amounts, now.requests)
         need[placement.node] = (count + 1, amounts, interacts or _interacts(now))
     for name, (count, amounts, interacts) in need.items():
         node = state.node(name)

@@ -15,7 +15,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.keys import BUILT_IN_QUOTAS
 from koordpy.cluster.pods import GangRef, PodInfo, seconds
 from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.filters import node as node_filters
 from koordpy.planning.filters.base import Refusal
@@ -176,8 +176,7 @@ class NominatedCapacity:
         for sign, some in ((1, coming), (-1, self.ending)):
             for pod in some:
                 if quota_of(pod) in BUILT_IN_QUOTAS:
-                    for name, amount in pod.requests.items():
-                        out[name] = out.get(name, 0) + sign * amount
+                    add_amounts(out, pod.requests, sign)
         return {name: amount for name, amount in out.items() if amount > 0}
 
     def use(self, unit: Unit, base: QuotaUse, *, netted: bool) -> QuotaUse:

@@ -15,7 +15,7 @@ from koordpy.cluster.belonging import Owner
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import Quotas
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.ties import read_terms
 from koordpy.planning.build import build
 from koordpy.planning.emptied import emptied
@@ -122,6 +122,5 @@ def without(refused: Iterable[Unit], quotas: Quotas, names: Collection[str]) -> 
         for pod in unit.pending:
             asked = waiting.get(pod.owner)
             if asked is not None and not any(name in names for name in quotas.tree.path(quotas.quota_of(pod))):
-                for resource, amount in pod.requests.items():
-                    asked[resource] = asked.get(resource, 0) - amount
+                add_amounts(asked, pod.requests, -1)
     return Asking(replace(quotas, waiting=waiting))

@@ -5,7 +5,7 @@ from typing import Any
 
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import PodInfo, total_requests
 from koordpy.cluster.quotas import QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.units import Unit
@@ -30,13 +30,7 @@ class Job:
 
     def requests(self) -> Amounts:
         """What its pending members ask for."""
-        if self.unit.plain is not None:
-            return self.unit.plain.requests
-        out: Amounts = {}
-        for pod in self.unit.pending:
-            for name, amount in pod.requests.items():
-                out[name] = out.get(name, 0) + amount
-        return out
+        return self.unit.plain.requests if self.unit.plain is not None else total_requests(self.unit.pending)
 
 
 class QueueKeys:

@@ -14,7 +14,7 @@ from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.api.quantity import quantity_text
 from koordpy.api.spelling import hint
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import PodInfo, total_requests
 from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Snapshot
@@ -185,7 +185,7 @@ class Admission:
             for at in reversed(path):
                 for gate in self._gates(at, use, unit):
                     inside = self._counted(core, gate)
-                    asked = _summed(inside)
+                    asked = total_requests(inside)
                     over = [r for r in gate.used if 0 < asked.get(r, 0) > gate.free(r)]
                     if inside and over:
                         yield self._refused(unit, gate, path, asked, over)
@@ -314,14 +314,6 @@ def core_members(unit: Unit) -> tuple[PodInfo, ...]:
             left[pod.gang] -= 1
             core.append(pod)
     return tuple(core) or unit.pending[:1]
-
-
-def _summed(pods: Iterable[PodInfo]) -> Amounts:
-    out: Amounts = {}
-    for pod in pods:
-        for name, amount in pod.requests.items():
-            out[name] = out.get(name, 0) + amount
-    return out
 
 
 def _fitting(amounts: list[int], free: int) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.figures import Figures
 from koordpy.planning.limits import GIVE_BACK_TRIALS
@@ -281,7 +281,6 @@ def _inside(pool: Pool, figures: Figures, name: str) -> dict[int, Amounts]:
         if all(name in tree.path(leaf) for leaf in leaves):
             held: Amounts = {}
             for amounts in leaves.values():
-                for resource, amount in amounts.items():
-                    held[resource] = held.get(resource, 0) + amount
+                add_amounts(held, amounts)
             out[i] = held
     return out

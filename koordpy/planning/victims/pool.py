@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.resources import Amounts
+from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.limits import FEW_UNITS
 from koordpy.planning.units import Groups
@@ -171,9 +171,7 @@ class Pool:
         if found is None:
             found = self._leaves[i] = {}
             for pod in self.units[i].pods:
-                held = found.setdefault(self.draft.snapshot.quotas.quota_of(pod), {})
-                for name, amount in pod.requests.items():
-                    held[name] = held.get(name, 0) + amount
+                add_amounts(found.setdefault(self.draft.snapshot.quotas.quota_of(pod), {}), pod.requests)
         return found
 
     def holdings(self, lines: Lines) -> Holdings:
