@@ -10,13 +10,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
+from koordpy.api.objects import PriorityClass
 from koordpy.api.quantity import is_extended, parse_exact
 from koordpy.sim import errors
 from koordpy.sim.errors import StatusError
+from koordpy.sim.filling import NAMESPACE_NAME_LABEL, PREEMPT, Priorities
 from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.schema import Fault
-
-SYSTEM_PRIORITY_CLASSES = (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _RULE = (
@@ -150,15 +152,12 @@ def _pod_faults(spec: Object) -> Iterable[Fault]:
 
 def _priority(name: str, spec: Object, classes: Iterable[Object]) -> Object:
     """Priority and preemption policy as the Priority admission plugin sets them."""
+    known = Priorities.of(msgspec.convert(one, PriorityClass) for one in classes)
     wanted = spec.get("priorityClassName") or ""
-    found: Object | None = None
-    for candidate in classes:
-        if candidate["metadata"]["name"] == wanted if wanted else candidate.get("globalDefault"):
-            found = candidate
-            break
+    found = known.classes.get(wanted) if wanted else known.default
     if wanted and found is None:
         raise errors.forbidden("pods", "", name, f"no PriorityClass with name {wanted} was found")
-    value = found["value"] if found else 0
+    value = found.value if found is not None else 0
     given = spec.get("priority")
     if given is not None and given != value:
         raise errors.forbidden(
@@ -170,9 +169,9 @@ def _priority(name: str, spec: Object, classes: Iterable[Object]) -> Object:
         )
     filled: Object = {"priority": value}
     if found is not None:
-        filled["priorityClassName"] = found["metadata"]["name"]
-    policy = (found or {}).get("preemptionPolicy") or "PreemptLowerPriority"
-    filled["preemptionPolicy"] = spec.get("preemptionPolicy") or policy
+        filled["priorityClassName"] = wanted or found.metadata.name
+    policy = found.preemption_policy if found is not None else ""
+    filled["preemptionPolicy"] = spec.get("preemptionPolicy") or policy or PREEMPT
     return filled
 
 
@@ -269,7 +268,7 @@ def new_object(resource: ServedResource, obj: Object) -> Object:
     shelf = resource.shelf
     if shelf == "namespaces":
         meta = obj["metadata"]
-        labels = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": meta["name"]}
+        labels = {**(meta.get("labels") or {}), NAMESPACE_NAME_LABEL: meta["name"]}
         return {
             **obj,
             "metadata": {**meta, "labels": labels},
@@ -279,7 +278,7 @@ def new_object(resource: ServedResource, obj: Object) -> Object:
     if shelf == "nodes":
         return {**obj, "spec": obj.get("spec") or {}, "status": obj.get("status") or {}}
     if shelf == "priorityclasses.scheduling.k8s.io":
-        return {"preemptionPolicy": "PreemptLowerPriority", **obj}
+        return {"preemptionPolicy": PREEMPT, **obj}
     if shelf in ("persistentvolumeclaims", "persistentvolumes"):
         return {**obj, "status": obj.get("status") or {"phase": "Pending"}}
     return obj

@@ -14,8 +14,8 @@ from typing import Self
 
 from aiohttp import web
 
+from koordpy.api import keys
 from koordpy.sim.bodies import refusal
-from koordpy.sim.defaults import SYSTEM_PRIORITY_CLASSES
 from koordpy.sim.definitions import DEFINITIONS, Definitions, shipped_definitions
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import StatusError
@@ -68,7 +68,7 @@ class ApiServer:
         self._handlers = Handlers(self.store, self._budgets, bookmark_seconds=bookmark_seconds)
         for name in _NAMESPACES:
             self.store.create("namespaces", {"metadata": {"name": name}})
-        for name, value in SYSTEM_PRIORITY_CLASSES:
+        for name, value in keys.SYSTEM_PRIORITIES.items():
             self.store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": name}, "value": value})
         for definition in shipped_definitions():
             self.store.create(DEFINITIONS, definition)

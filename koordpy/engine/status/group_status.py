@@ -17,7 +17,7 @@ from koordpy.api.objects import Condition
 from koordpy.cluster.ganghistory import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import FAILED, PodInfo, seconds
-from koordpy.engine.status.patches import condition_of, merged_conditions, rfc3339, wobbles
+from koordpy.engine.status.patches import condition_for, condition_of, merged_conditions, rfc3339, wobbles
 from koordpy.engine.watching.intake import DISRUPTED
 from koordpy.planning.plan import GangReport, GangStatus
 from koordpy.planning.quota.admission import REFUSING_QUOTA
@@ -163,7 +163,9 @@ def _scheduled(
     have, least = counts["scheduled"], group.spec.min_member
     old = condition_of(group.status.conditions, SCHEDULED)
     if have >= max(1, least):
-        return _made(group, "True", SCHEDULED, f"{have} members have a node or have Succeeded, minMember is {least}")
+        return condition_for(
+            group, SCHEDULED, "True", SCHEDULED, f"{have} members have a node or have Succeeded, minMember is {least}"
+        )
     report = verdict.report if verdict is not None else None
     told = report.message if report is not None and report.status is not GangStatus.SCHEDULED else ""
     reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
@@ -171,17 +173,19 @@ def _scheduled(
     if not any(not pod.finished and not pod.pod.spec.node_name for pod in gang.pods):
         # nobody is left to be tried, so no round says anything
         reason, told = GangStatus.INCOMPLETE.value, "no other waits" if gang.pods else "no pod names the group"
-        return _made(group, "False", reason, f"{text}; {told}")
+        return condition_for(group, SCHEDULED, "False", reason, f"{text}; {told}")
     if have:
-        return _made(group, "False", reason, f"{text}; {told}" if told else text)
+        return condition_for(group, SCHEDULED, "False", reason, f"{text}; {told}" if told else text)
     if not told:
         # not tried yet
-        return _made(group, "False", reason, text) if old is not None and old.status == "True" else None
+        return (
+            condition_for(group, SCHEDULED, "False", reason, text) if old is not None and old.status == "True" else None
+        )
     assert verdict is not None
     if started and now.timestamp() - waits_since(started, gang) >= verdict.waiting_seconds:
         told = f"no place in {verdict.waiting_seconds:g} s; still tried; {told}"
         reason = TIMED_OUT
-    return _made(group, "False", reason, told)
+    return condition_for(group, SCHEDULED, "False", reason, told)
 
 
 def waits_since(started: str, gang: Members) -> float:
@@ -193,34 +197,29 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
     """Since when a gang lacks members is its condition's lastTransitionTime (preemption.md 7)."""
     old = condition_of(group.status.conditions, STALE)
     if text:
-        return _made(group, "True", MEMBERS_MISSING, text, type=STALE)
+        return condition_for(group, STALE, "True", MEMBERS_MISSING, text)
     if old is None:
         return None
     if not gang.bound:
         if old.status == "True":
-            return _made(group, "False", DISBANDED, f"{old.message}; none of them is bound any more", type=STALE)
+            return condition_for(group, STALE, "False", DISBANDED, f"{old.message}; none of them is bound any more")
         if old.reason == WHOLE and gang.present < group.spec.min_member:
-            return _made(group, "False", DISBANDED, "none of its members is bound any more", type=STALE)
+            return condition_for(group, STALE, "False", DISBANDED, "none of its members is bound any more")
         return None
     if old.status != "True" and (old.reason == WHOLE or not gang.runs(group.spec.min_member)):
         return None
     text = f"{gang.present} members are bound or have Succeeded, minMember is {group.spec.min_member}"
-    return _made(group, "False", WHOLE, text, type=STALE)
+    return condition_for(group, STALE, "False", WHOLE, text)
 
 
 def _disruption(group: PodGroup, evicted: Said, *, met: bool) -> Condition | None:
     """What koordpy did to members stays said until the gang has its minimum again."""
     old = condition_of(group.status.conditions, DISRUPTED)
     if evicted.reason and not met:
-        return _made(group, "True", evicted.reason, evicted.message, type=DISRUPTED)
+        return condition_for(group, DISRUPTED, "True", evicted.reason, evicted.message)
     if old is None or old.status != "True" or not met:
         return None
-    return _made(group, "False", WHOLE, f"its minimum is bound again; before: {old.message}", type=DISRUPTED)
-
-
-def _made(group: PodGroup, status: str, reason: str, message: str, *, type: str = SCHEDULED) -> Condition:
-    generation = group.metadata.generation
-    return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
+    return condition_for(group, DISRUPTED, "False", WHOLE, f"its minimum is bound again; before: {old.message}")
 
 
 def current_status(group: PodGroup) -> dict[str, Any]:

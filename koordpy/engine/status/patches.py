@@ -24,6 +24,12 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def condition_for(obj: Any, type: str, status: str, reason: str, message: str) -> Condition:
+    """A condition of an object as it is now."""
+    generation = obj.metadata.generation
+    return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
+
+
 def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
     """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == type), None)

@@ -16,7 +16,7 @@ from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_tree import OVER_USED
 from koordpy.cluster.quotas import Quotas
 from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.status.patches import merged_conditions
+from koordpy.engine.status.patches import condition_for, merged_conditions
 from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.writing import Writing
 from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
@@ -44,25 +44,20 @@ def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
 
 def _valid(quota: ElasticQuota, faults: list[QuotaFault]) -> Condition:
     if not faults:
-        return _condition(quota, VALID, "True", "Valid", "")
+        return condition_for(quota, VALID, "True", "Valid", "")
     text = "; ".join(fault.told for fault in faults)
-    return _condition(quota, VALID, "False", "Invalid", text)
+    return condition_for(quota, VALID, "False", "Invalid", text)
 
 
 def _over_used(quota: ElasticQuota, figures: QuotaFigures) -> Condition:
     over = sorted(figures.over)
     if not over:
-        return _condition(quota, OVER_USED, "False", "WithinRuntime", "")
+        return condition_for(quota, OVER_USED, "False", "WithinRuntime", "")
     text = ", ".join(
         f"{name} {quantity_text(name, figures.used[name])} > {quantity_text(name, figures.runtime[name])}"
         for name in over
     )
-    return _condition(quota, OVER_USED, "True", "AboveRuntime", f"used is above runtime: {text}")
-
-
-def _condition(quota: ElasticQuota, type: str, status: str, reason: str, message: str) -> Condition:
-    generation = quota.metadata.generation
-    return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
+    return condition_for(quota, OVER_USED, "True", "AboveRuntime", f"used is above runtime: {text}")
 
 
 def current_status(quota: ElasticQuota) -> dict[str, Any]:
