@@ -19,6 +19,8 @@ class GangWriter(Reconciler):
         super().__init__(writing)
         self._started: dict[str, frozenset[str]] = {}
         """Gangs of whose start was told -> owners of that run."""
+        self._reports: dict[str, GangReport] = {}
+        """What the last round that tried a gang has said, where its status says that."""
         writing.feeds.listeners.gang.append(self.changed)
 
     def changed(self, ref: GangRef) -> None:
@@ -78,9 +80,13 @@ class GangWriter(Reconciler):
             if not self._writing.state.gang(GangRef(namespace, name, self.source)).of_run:
                 del self._started[key]
 
-    @abc.abstractmethod
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         """Keeps what a round said."""
+        self._reports[report.name] = report
+
+    def _forget(self, key: str) -> None:
+        super()._forget(key)
+        self._reports.pop(key, None)
 
     @abc.abstractmethod
     def _about(self, key: str) -> ObjectReference | None:

@@ -83,6 +83,10 @@ class Reconciler(abc.ABC):
         """These are looked at now."""
         return
 
+    def _forget(self, key: str) -> None:
+        """The object is gone, or not ours to write."""
+        return
+
     @abc.abstractmethod
     async def _look(self, key: str) -> bool:
         """Whether an object is as it should be, or was made so; else it is looked at again."""
@@ -156,7 +160,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         return True
 
     def _forget(self, key: str) -> None:
-        """The object is gone, or not ours to write."""
+        super()._forget(key)
         self._writes.forget(key)
 
     @abc.abstractmethod

@@ -16,7 +16,6 @@ from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.patches import condition_of, condition_patch, patch_status, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import GangReport, GangStatus
 
 CONDITION = "PodGroupInitiallyScheduled"
@@ -61,17 +60,6 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
 
     source = GangSource.UPSTREAM
     stands = True
-
-    def __init__(self, writing: Writing) -> None:
-        super().__init__(writing)
-        self._reports: dict[str, GangReport] = {}
-
-    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
-        self._reports[report.name] = report
-
-    def _forget(self, key: str) -> None:
-        super()._forget(key)
-        self._reports.pop(key, None)
 
     def _find(self, key: str) -> tuple[UpstreamPodGroup, Resource] | None:
         group, resource = self._writing.state.upstream_group(key), self._writing.feeds.upstream_resource

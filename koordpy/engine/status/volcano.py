@@ -111,7 +111,6 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
 
     def __init__(self, writing: Writing) -> None:
         super().__init__(writing)
-        self._reports: dict[str, GangReport] = {}
         writing.feeds.listeners.volcano_group.append(self.mark)
 
     def changed(self, ref: GangRef) -> None:
@@ -124,20 +123,14 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         book = self._writing.state.workloads
         derived = book.derived.get(report.ref) if book is not None else None
         if derived is not None and not derived.by_workload:
-            self._hear(report, waiting_seconds)
-            self.mark(_group_of(report.ref))
+            key = _group_of(report.ref)
+            self._reports[key] = report
+            self.mark(key)
 
     def take_over(self) -> None:
         """This process leads from now on: all groups are looked at."""
         for key in self._writing.feeds.volcano.groups:
             self.mark(key)
-
-    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
-        self._reports[_group_of(report.ref)] = report
-
-    def _forget(self, key: str) -> None:
-        super()._forget(key)
-        self._reports.pop(key, None)
 
     def _find(self, key: str) -> tuple[WorkloadObject, Resource] | None:
         group, resource = self._writing.feeds.volcano.groups.get(key), self._writing.feeds.volcano_resource
