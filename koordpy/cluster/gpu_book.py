@@ -183,6 +183,8 @@ NO_GPUS = GpuView({}, {}, (), Comparison(BANDWIDTH, {0: 0}, 1))
 def _comparison(machines: list[Machine], config: Gpu) -> tuple[Comparison, bool]:
     """The comparison, and whether measured and assumed figures are mixed in it."""
     matrices = list({id(m.matrix): m.matrix for m in machines if m.has_matrix}.values())
+    if not matrices:
+        return NO_GPUS.comparison, False
     source = BANDWIDTH if all(m.measured is not None for m in matrices) else "links"
     mixed = source == "links" and any(m.links is None for m in matrices)
     values: set[int] = set()
