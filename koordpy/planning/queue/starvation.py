@@ -7,8 +7,7 @@ what is short there gets anything on them; the others do, whatever they ask for.
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -47,23 +46,6 @@ def starving_beside(groups: Groups, only: Collection[str], after: float) -> list
     return list(out.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """What one starving job holds. needs: node position -> what its pods there ask, their number under PODS."""
-
-    needs: Mapping[int, Amounts]
-    names: tuple[str, ...]
-    lacking: Amounts
-    """What is still to come free, summed over the nodes."""
-
-    @property
-    def text(self) -> str:
-        """As its pods' messages say it."""
-        held = f"holding nodes [{' '.join(self.names)}]"
-        short = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(self.lacking.items()))
-        return f"{held}: waiting for {short}" if short else held
-
-
 class AllEnded:
     """The cluster once every pod that can end has ended, and what has room there."""
 
@@ -96,16 +78,28 @@ class StarvationGuard:
         """Whom nodes are held for."""
 
     def keep(self, unit: Unit) -> str:
-        """Holds the nodes of a starving unit that has no room: what it needs there counts as used from here on.
+        """Holds the nodes of a starving unit that has no room: nothing of what is short is left there; where nothing is
+        short, what the unit needs there counts as used.
 
         What its pods are told; empty where nodes are held already, or where it would not fit an empty cluster either.
         """
-        hold = self._find(unit) if not self._holder else None
-        if hold is None:
+        needs = self._find(unit) if not self._holder else {}
+        if not needs:
             return ""
         self._holder = unit.title
-        self._apply(hold)
-        return hold.text
+        draft, columns = self._figures.draft, self._figures.snapshot.columns
+        free, held = np.maximum(draft.free(), 0), np.zeros_like(draft.used)
+        lacking: Amounts = {}
+        for node, amounts in needs.items():
+            short = {name: amount - int(free[node, columns[name]]) for name, amount in amounts.items()}
+            add_amounts(lacking, {name: amount for name, amount in short.items() if amount > 0})
+        for node, amounts in needs.items():
+            for name in lacking or amounts:
+                held[node, columns[name]] += free[node, columns[name]] if lacking else amounts[name]
+        draft.set_aside(Purpose.STARVING, held)
+        names = sorted((self._figures.snapshot.nodes[node].name for node in needs), key=natural_key)
+        waiting = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(lacking.items()))
+        return f"holding nodes [{' '.join(names)}]" + (f": waiting for {waiting}" if waiting else "")
 
     def keep_waiting(self, unit: Unit) -> None:
         """The same for a starving unit that is not due in this round: it is looked at, and not placed."""
@@ -135,10 +129,11 @@ class StarvationGuard:
         ]
         return f"room on {counted(len(nodes), 'node')} is held for {self._holder}, which starves" if nodes else ""
 
-    def _find(self, unit: Unit) -> Hold | None:
+    def _find(self, unit: Unit) -> dict[int, Amounts]:
+        """Node -> what the unit's pods would ask there, their number under PODS, once all have ended."""
         found = self._ended.attempt(unit)
         if not found.nodes:
-            return None
+            return {}
         pods = [pod for pod in unit.pending if pod.key in found.nodes]
         nodes = [found.nodes[pod.key] for pod in pods]
         problem = build(unit, self._ended.figures(unit))
@@ -147,28 +142,7 @@ class StarvationGuard:
         needs: dict[int, Amounts] = {}
         for pod, node in zip(pods, nodes, strict=True):
             add_amounts(needs.setdefault(node, {}), {PODS: 1, **pod.requests})
-        return _hold(needs, self._figures)
-
-    def _apply(self, hold: Hold) -> None:
-        """Nothing is left on the held nodes of what is short; where nothing is, what the job needs counts as used."""
-        draft, columns = self._figures.draft, self._figures.snapshot.columns
-        free, held = draft.free(), np.zeros_like(draft.used)
-        for node, amounts in hold.needs.items():
-            if hold.lacking:
-                amounts = {name: max(0, int(free[node, columns[name]])) for name in hold.lacking}
-            for name, amount in amounts.items():
-                held[node, columns[name]] += amount
-        draft.set_aside(Purpose.STARVING, held)
-
-
-def _hold(needs: Mapping[int, Amounts], figures: Figures) -> Hold:
-    snapshot, free = figures.snapshot, figures.draft.free()
-    lacking: Amounts = {}
-    for node, amounts in needs.items():
-        short = {name: amount - max(0, int(free[node, snapshot.columns[name]])) for name, amount in amounts.items()}
-        add_amounts(lacking, {name: amount for name, amount in short.items() if amount > 0})
-    names = sorted((snapshot.nodes[node].name for node in needs), key=natural_key)
-    return Hold(needs, tuple(names), lacking)
+        return needs
 
 
 def _simple(unit: Unit, problem: Problem) -> bool:
