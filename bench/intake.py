@@ -20,7 +20,7 @@ from koordpy.engine.changes.pods import PodChanges
 from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
-from koordpy.sim.clusters import gang, pod, training_cluster
+from tests.clusters import gang, pod, training_cluster
 
 PODS, NODES = 3000, 1000
 START_PODS, START_NODES = 20_000, 5000

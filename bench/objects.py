@@ -1,4 +1,4 @@
-"""Typed nodes, pods and groups for the planner's benchmarks; training clusters with a network are `koordpy.sim`'s."""
+"""Typed nodes, pods and groups for the planner's benchmarks; clusters with a network are those of `tests.clusters`."""
 
 from __future__ import annotations
 

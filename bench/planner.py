@@ -23,7 +23,7 @@ from koordpy.api.custom import ClusterNetworkTopology, Device
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
-from koordpy.sim.clusters import gang, pod, training_cluster
+from tests.clusters import gang, pod, training_cluster
 
 _KINDS: dict[str, Any] = {
     "Node": Node,

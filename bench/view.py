@@ -18,10 +18,10 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.objects import Node
 from koordpy.cluster.state import ClusterState
-from koordpy.sim.clusters import training_cluster
 from koordpy.view.document import LiveDocument, Remarks
 from koordpy.view.live import Feed
 from koordpy.view.serve import PageServer
+from tests.clusters import training_cluster
 from tests.view.browser import Browser, found
 
 NODES, PODS, WAITING = 5000, 20_000, 640

@@ -13,7 +13,9 @@ from koordpy.demo import npus
 from koordpy.demo.acts import Forecast
 from koordpy.demo.outcome import Manifest, Outcome, gpus_of, key_of, rank_of, refusal
 from koordpy.demo.programme import ASCEND, TRAINING
-from koordpy.sim.clusters import ACCELERATOR, BLOCK
+
+BLOCK, ACCELERATOR = "network.topology.koordpy.io/block", "network.topology.koordpy.io/accelerator"
+"""Labels of the nodes of examples/cluster."""
 
 
 @dataclass(frozen=True, slots=True)

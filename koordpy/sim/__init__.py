@@ -1,1 +1,1 @@
-"""An embedded API server, a fake kubelet and cluster generators."""
+"""An embedded API server, a fake kubelet, and rounds without a cluster."""

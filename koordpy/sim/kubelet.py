@@ -1,21 +1,17 @@
-"""A fake kubelet for all nodes at once, over HTTP against any API server.
+"""A fake kubelet for all nodes at once, over HTTP against the embedded API server.
 
 What a node would do and a scheduler's user wants to see: a bound pod starts, runs, ends after an annotated time, and
-vanishes when it is deleted. It serves the embedded API server and a real kube-apiserver alike.
+vanishes when it is deleted.
 
 Annotation `sim.koordpy.io/runtime` (a Go duration, `5s`): the pod goes to Succeeded so long after it started to run.
 """
 
-import argparse
 import asyncio
 import contextlib
 import heapq
 import itertools
 import logging
-import signal
-import ssl
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
@@ -23,7 +19,6 @@ import orjson
 
 from koordpy.api.durations import parse_duration
 from koordpy.sim import pod_statuses
-from koordpy.sim.access import Access
 
 RUNTIME = "sim.koordpy.io/runtime"
 
@@ -48,12 +43,10 @@ class FakeKubelet:
         self,
         url: str,
         *,
-        token: str = "",
-        tls: ssl.SSLContext | None = None,
         start_seconds: float = 0.0,
         end_seconds: float = 0.0,
     ) -> None:
-        self._access = Access(url.rstrip("/"), token, tls)
+        self._url = url.rstrip("/")
         self._start_seconds = start_seconds
         self._end_seconds = end_seconds
         self._due: list[tuple[float, int, str, dict[str, Any]]] = []
@@ -67,10 +60,10 @@ class FakeKubelet:
 
     async def start(self) -> None:
         """Begin to watch; returns at once."""
-        headers = {"Authorization": f"Bearer {self._access.token}"} if self._access.token else {}
-        connector = aiohttp.TCPConnector(limit=_IN_FLIGHT + 2, ssl=self._access.tls or True)
         self._session = aiohttp.ClientSession(
-            connector=connector, headers=headers, read_bufsize=1024 * 1024, timeout=aiohttp.ClientTimeout(total=30)
+            connector=aiohttp.TCPConnector(limit=_IN_FLIGHT + 2),
+            read_bufsize=1024 * 1024,
+            timeout=aiohttp.ClientTimeout(total=30),
         )
         self._tasks = [asyncio.create_task(self._watch_forever()), asyncio.create_task(self._work())]
 
@@ -171,7 +164,7 @@ class FakeKubelet:
     async def _step(self, step: str, pod: dict[str, Any]) -> None:
         assert self._session is not None
         meta = pod["metadata"]
-        url = f"{self._access.url}/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
+        url = f"{self._url}/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         uid = {"uid": meta["uid"]}
         if step == "end":
             body = orjson.dumps({"gracePeriodSeconds": 0, "preconditions": uid})
@@ -211,7 +204,7 @@ class FakeKubelet:
         seen: set[str] = set()
         while True:
             params = {"limit": str(_PAGE), **({"continue": token} if token else {})}
-            async with self._session.get(f"{self._access.url}/api/v1/pods", params=params) as response:
+            async with self._session.get(f"{self._url}/api/v1/pods", params=params) as response:
                 response.raise_for_status()
                 page = orjson.loads(await response.read())
             for pod in page["items"]:
@@ -230,7 +223,7 @@ class FakeKubelet:
         params = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "300"}
         params["resourceVersion"] = self._version
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=360)
-        url = f"{self._access.url}/api/v1/pods"
+        url = f"{self._url}/api/v1/pods"
         async with self._session.get(url, params=params, timeout=timeout) as response:
             if response.status == 410:
                 self._version = ""
@@ -251,37 +244,3 @@ class FakeKubelet:
                     self._version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         self._see(event["type"], event["object"])
-
-
-async def _until_signalled(kubelet: FakeKubelet) -> None:
-    running = asyncio.ensure_future(kubelet.run())
-    for sign in (signal.SIGINT, signal.SIGTERM):  # also where SIGINT is ignored from the start, as in the background
-        asyncio.get_running_loop().add_signal_handler(sign, running.cancel)
-    await running
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """`python -m koordpy.sim.kubelet --kubeconfig FILE`, or `--server URL [--token T]`."""
-    parser = argparse.ArgumentParser(prog="python -m koordpy.sim.kubelet", description=FakeKubelet.__doc__)
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--kubeconfig", type=Path)
-    where.add_argument("--server", help="URL of the API server")
-    parser.add_argument("--token", default="", help="bearer token, with --server")
-    parser.add_argument("--start-seconds", type=float, default=0.0, help="from bound to Running")
-    parser.add_argument("--end-seconds", type=float, default=0.0, help="from deleted to gone")
-    given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    access = Access.from_kubeconfig(given.kubeconfig) if given.kubeconfig else Access(given.server, given.token)
-    kubelet = FakeKubelet(
-        access.url,
-        token=access.token,
-        tls=access.tls,
-        start_seconds=given.start_seconds,
-        end_seconds=given.end_seconds,
-    )
-    with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_until_signalled(kubelet))
-
-
-if __name__ == "__main__":
-    main()

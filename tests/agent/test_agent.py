@@ -17,8 +17,8 @@ from koordpy.api.unread import Holder, unread_keys
 from koordpy.cli.main import main
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
+from tests.clusters import node
 
 SAMPLES = sorted((Path(__file__).parent / "topo").glob("*.txt"))
 

@@ -20,9 +20,9 @@ from koordpy.cli.agent import _serve, add_arguments
 from koordpy.cli.main import main
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
 from tests.agent.plugin.kubelet import Kubelet
+from tests.clusters import node
 from tests.e2e.process import eventually
 from tests.e2e.test_gpu_delivery import free_port
 

@@ -20,11 +20,11 @@ from koordpy.api import keys
 from koordpy.demo.acts import read_acts, read_cluster
 from koordpy.engine.scheduler import Scheduler
 from koordpy.observe.health import HealthServer
-from koordpy.sim.clusters import pod
 from koordpy.sim.kubelet import FakeKubelet
 from koordpy.sim.workload_controllers import WorkloadControllers
 from tests.charts.prometheus import JOB, LEASE, Prometheus, needed, prometheus, promtool
 from tests.charts.test_dashboards import queries, rules
+from tests.clusters import pod
 from tests.engine.live import LONG_LEASE, Live, gang, live, until
 from tests.engine.manifests import BUDGETS, DEVICES, GROUPS, QUOTAS, TOPOLOGIES
 

@@ -10,7 +10,7 @@ import yaml
 from koordpy.cli.main import main
 from koordpy.demo.acts import examples_folder
 from koordpy.demo.programme import TRAINING
-from koordpy.sim.clusters import ACCELERATOR, BLOCK, training_cluster
+from tests.clusters import ACCELERATOR, BLOCK, training_cluster
 
 EXAMPLES = examples_folder()
 PATHS = sorted(EXAMPLES.glob("*.yaml"))

@@ -18,7 +18,7 @@ from koordpy.api.configfile import load_config
 from koordpy.cli.main import main
 from koordpy.engine.status import announce, group_status
 from koordpy.planning.words import evictions as wording
-from koordpy.sim.clusters import BLOCK
+from tests.clusters import BLOCK
 from tests.docs.jobs import pods_of, with_pods
 from tests.docs.worked import ROOT, blocks_of
 

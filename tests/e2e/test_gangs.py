@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.sim.clusters import BLOCK, training_cluster
+from tests.clusters import BLOCK, training_cluster
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane

@@ -19,9 +19,9 @@ from koordpy.engine.settings import EngineSettings, LeaseSettings
 from koordpy.planning.patience import Patience
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
-from koordpy.sim import clusters
-from koordpy.sim.clusters import node, pod
 from koordpy.sim.server import ApiServer
+from tests import clusters
+from tests.clusters import node, pod
 from tests.engine.scripted import until
 from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
 

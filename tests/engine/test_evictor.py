@@ -13,7 +13,7 @@ from msgspec import convert
 from koordpy.api.objects import Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.evictions.calls import EvictionCalls
-from koordpy.sim.clusters import pod
+from tests.clusters import pod
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import DEVICES, minors
 from tests.engine.scripted import client_of, reply, scripted_server, status

@@ -17,7 +17,7 @@ from koordpy.engine.status.patches import status_patch
 from koordpy.engine.status.quotas import current_status, quota_status
 from koordpy.observe.gauges import quota_gauges, share_gauges
 from koordpy.planning.quota.runtime import QuotaFigures
-from koordpy.sim.clusters import pod as simulated
+from tests.clusters import pod as simulated
 from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota

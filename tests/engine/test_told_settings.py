@@ -10,7 +10,7 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.config import GangDefaults, Gangs, GatherEntry, KoordpyConfiguration
 from koordpy.engine.status.told import MOST_SUBJECTS, MOST_TEXTS, Told
-from koordpy.sim.clusters import training_cluster
+from tests.clusters import training_cluster
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 
 QUOTAS, GROUPS = "elasticquotas.scheduling.sigs.k8s.io", "podgroups.scheduling.sigs.k8s.io"

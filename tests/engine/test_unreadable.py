@@ -11,8 +11,8 @@ from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.groups import PodGroup
 from koordpy.engine.watching.standins import CLOSURES
-from koordpy.sim.clusters import pod
 from koordpy.sim.definitions import DEFINITIONS
+from tests.clusters import pod
 from tests.engine.live import LONG_LEASE, QUICK, Live, live, small, until
 
 LOOSE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -22,9 +22,9 @@ from koordpy.agent.health import APPLICATION_XIDS, HealthBook
 from koordpy.agent.links import in_order, link_matrix
 from koordpy.agent.machine import BackendError, XidEvent
 from koordpy.api import keys
-from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
 from tests.agent.plugin.kubelet import Kubelet
+from tests.clusters import node
 from tests.e2e.process import Process, eventually
 from tests.loudly import skip_loudly
 

@@ -21,8 +21,8 @@ from koordpy.operator import handlers
 from koordpy.operator.handlers import KopfThread
 from koordpy.operator.host import OperatorHost
 from koordpy.planning.round import plan_round
-from koordpy.sim.clusters import pod, topology, training_cluster
 from koordpy.sim.server import ApiServer
+from tests.clusters import pod, topology, training_cluster
 from tests.engine.scripted import until
 
 TOPOLOGIES = "clusternetworktopologies.scheduling.koordinator.sh"

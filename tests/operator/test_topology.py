@@ -10,7 +10,7 @@ from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.objects import Node
 from koordpy.cluster.state import ClusterState
 from koordpy.operator.topology import topology_status, topology_warning
-from koordpy.sim.clusters import topology, training_cluster
+from tests.clusters import topology, training_cluster
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

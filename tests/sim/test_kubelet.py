@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.sim.access import Access
+from koordpy.engine.apiserver.credentials import load_access
 from koordpy.sim.kubelet import RUNTIME, FakeKubelet
 from koordpy.sim.server import ApiServer
 from tests.sim.client import PODS, Client, pod
@@ -101,7 +101,7 @@ async def test_it_survives_trouble(server: ApiServer, client: Client, kubelet: F
 async def test_the_kubeconfig_of_the_server_is_understood(server: ApiServer, tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(server.kubeconfig())
-    assert Access.from_kubeconfig(file) == Access(server.url, "koordpy")
+    assert (await load_access(str(file))).server == server.url
 
 
 async def test_it_goes_on_when_the_server_comes_back(server: ApiServer, kubelet: FakeKubelet) -> None:

@@ -11,9 +11,9 @@ from koordpy.agent.plugin.ledger import ReservedGpus
 from koordpy.agent.plugin.pods import NodePods
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.sim.clusters import node
 from koordpy.sim.server import ApiServer
 from tests.agent.plugin.test_annotations import CUDA, GPU, notes
+from tests.clusters import node
 
 GPUS = [MachineGpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(4)]
 PODS = "/api/v1/namespaces/default/pods"

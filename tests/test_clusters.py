@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from koordpy.sim import clusters
 from koordpy.sim.server import ApiServer
+from tests import clusters
 
 
 def domains(cluster: clusters.Cluster, key: str) -> Counter[str]:
