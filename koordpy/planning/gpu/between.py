@@ -52,7 +52,7 @@ def standing_nodes(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
         for name in gpus.view.group_nodes.get(group, {}):
             if name in snapshot.index:
                 out[snapshot.index[name]] = 1
-    for key, node in gpus.draft.placed.items():
+    for key, node in gpus.draft.placed.items() if groups else ():
         if snapshot.pods[key].group in groups:
             out[node] = 1
     if any(pod.group is None for pod in pending):

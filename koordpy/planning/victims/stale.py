@@ -87,6 +87,8 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
         upstream = snapshot.upstream_groups.get(ref.key)
         policy = upstream.spec.scheduling_policy.gang if upstream is not None else None
         return policy is not None and bound < policy.min_count
+    if (derived := snapshot.derived.get(ref)) is not None:
+        return bound < derived.min_member and (derived.lost or not derived.by_workload)
     return True
 
 
