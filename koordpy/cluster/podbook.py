@@ -194,11 +194,19 @@ class PodBook:
             filed = self._followed(old)
             if filed is not old:
                 self.moved.setdefault(key, old.gang)
-                self._remove(old)
-                if old.gang is not None and old.gang != filed.gang:
-                    self._gangs.left(old.gang)
-                self._add(filed)
+                self._regang(old, filed)
         self._gangs.derived = self.workloads.derived
+
+    def _regang(self, old: PodInfo, filed: PodInfo) -> None:
+        """Takes a pod of which nothing but its gang, or its rank in it, is another."""
+        if old.gang is not None:
+            self._gangs.drop_member(old.gang, old)
+            if old.gang != filed.gang:
+                self._gangs.left(old.gang)
+        if old.bound:
+            self._npus.account(old, -1)
+            self._npus.account(filed, 1)
+        self._file(filed)
 
     def _named(self, pod: Pod) -> GangRef | None:
         return gang_ref(pod, volcano=self.workloads is not None and self.workloads.volcano)

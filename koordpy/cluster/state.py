@@ -284,7 +284,7 @@ class ClusterState(PodBook):
         nodes, neighbours = self._nodes, self._neighbours
         self.regroup(now)
         book = self.workloads
-        derived = book.derived if book is not None else {}
+        derived = dict(book.derived) if book is not None else {}
         over = {ref.key: why for ref, why in book.passed_over.items()} if book is not None else {}
         tree = nodes.tree
         allocatable, used, score_used = self._usage.arrays(nodes)

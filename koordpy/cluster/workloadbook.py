@@ -30,7 +30,9 @@ class WorkloadBook:
         self.unknown_steps: frozenset[GangRef] = frozenset()
         """PodGroups of TrainJobs whose steps are not known."""
         self._book = DerivedBook(settings, selector_matches, volcano=volcano)
-        self._derived: tuple[Mapping[str, Derived], Mapping[GangRef, Derived]] = {}, {}
+        self._refs: dict[str, GangRef] = {}
+        """`namespace/name` of each gang that follows -> its identity, one object for all its pods."""
+        self._derived: dict[GangRef, Derived] = {}
 
     def know(self, known: Known) -> None:
         """Takes all workloads at once."""
@@ -38,7 +40,7 @@ class WorkloadBook:
 
     def put_pod(self, info: PodInfo) -> None:
         """Takes a pod as it is now."""
-        self._book.put(WorkloadPod(info.pod, info.bound, info.created), free=self._is_free(info.gang))
+        self._book.put(info.pod, bound=info.bound, created=info.created, free=self._is_free(info.gang))
 
     def put_workload(self, workload: Workload) -> None:
         """Takes a workload as it is now."""
@@ -82,12 +84,20 @@ class WorkloadBook:
     def update(self, named: Iterable[GangRef], now: float) -> set[str]:
         """Finds what follows now (seconds since the epoch); the pods whose gang may be another. named: gangs that pods
         name."""
-        return self._book.update([ref.key for ref in named if ref not in self.passed_over], now)
+        book, known = self._book, self._book.gangs
+        pods = book.update([ref.key for ref in named if ref not in self.passed_over], now)
+        if book.gangs is not known:
+            self._refs = {key: self._refs.get(key) or ref_of(gang) for key, gang in book.gangs.items()}
+            self._derived = {self._refs[key]: gang for key, gang in book.gangs.items()}
+        else:
+            self._derived |= {self._refs[key]: book.gangs[key] for key in book.fresh}
+        book.fresh.clear()
+        return pods
 
     def altered(self) -> list[GangRef]:
         """Gangs of which anything but their pods changed since this was last asked."""
         found, self._book.altered = self._book.altered, set()
-        return [ref_of(self._book.gangs[key]) for key in found if key in self._book.gangs]
+        return [self._refs[key] for key in found if key in self._refs]
 
     @property
     def has_altered(self) -> bool:
@@ -130,10 +140,8 @@ class WorkloadBook:
 
     @property
     def derived(self) -> Mapping[GangRef, Derived]:
-        """All that follows, as of the last `update`."""
-        if self._derived[0] is not self._book.gangs:
-            self._derived = self._book.gangs, {ref_of(gang): gang for gang in self._book.gangs.values()}
-        return self._derived[1]
+        """All that follows, as of the last `update`. Not a copy."""
+        return self._derived
 
     @property
     def meant(self) -> Mapping[str, tuple[str, ...]]:
@@ -142,8 +150,7 @@ class WorkloadBook:
 
     def ref(self, key: str) -> GangRef | None:
         """The gang that follows for a pod."""
-        found = self._book.of_pod.get(key)
-        return ref_of(self._book.gangs[found]) if found is not None else None
+        return self._refs.get(self._book.gang_of(key))
 
     def _is_free(self, gang: GangRef | None) -> bool:
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over

@@ -10,9 +10,9 @@ Sources: workloads.md 2 and 4 (names).
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from koordpy.api.objects import ObjectMeta
+from koordpy.api.objects import ObjectMeta, Pod
 from koordpy.workloads.bylabels import by_labels, label_group
 from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
 from koordpy.workloads.known import Known, controller
@@ -21,7 +21,7 @@ from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import ControllingOwner
 from koordpy.workloads.volcano import Matches, VolcanoGroup, group_of_pod, volcano_gangs
 
-Bucket = tuple[str, ...]
+BucketKey = tuple[str, ...]
 VOLCANO, RUN, LABELS, AWAITED = "volcano", "run", "labels", "awaited"
 _PHASES = (VOLCANO, RUN, LABELS, AWAITED)
 """The first that takes a pod has it."""
@@ -39,7 +39,7 @@ RoleOfRun = tuple[str, str, str]
 class _Found:
     """What follows for a bucket, named without regard to others."""
 
-    gangs: tuple[Derived, ...]
+    gangs: tuple[Derived, ...] = ()
     order: tuple[str, float] = ("", 0.0)
     """When the workload was made, and its oldest pod: of equal names the first keeps it."""
     whose: tuple[str, str] = ("", "")
@@ -63,6 +63,40 @@ class _Found:
         return self.order, self.whose, self.run, self.is_present, self.own, self.kind, keys
 
 
+_NOTHING = _Found()
+
+
+@dataclass(eq=False, slots=True)
+class _Bucket:
+    """Pods that belong together, and what follows from them."""
+
+    key: BucketKey
+    members: dict[str, WorkloadPod] = field(default_factory=dict)
+    found: _Found = _NOTHING
+    shown: tuple[Derived, ...] = ()
+    """Its gangs under the names that they have."""
+    suffix: str = ""
+    """What stands behind these names."""
+    moved: bool = False
+    """Whether a pod came or went since it was looked at."""
+
+    def keys(self, suffix: str) -> list[str]:
+        """`namespace/name` of its gangs with something behind their names."""
+        return [(renamed(one, suffix) if suffix else one).key for one in self.found.gangs]
+
+
+@dataclass(eq=False, slots=True)
+class _Filed(WorkloadPod):
+    """A pod, and where it is in the book."""
+
+    free: bool = True
+    """Whether it names no gang itself."""
+    buckets: tuple[_Bucket, ...] = ()
+    """Those that may take it."""
+    gang: str = ""
+    """`namespace/name` of its gang."""
+
+
 class DerivedBook:
     """Pods and workloads in, gangs out."""
 
@@ -72,8 +106,14 @@ class DerivedBook:
         self.known = Known(by_names=False)
         self.watched: frozenset[str] = frozenset()
         """Kinds whose objects come by themselves: an owner of such a kind that is not known yet is waited for."""
+        self.gangs: dict[str, Derived] = {}
+        """By `namespace/name`, as of the last `update`; another one where a name changed."""
+        self.fresh: set[str] = set()
+        """Those of them that are others since the reader emptied it ..."""
         self.altered: set[str] = set()
-        """`namespace/name` of gangs of which anything but their pods changed; the reader empties it."""
+        """... in more than their pods."""
+        self.meant: Mapping[str, tuple[str, ...]] = {}
+        """`namespace/name` of a workload -> its gangs, where these have other names, or there are none."""
         self._now = 0.0
         self._gone: set[str] = set()
         """uids of workloads, and of leaders of a group, that were deleted while pods of theirs are still there."""
@@ -81,19 +121,9 @@ class DerivedBook:
         """Pod that waits -> who controlled it, until when it waits for another."""
         self._until: dict[str, float] = {}
         """Pod -> when it waits no longer for its owner, or a leader for its workers."""
-        self.gangs: dict[str, Derived] = {}
-        """By `namespace/name`, as of the last `update`."""
-        self.of_pod: dict[str, str] = {}
-        """Pod -> `namespace/name` of its gang."""
-        self.meant: Mapping[str, tuple[str, ...]] = {}
-        """`namespace/name` of a workload -> its gangs, where these have other names, or there are none."""
-        self._pods: dict[str, WorkloadPod] = {}
-        self._free: dict[str, bool] = {}
-        """Pod -> whether it names no gang itself."""
-        self._buckets: dict[Bucket, dict[str, WorkloadPod]] = {}
-        self._in: dict[str, tuple[Bucket, ...]] = {}
-        """Pod -> the buckets that may take it."""
-        self._runs: dict[str, set[Bucket]] = {}
+        self._pods: dict[str, _Filed] = {}
+        self._buckets: dict[BucketKey, _Bucket] = {}
+        self._runs: dict[str, dict[_Bucket, None]] = {}
         """uid of a workload -> the buckets of its runs."""
         self._controlled: dict[str, dict[str, None]] = {}
         """uid of a controlling owner -> its pods."""
@@ -101,13 +131,7 @@ class DerivedBook:
         """Pods whose place may be another than at the last `update`."""
         self._spoken: dict[RoleOfRun, int] = {}
         """Roles of pods that name a gang themselves -> how many."""
-        self._taken: dict[str, Bucket] = {}
-        """Pod -> the bucket that has it."""
-        self._dirty: set[Bucket] = set()
-        self._found: dict[Bucket, _Found] = {}
-        self._shown: dict[Bucket, tuple[Derived, ...]] = {}
-        self._suffixes: dict[Bucket, str] = {}
-        """What stands behind the names of the gangs that are shown."""
+        self._dirty: dict[_Bucket, None] = {}
         self._names: frozenset[str] = frozenset()
         self._renames = True
         """Whether names may be others than at the last `update`."""
@@ -117,7 +141,8 @@ class DerivedBook:
     def know(self, known: Known) -> None:
         """Takes all workloads at once."""
         self.known, self._renames = known, True
-        self._dirty.update((VOLCANO, key) for key in (known.groups if self._volcano else ()))
+        for key in known.groups if self._volcano else ():
+            self._stir((VOLCANO, key))
         self._place_anew(list(self._pods))
 
     def put_workload(self, workload: Workload) -> None:
@@ -157,7 +182,8 @@ class DerivedBook:
     def read_volcano(self, on: bool) -> None:
         """Takes whether PodGroups of Volcano are read."""
         self._volcano = on
-        self._dirty.update((VOLCANO, key) for key in self.known.groups)
+        for key in self.known.groups:
+            self._stir((VOLCANO, key))
         self._place_anew(list(self._pods))
 
     def put_group(self, group: VolcanoGroup) -> VolcanoGroup | None:
@@ -165,110 +191,126 @@ class DerivedBook:
         key = group.head.key
         old: VolcanoGroup | None = self.known.groups.get(key)
         self.known.groups[key] = group
-        self._dirty.add((VOLCANO, key))
+        self._stir((VOLCANO, key))
         return old
 
     def drop_group(self, key: str) -> None:
         """Forgets a PodGroup of Volcano."""
         self.known.groups.pop(key, None)
-        self._dirty.add((VOLCANO, key))
+        self._stir((VOLCANO, key))
 
     def of_group(self, key: str) -> Mapping[str, WorkloadPod]:
         """The pods that name a PodGroup of Volcano, finished ones as well."""
-        return self._buckets.get((VOLCANO, key), {})
+        bucket = self._buckets.get((VOLCANO, key))
+        return bucket.members if bucket is not None else {}
 
-    def put(self, pod: WorkloadPod, *, free: bool) -> None:
-        """Takes a pod as it is now; its place is found here. free: it names no gang itself."""
-        key, uid, old = pod.pod.key, pod.pod.metadata.uid, self._pods.get(pod.pod.key)
-        if old is not None and old.pod.metadata.uid == uid:
-            was, owner = controller(old.pod), controller(pod.pod)
-            if was == owner:
-                self._put(key, replace(pod, place=old.place), free)
-                return
-            if (
-                owner is None
-                and was is not None
-                and any(bucket[0] in (RUN, AWAITED) for bucket in self._in.get(key, ()))
-            ):
-                self._orphans[key] = was, math.inf
-            else:
-                self._orphans.pop(key, None)
-            self.known.disowned(key)
-            self.known.owned_by(pod.pod)
-            self._put(key, replace(pod, place=self.known.place(pod.pod)), free)
-            self._place_anew(self._below(uid))
-            self._anew.add(key)
+    def put(self, pod: Pod, *, bound: bool, created: float, free: bool) -> None:
+        """Takes a pod as it is now; its place is found here. bound: on a node, and not finished; free: it names no gang
+        itself."""
+        key, uid, filed = pod.key, pod.metadata.uid, self._pods.get(pod.key)
+        if filed is not None and filed.pod.metadata.uid != uid:
+            self.drop(key)
+            filed = None
+        was, owner = controller(filed.pod) if filed is not None else None, controller(pod)
+        if filed is not None and was == owner:
+            self._file(filed, WorkloadPod(pod, bound, created, filed.place), free)
             return
-        self.drop(key)
-        self.known.owned_by(pod.pod)
-        self._put(key, replace(pod, place=self.known.place(pod.pod)), free)
+        if filed is None:
+            filed = self._pods[key] = _Filed(pod, bound, created)
+        else:
+            self._uncontrol(filed)
+            if owner is None and was is not None and any(one.key[0] in (RUN, AWAITED) for one in filed.buckets):
+                self._orphans[key] = was, math.inf
+            self._anew.add(key)
+        self.known.owned_by(pod)
+        if owner is not None:
+            self._controlled.setdefault(owner.uid, {})[key] = None
+        self._file(filed, WorkloadPod(pod, bound, created, self.known.place(pod)), free)
         self._place_anew(self._below(uid))
 
-    def _put(self, key: str, pod: WorkloadPod, free: bool) -> None:
-        self._take_out(key)
-        self._pods[key], self._free[key] = pod, free
-        if (owner := controller(pod.pod)) is not None:
-            self._controlled.setdefault(owner.uid, {})[key] = None
-        buckets = self._buckets_of(pod) if free else ()
-        if buckets:
-            self._in[key] = buckets
-        for bucket in buckets:
-            self._buckets.setdefault(bucket, {})[key] = pod
-            if bucket[0] == RUN:
-                self._runs.setdefault(bucket[1], set()).add(bucket)
-        self._dirty.update(buckets)
-        self._speak(pod, 1, free)
+    def _file(self, filed: _Filed, now: WorkloadPod, free: bool) -> None:
+        said, key = self._says(filed), now.pod.key
+        filed.pod, filed.bound, filed.created, filed.place = now.pod, now.bound, now.created, now.place
+        filed.free = free
+        self._until.pop(key, None)
+        buckets = tuple(map(self._bucket, self._buckets_of(filed))) if free else ()
+        if buckets != filed.buckets:
+            self._empty(filed)
+            filed.buckets = buckets
+            for bucket in buckets:
+                bucket.members[key], bucket.moved = filed, True
+                if bucket.key[0] == RUN:
+                    self._runs.setdefault(bucket.key[1], {})[bucket] = None
+        self._dirty |= dict.fromkeys(buckets)
+        self._speak(said, self._says(filed))
 
     def drop(self, key: str, uid: str = "") -> None:
         """Forgets a pod; with a uid no other of its name."""
-        old = self._pods.get(key)
-        if old is not None and uid in ("", old.pod.metadata.uid):
-            self._take_out(key)
-            del self._pods[key], self._free[key]
-            self._orphans.pop(key, None)
-            self.known.disowned(key)
-            below = self._below(old.pod.metadata.uid)
-            if below:
-                self._gone.add(old.pod.metadata.uid)
-            self._place_anew(below)
-
-    def _take_out(self, key: str) -> None:
-        old = self._pods.get(key)
-        if old is None:
+        filed = self._pods.get(key)
+        if filed is None or uid not in ("", filed.pod.metadata.uid):
             return
         self._until.pop(key, None)
-        for bucket in self._in.pop(key, ()):
-            members = self._buckets[bucket]
-            del members[key]
-            if not members:
-                del self._buckets[bucket]
-            self._dirty.add(bucket)
-        self._speak(old, -1, self._free[key])
-        if (owner := controller(old.pod)) is not None:
+        self._empty(filed)
+        self._speak(self._says(filed), None)
+        self._uncontrol(filed)
+        del self._pods[key]
+        below = self._below(filed.pod.metadata.uid)
+        if below:
+            self._gone.add(filed.pod.metadata.uid)
+        self._place_anew(below)
+
+    def _empty(self, filed: _Filed) -> None:
+        """Takes a pod out of its buckets."""
+        for bucket in filed.buckets:
+            del bucket.members[filed.pod.key]
+            bucket.moved = True
+        self._dirty |= dict.fromkeys(filed.buckets)
+
+    def _uncontrol(self, filed: _Filed) -> None:
+        """Forgets who controls a pod."""
+        key, owner = filed.pod.key, controller(filed.pod)
+        self._orphans.pop(key, None)
+        self.known.disowned(key)
+        if owner is not None:
             controlled = self._controlled[owner.uid]
             del controlled[key]
             if not controlled:
                 del self._controlled[owner.uid]
 
-    def _speak(self, pod: WorkloadPod, sign: int, free: bool) -> None:
-        if pod.place is None or not (pod.alive if not free else self._is_volcano(pod)):
-            return
-        uid, seat = pod.place.workload.head.uid, pod.place.seat
-        role = uid, seat.group, seat.role
-        number = self._spoken[role] = self._spoken.get(role, 0) + sign
-        if not number:
-            del self._spoken[role]
-        if number in (0, 1):
-            self._dirty |= self._runs.get(uid, set())
+    def _says(self, filed: _Filed) -> RoleOfRun | None:
+        """The role that a pod is of which names a gang itself."""
+        if filed.place is None or not (self._is_volcano(filed) if filed.free else filed.alive):
+            return None
+        return filed.place.workload.head.uid, filed.place.seat.group, filed.place.seat.role
+
+    def _speak(self, was: RoleOfRun | None, now: RoleOfRun | None) -> None:
+        """Counts the pods of a role that name a gang themselves; none or one is what its run looks at."""
+        for role, sign in ((was, -1), (now, 1)) if was != now else ():
+            if role is None:
+                continue
+            number = self._spoken[role] = self._spoken.get(role, 0) + sign
+            if not number:
+                del self._spoken[role]
+            if number in (0, 1):
+                self._dirty |= self._runs.get(role[0], {})
+
+    def _bucket(self, key: BucketKey) -> _Bucket:
+        found = self._buckets.get(key)
+        if found is None:
+            found = self._buckets[key] = _Bucket(key)
+        return found
+
+    def _stir(self, key: BucketKey) -> None:
+        self._dirty[self._bucket(key)] = None
 
     def _is_volcano(self, pod: WorkloadPod) -> bool:
         return self._volcano and bool(group_of_pod(pod.pod))
 
-    def _buckets_of(self, pod: WorkloadPod) -> tuple[Bucket, ...]:
+    def _buckets_of(self, pod: WorkloadPod) -> tuple[BucketKey, ...]:
         meta, place = pod.pod.metadata, pod.place
         if self._is_volcano(pod):
             return ((VOLCANO, f"{meta.namespace}/{group_of_pod(pod.pod)}"),)
-        found: list[Bucket] = []
+        found: list[BucketKey] = []
         if place is not None and place.workload.is_kind:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
         how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
@@ -301,8 +343,9 @@ class DerivedBook:
 
     def _place_anew(self, pods: Iterable[str]) -> None:
         for key in pods:
-            pod = self._pods[key]
-            self._put(key, replace(pod, place=self.known.place(pod.pod)), self._free[key])
+            filed = self._pods[key]
+            place = self.known.place(filed.pod)
+            self._file(filed, WorkloadPod(filed.pod, filed.bound, filed.created, place), filed.free)
             self._anew.add(key)
 
     # -- out ----------------------------------------------------------------------------------------------------------
@@ -327,6 +370,11 @@ class DerivedBook:
         place = self._pods[key].place
         return place.seat.index if place is not None else None
 
+    def gang_of(self, key: str) -> str:
+        """`namespace/name` of the gang of a pod; empty for none."""
+        filed = self._pods.get(key)
+        return filed.gang if filed is not None else ""
+
     def update(self, named: Collection[str], now: float) -> set[str]:
         """Derives what changed anew; the pods whose gang may be another. named: `namespace/name` of gangs that pods or
         objects name themselves; now: seconds since the epoch."""
@@ -341,50 +389,64 @@ class DerivedBook:
         if not self._dirty and not anew and names == self._names:
             return set()
         self._anew = set()
-        derived: list[Bucket] = []
+        others: dict[_Bucket, None] = {}
         for phase in _PHASES:
-            for bucket in [one for one in self._dirty if one[0] == phase]:
-                before = self._found.get(bucket)
-                self._derive(bucket)
-                found = self._found.get(bucket)
-                naming = (one.naming if one is not None else None for one in (before, found))
-                self._renames = self._renames or next(naming) != next(naming)
-                derived.append(bucket)
+            derived = [one for one in self._dirty if one.key[0] == phase]
+            others |= dict.fromkeys(one for one in derived if self._derive(one))
         self._dirty.clear()
-        if self._renames or names != self._names:
-            self._names, self._renames = names, False
-            return self._give_names(names) | anew
-        return self._keep_names(derived) | anew
+        if not self._renames and names == self._names:
+            return self._show(others) | anew
+        self._names, self._renames = names, False
+        order = self._give_names(others)
+        anew |= self._show(others)
+        self.gangs = {gang.key: gang for bucket in order for gang in bucket.shown}
+        self._mean(order)
+        return anew
 
-    def _derive(self, bucket: Bucket) -> None:
-        members, before = self._buckets.get(bucket, {}), self._found.pop(bucket, None)
-        if bucket[0] == VOLCANO:
-            group = self.known.groups.get(bucket[1])
-            if self._volcano and (members or group is not None):
-                gangs = volcano_gangs(bucket[1], group, members.values(), self._matches)
-                self._found[bucket] = _Found(tuple(gangs))
-        elif bucket[0] == RUN:
-            if members:
-                self._found[bucket] = self._run(members.values())
-            elif (runs := self._runs.get(bucket[1])) is not None:
-                runs.discard(bucket)
+    def _derive(self, bucket: _Bucket) -> bool:
+        """Whether another thing follows from a bucket than did."""
+        before, found, moved = bucket.found, self._found(bucket), bucket.moved
+        if not bucket.members and not found.gangs:
+            self._buckets.pop(bucket.key, None)
+            if bucket.key[0] == RUN and (runs := self._runs.get(bucket.key[1])) is not None:
+                runs.pop(bucket, None)
                 if not runs:
-                    del self._runs[bucket[1]]
-        elif bucket[0] == AWAITED:
-            if members:
-                self._found[bucket] = _Found((self._awaited_gang(bucket, members.values()),), kind=bucket[2].lower())
-        else:
-            left = [pod for key, pod in members.items() if self._taken.get(key, bucket)[0] != RUN]
-            if left:
-                began = min(pod.created for pod in left)
-                owner = controller(left[0].pod)
-                kind = owner.kind.lower() if owner is not None and bucket[2] != "kueue" else "kueue"
-                young = any(pod.pod.key in self._until for pod in left)
-                by_themselves = tuple(by_labels(bucket[1:], left, young=young))
-                self._found[bucket] = _Found(by_themselves, order=("", began), kind=kind)
-        self._take(bucket, before)
+                    del self._runs[bucket.key[1]]
+        bucket.moved = False
+        if found == before and not moved:
+            return False
+        bucket.found = found
+        self._renames = self._renames or before.naming != found.naming
+        if bucket.key[0] == RUN:  # what it has no more, or has now, is others' or no others'
+            had, has = ({key for gang in one.gangs for key in gang.pods} for one in (before, found))
+            filed = (self._pods.get(key) for key in had ^ has)
+            self._dirty |= {one: None for pod in filed if pod for one in pod.buckets if one.key[0] == LABELS}
+        return True
 
-    def _awaited_gang(self, bucket: Bucket, pods: Iterable[WorkloadPod]) -> Derived:
+    def _found(self, bucket: _Bucket) -> _Found:
+        key, members = bucket.key, bucket.members
+        if key[0] == VOLCANO:
+            group = self.known.groups.get(key[1])
+            if self._volcano and (members or group is not None):
+                return _Found(tuple(volcano_gangs(key[1], group, members.values(), self._matches)))
+        elif not members:
+            return _NOTHING
+        elif key[0] == RUN:
+            return self._run(members.values())
+        elif key[0] == AWAITED:
+            return _Found((self._awaited_gang(key, members.values()),), kind=key[2].lower())
+        elif left := [pod for pod in members.values() if not self._is_of_run(pod.pod.key)]:
+            owner = controller(left[0].pod)
+            kind = owner.kind.lower() if owner is not None and key[2] != "kueue" else "kueue"
+            young = any(pod.pod.key in self._until for pod in left)
+            gangs = tuple(by_labels(key[1:], left, young=young))
+            return _Found(gangs, order=("", min(pod.created for pod in left)), kind=kind)
+        return _NOTHING
+
+    def _is_of_run(self, key: str) -> bool:
+        return any(key in gang.pods for one in self._pods[key].buckets if one.key[0] == RUN for gang in one.found.gangs)
+
+    def _awaited_gang(self, bucket: BucketKey, pods: Iterable[WorkloadPod]) -> Derived:
         """Of pods whose owner is not known: nobody of it is placed."""
         _, namespace, kind, name, uid = bucket
         keys = sorted(one.pod.key for one in pods)
@@ -420,104 +482,69 @@ class DerivedBook:
             kind=derivation.title.kind.lower() if gangs or derivation.is_gang else "",
         )
 
-    def _take(self, bucket: Bucket, before: _Found | None) -> None:
-        """Takes down which pods a bucket has; those behind it that lose or gain one are derived anew."""
-        found = self._found.get(bucket)
-        had = {key for gang in (before.gangs if before is not None else ()) for key in gang.pods}
-        has = {key for gang in (found.gangs if found is not None else ()) for key in gang.pods}
-        for key in had - has:
-            if self._taken.get(key) == bucket:
-                del self._taken[key]
-        self._taken |= dict.fromkeys(has, bucket)
-        if bucket[0] == RUN:
-            for key in had ^ has:
-                self._dirty.update(one for one in self._in.get(key, ()) if one[0] == LABELS)
-
-    def _keep_names(self, derived: Iterable[Bucket]) -> set[str]:
-        """Shows what was derived anew under the names that it has; the pods whose gang may be another."""
-        gangs, shown = dict(self.gangs), dict(self._shown)
-        for bucket in derived:
-            if (suffix := self._suffixes.get(bucket)) is not None:
-                shown[bucket] = self._renamed(bucket, self._found[bucket].gangs, suffix)
-                gangs.update((one.key, one) for one in shown[bucket])
-        known, self.gangs = self.gangs, gangs
-        return self._show(shown, known)
-
-    def _give_names(self, taken: frozenset[str]) -> set[str]:
-        """Names all gangs; the pods whose gang may be another."""
-        gangs: dict[str, Derived] = {}
-        meant: dict[str, list[str]] = {}
-        shown: dict[Bucket, tuple[Derived, ...]] = {}
-        self._suffixes = {}
-        by_phase: dict[str, list[Bucket]] = {phase: [] for phase in _PHASES}
-        for bucket in self._found:
-            by_phase[bucket[0]].append(bucket)
-        for bucket in sorted(by_phase[VOLCANO]):
-            shown[bucket], self._suffixes[bucket] = self._found[bucket].gangs, ""
-            gangs.update((one.key, one) for one in shown[bucket])
-        runs = sorted(by_phase[RUN], key=lambda bucket: (self._found[bucket].order, bucket))
+    def _give_names(self, others: dict[_Bucket, None]) -> list[_Bucket]:
+        """Names all gangs; all buckets in the order in which they got their names. others: takes in those of other
+        names."""
+        by_phase: dict[str, list[_Bucket]] = {phase: [] for phase in _PHASES}
+        for bucket in self._buckets.values():
+            by_phase[bucket.key[0]].append(bucket)
+        for buckets in by_phase.values():
+            buckets.sort(key=lambda one: one.key)
+        by_phase[RUN].sort(key=lambda one: one.found.order)
+        by_phase[LABELS].sort(key=lambda one: -one.found.order[1])
         current: dict[tuple[str, str], _Found] = {}
-        for found in (self._found[bucket] for bucket in runs):
+        for found in (bucket.found for bucket in by_phase[RUN]):
             current[found.whose] = max(found, current.get(found.whose, found), key=lambda one: one.age)
-        for bucket in runs:
-            found = self._found[bucket]
-            if not found.kind:
-                continue
-            suffix = "" if current[found.whose] is found else f"@{found.run}"
-            keys = [_key(one, suffix) for one in found.gangs]
-            while any(key in gangs or key in taken for key in keys):
-                suffix += f"-{found.kind}"
-                keys = [_key(one, suffix) for one in found.gangs]
-            shown[bucket] = self._renamed(bucket, found.gangs, suffix)
-            self._suffixes[bucket] = suffix
-            gangs.update((one.key, one) for one in shown[bucket])
-            meant.setdefault(found.own, []).extend(one.key for one in shown[bucket] if one.joined)
-        others = set(gangs)
-        rest = sorted(by_phase[LABELS], key=lambda bucket: (-self._found[bucket].order[1], bucket))
-        for bucket in (*rest, *sorted(by_phase[AWAITED])):
-            said, suffix = self._found[bucket].gangs, ""
-            if any(one.key in others or one.key in taken for one in said):
-                suffix = f"-{self._found[bucket].kind}"
-            if any(_key(one, suffix) in gangs for one in said):
-                suffix += f"@{bucket[-1][:8]}"
-            shown[bucket] = self._renamed(bucket, said, suffix)
-            self._suffixes[bucket] = suffix
-            gangs.update((one.key, one) for one in shown[bucket])
-        known, self.gangs = self.gangs, gangs
+        named = {gang.key for bucket in by_phase[VOLCANO] for gang in bucket.found.gangs}
+        for bucket in by_phase[RUN]:
+            suffix = "" if current[bucket.found.whose] is bucket.found else f"@{bucket.found.run}"
+            while not (named.isdisjoint(keys := bucket.keys(suffix)) and self._names.isdisjoint(keys)):
+                suffix += f"-{bucket.found.kind}"
+            self._name(bucket, suffix, named, others)
+        by_runs = named | self._names
+        for bucket in (*by_phase[LABELS], *by_phase[AWAITED]):
+            suffix = "" if by_runs.isdisjoint(bucket.keys("")) else f"-{bucket.found.kind}"
+            if not named.isdisjoint(bucket.keys(suffix)):
+                suffix += f"@{bucket.key[-1][:8]}"
+            self._name(bucket, suffix, named, others)
+        return [one for buckets in by_phase.values() for one in buckets]
+
+    @staticmethod
+    def _name(bucket: _Bucket, suffix: str, named: set[str], others: dict[_Bucket, None]) -> None:
+        named.update(bucket.keys(suffix))
+        if suffix != bucket.suffix:
+            bucket.suffix, others[bucket] = suffix, None
+
+    def _mean(self, order: Iterable[_Bucket]) -> None:
+        """What the names of workloads mean."""
+        meant: dict[str, list[str]] = {}
+        for bucket in order:
+            if bucket.found.own and bucket.found.kind:
+                meant.setdefault(bucket.found.own, []).extend(one.key for one in bucket.shown if one.joined)
         for own in self.known.finished():
-            if own not in gangs and own not in taken:
+            if own not in self.gangs and own not in self._names:
                 meant.setdefault(own, [])  # it holds nobody who names it
         self.meant = {key: tuple(found) for key, found in meant.items() if found != [key]}
-        return self._show(shown, known)
 
-    def _renamed(self, bucket: Bucket, found: tuple[Derived, ...], suffix: str) -> tuple[Derived, ...]:
-        """What was shown before, where that is the same."""
-        if not suffix:
-            return found
-        now = tuple(renamed(one, suffix) for one in found)
-        before = self._shown.get(bucket)
-        return before if before == now else now
-
-    def _show(self, shown: dict[Bucket, tuple[Derived, ...]], known: Mapping[str, Derived]) -> set[str]:
-        """known: the gangs before."""
+    def _show(self, others: Iterable[_Bucket]) -> set[str]:
+        """Shows what follows now under its names; the pods whose gang is another."""
+        before: dict[str, Derived] = {}
+        for bucket in others:
+            before |= {gang.key: gang for gang in bucket.shown}
+            gangs, suffix = bucket.found.gangs, bucket.suffix
+            bucket.shown = tuple(renamed(one, suffix) for one in gangs) if suffix else gangs
+        gang_of = {pod: "" for gang in before.values() for pod in gang.pods}
+        for bucket in others:
+            for gang in bucket.shown:
+                key = gang.key
+                gang_of |= dict.fromkeys(gang.pods, key)
+                if (was := before.get(key)) is not None and replace(was, pods=gang.pods) != gang:
+                    self.altered.add(key)
+                self.gangs[key] = gang
+                self.fresh.add(key)
         changed: set[str] = set()
-        before, self._shown = self._shown, shown
-        others = [bucket for bucket in {**before, **shown} if before.get(bucket) is not shown.get(bucket)]
-        for bucket in others:
-            for gang in before.get(bucket, ()):
-                for key in gang.pods:
-                    if self.of_pod.get(key) == gang.key:
-                        del self.of_pod[key]
-                    changed.add(key)
-        for bucket in others:
-            for gang in shown.get(bucket, ()):
-                if (was := known.get(gang.key)) is not None and replace(was, pods=gang.pods) != gang:
-                    self.altered.add(gang.key)
-                self.of_pod |= dict.fromkeys(gang.pods, gang.key)
-                changed.update(gang.pods)
+        for pod, key in gang_of.items():
+            if (filed := self._pods.get(pod)) is not None and filed.gang != key:
+                filed.gang = key
+                changed.add(pod)
         return changed
-
-
-def _key(gang: Derived, suffix: str) -> str:
-    name, colon, role = gang.key.partition(":")
-    return f"{name}{suffix}{colon}{role}"

@@ -12,7 +12,7 @@ from koordpy.workloads.known import Known, PodPlace
 from koordpy.workloads.model import Role, Workload
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class WorkloadPod:
     """A pod that may be in a derived gang."""
 
