@@ -77,6 +77,8 @@ class _Bucket:
     """Its gangs under the names that they have."""
     suffix: str = ""
     """What stands behind these names."""
+    derivation: Derivation | None = None
+    """Of a run."""
     moved: bool = False
     """Whether a pod came or went since it was looked at."""
 
@@ -432,7 +434,7 @@ class DerivedBook:
         elif not members:
             return _NOTHING
         elif key[0] == RUN:
-            return self._run(members.values())
+            return self._run(bucket)
         elif key[0] == AWAITED:
             return _Found((self._awaited_gang(key, members.values()),), kind=key[2].lower())
         elif left := [pod for pod in members.values() if not self._is_of_run(pod.pod.key)]:
@@ -467,11 +469,13 @@ class DerivedBook:
             is_awaited=not gone,
         )
 
-    def _run(self, members: Iterable[WorkloadPod]) -> _Found:
-        run = WorkloadRun.of(self.known, members)
+    def _run(self, bucket: _Bucket) -> _Found:
+        run = WorkloadRun.of(self.known, bucket.members.values())
         head = run.workload.head
-        derivation = Derivation(run, self.known, self._settings, self._spoken)
-        gangs = tuple(derivation.gangs())
+        if bucket.derivation is None or not bucket.derivation.holds(run, self._spoken):
+            bucket.derivation = Derivation(run, self.known, self._settings, self._spoken)
+        derivation = bucket.derivation
+        gangs = tuple(derivation.gangs(run))
         return _Found(
             gangs,
             order=(head.created, run.began),

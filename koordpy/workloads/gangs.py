@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import compress
+from operator import is_not
 from typing import Any
 
 from koordpy.api import keys
@@ -174,13 +175,14 @@ def _succeeded(part: JobPart, seen: Sequence[WorkloadPod]) -> int:
 
 
 class Derivation:
-    """The gangs of one run."""
+    """The gangs of one run. What its manifests say of them is read once, for as long as these stay the same."""
 
     def __init__(
         self, run: WorkloadRun, known: Known, settings: Settings, spoken: Container[tuple[str, str, str]]
     ) -> None:
         """spoken: (uid of the workload, group, role) of pods that name a gang themselves."""
         self.run, self._settings = run, settings
+        self._seen = self._look(run, spoken)
         self.title = known.title(run.workload)
         self.workload = run.workload
         self.all_roles = run.roles()
@@ -201,6 +203,24 @@ class Derivation:
         several = len(self.all_roles) > 1
         self._later: tuple[tuple[str, int, str], ...] = ()
         self._minima = minima(run.workload, self.roles, str(self.title), notes, oldest, several=several)
+
+    @staticmethod
+    def _look(run: WorkloadRun, spoken: Container[tuple[str, str, str]]) -> object:
+        """What of pods decides more than their number; None where they are read in place of templates."""
+        workload = run.workload
+        if not all(role.template.raw for role in workload.roles):
+            return None
+        silent = [role for role in run.roles() if (workload.head.uid, role.group, role.name) in spoken]
+        notes = [pods[0].pod.metadata.annotations for pods in run.members.values()] if workload.total_keys else []
+        said = [(key, one[key]) for one in notes for key in workload.total_keys if key in one]
+        return list(run.members), silent, said
+
+    def holds(self, run: WorkloadRun, spoken: Container[tuple[str, str, str]]) -> bool:
+        """Whether it says the same of the run as it is now."""
+        before = (self.run.workload, *self.run.chain)
+        if len(run.chain) + 1 != len(before) or any(map(is_not, before, (run.workload, *run.chain))):
+            return False
+        return self._seen is not None and self._seen == self._look(run, spoken)
 
     def _is_ours(self, role: Role) -> bool:
         """By its template, else by its pods."""
@@ -225,8 +245,8 @@ class Derivation:
         parts = {part.key for part in role.parts}
         return [one for one in found if one.place is not None and one.place.seat.part in parts]
 
-    @cached_property
-    def _beside(self) -> list[WorkloadPod]:
+    def _find_beside(self) -> list[WorkloadPod]:
+        """The bound pods of the run that are another scheduler's."""
         own = {role.name: self._ours(role) for role in self.all_roles if self._is_ours(role)}
         ours = {one.pod.key for role in own.values() for one in self._members(role)}
         members = (one for role in self.all_roles for one in self.run.members.get(role.name, ()))
@@ -255,8 +275,9 @@ class Derivation:
         kinds = self._settings.kinds | set(ASKED_BY_TEMPLATE)
         return read and bool(self.roles) and {self.workload.head.kind, self.title.kind} <= kinds
 
-    def gangs(self) -> Iterator[Derived]:
+    def gangs(self, run: WorkloadRun) -> Iterator[Derived]:
         """One for each role that is there, named without regard to others; of plain pods those that nobody wants."""
+        self.run, self._beside = run, self._find_beside()
         if self.is_gang:
             yield from self._gangs()
         elif self._is_read:
