@@ -76,7 +76,7 @@ class Slot:
     """(volume, spec of a claim that is made with it)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class JobPart:
     """Pods of a role that one controller counts: those of a Job of a JobSet; mostly all."""
 
@@ -133,7 +133,7 @@ class StepCondition:
     """Whether the status says that it has come."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
     """Pods of a workload, or of a group of it, that are alike."""
 
@@ -177,7 +177,7 @@ class PodSeat:
     """What tells runs of one workload apart: restart-attempt, revision."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """An object that makes pods."""
 

@@ -45,7 +45,7 @@ class WorkloadPod:
         return self.alive and not self.bound and not self.pod.spec.scheduling_gates
 
 
-@dataclass
+@dataclass(slots=True)
 class WorkloadRun:
     """Pods of one run by role."""
 
