@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import format as json_format
+
 from koordpy.api.counted import NAMED, counted, named
 from koordpy.api.faults import one_line
 from koordpy.api.natural import natural_key
@@ -29,7 +31,9 @@ def say(written: str) -> None:
 def text(document: Document, form: str) -> str:
     """The document as `json` or `yaml`, keys in its own order."""
     if form == "json":
-        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        # indenting what is written already takes a quarter of the time of writing it indented
+        written = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return json_format(written, indent=2).decode("utf-8", "surrogatepass") + "\n"
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

@@ -40,7 +40,7 @@ class WorkloadBook:
 
     def put_pod(self, info: PodInfo) -> None:
         """Takes a pod as it is now."""
-        self._book.put(info.pod, bound=info.bound, created=info.created, free=self._is_free(info.gang))
+        self._book.put(info.key, info.pod, bound=info.bound, created=info.created, free=self._is_free(info.gang))
 
     def put_workload(self, workload: Workload) -> None:
         """Takes a workload as it is now."""

@@ -206,19 +206,19 @@ class DerivedBook:
         bucket = self._buckets.get((VOLCANO, key))
         return bucket.members if bucket is not None else {}
 
-    def put(self, pod: Pod, *, bound: bool, created: float, free: bool) -> None:
-        """Takes a pod as it is now; its place is found here. bound: on a node, and not finished; free: it names no gang
-        itself."""
-        key, uid, filed = pod.key, pod.metadata.uid, self._pods.get(pod.key)
+    def put(self, key: str, pod: Pod, *, bound: bool, created: float, free: bool) -> None:
+        """Takes a pod as it is now; its place is found here. key: `namespace/name`; bound: on a node, and not
+        finished; free: it names no gang itself."""
+        uid, filed = pod.metadata.uid, self._pods.get(key)
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
         was, owner = controller(filed.pod) if filed is not None else None, controller(pod)
         if filed is not None and was == owner:
-            self._file(filed, WorkloadPod(pod, bound, created, filed.place), free)
+            self._file(filed, WorkloadPod(key, pod, bound, created, filed.place), free)
             return
         if filed is None:
-            filed = self._pods[key] = _Filed(pod, bound, created)
+            filed = self._pods[key] = _Filed(key, pod, bound, created)
         else:
             self._uncontrol(filed)
             if owner is None and was is not None and any(one.key[0] in (RUN, AWAITED) for one in filed.buckets):
@@ -227,11 +227,11 @@ class DerivedBook:
         self.known.owned_by(pod)
         if owner is not None:
             self._controlled.setdefault(owner.uid, {})[key] = None
-        self._file(filed, WorkloadPod(pod, bound, created, self.known.place(pod)), free)
+        self._file(filed, WorkloadPod(key, pod, bound, created, self.known.place(pod)), free)
         self._place_anew(self._below(uid))
 
     def _file(self, filed: _Filed, now: WorkloadPod, free: bool) -> None:
-        said, key = self._says(filed), now.pod.key
+        said, key = self._says(filed), now.key
         filed.pod, filed.bound, filed.created, filed.place = now.pod, now.bound, now.created, now.place
         filed.free = free
         self._until.pop(key, None)
@@ -264,13 +264,13 @@ class DerivedBook:
     def _empty(self, filed: _Filed) -> None:
         """Takes a pod out of its buckets."""
         for bucket in filed.buckets:
-            del bucket.members[filed.pod.key]
+            del bucket.members[filed.key]
             bucket.moved = True
         self._dirty |= dict.fromkeys(filed.buckets)
 
     def _uncontrol(self, filed: _Filed) -> None:
         """Forgets who controls a pod."""
-        key, owner = filed.pod.key, controller(filed.pod)
+        key, owner = filed.key, controller(filed.pod)
         self._orphans.pop(key, None)
         self.known.disowned(key)
         if owner is not None:
@@ -317,23 +317,23 @@ class DerivedBook:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
         how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
         if how == "workloads" and pod.waits and (owner := self._awaited(pod)) is not None:
-            if pod.pod.key in self._orphans:
-                self._until[pod.pod.key] = self._orphans[pod.pod.key][1]
+            if pod.key in self._orphans:
+                self._until[pod.key] = self._orphans[pod.key][1]
             elif owner.uid not in self._gone:
-                self._until[pod.pod.key] = pod.created + OWNER_SECONDS
+                self._until[pod.key] = pod.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
         group = label_group(pod, how, kinds) if not pod.failed else None
         if group is not None:
             found.append((LABELS, *group))
             if self.watched and group[1] == "lws" and pod.created + LEADER_SECONDS > self._now:
-                self._until[pod.pod.key] = pod.created + LEADER_SECONDS
+                self._until[pod.key] = pod.created + LEADER_SECONDS
         return tuple(found)
 
     def _awaited(self, pod: WorkloadPod) -> ControllingOwner | None:
         """The owner of a pod, or of what is known above it, that is to be seen soon, or was deleted."""
         if not self.watched:
             return None
-        was, until = self._orphans.get(pod.pod.key, (None, 0.0))
+        was, until = self._orphans.get(pod.key, (None, 0.0))
         if was is not None and pod.place is None:
             return was if until > self._now else None
         owner = pod.place.chain[-1].head.owner if pod.place is not None else controller(pod.pod)
@@ -347,7 +347,7 @@ class DerivedBook:
         for key in pods:
             filed = self._pods[key]
             place = self.known.place(filed.pod)
-            self._file(filed, WorkloadPod(filed.pod, filed.bound, filed.created, place), filed.free)
+            self._file(filed, WorkloadPod(key, filed.pod, filed.bound, filed.created, place), filed.free)
             self._anew.add(key)
 
     # -- out ----------------------------------------------------------------------------------------------------------
@@ -437,10 +437,10 @@ class DerivedBook:
             return self._run(bucket)
         elif key[0] == AWAITED:
             return _Found((self._awaited_gang(key, members.values()),), kind=key[2].lower())
-        elif left := [pod for pod in members.values() if not self._is_of_run(pod.pod.key)]:
+        elif left := [pod for pod in members.values() if not self._is_of_run(pod.key)]:
             owner = controller(left[0].pod)
             kind = owner.kind.lower() if owner is not None and key[2] != "kueue" else "kueue"
-            young = any(pod.pod.key in self._until for pod in left)
+            young = any(pod.key in self._until for pod in left)
             gangs = tuple(by_labels(key[1:], left, young=young))
             return _Found(gangs, order=("", min(pod.created for pod in left)), kind=kind)
         return _NOTHING
@@ -451,7 +451,7 @@ class DerivedBook:
     def _awaited_gang(self, bucket: BucketKey, pods: Iterable[WorkloadPod]) -> Derived:
         """Of pods whose owner is not known: nobody of it is placed."""
         _, namespace, kind, name, uid = bucket
-        keys = sorted(one.pod.key for one in pods)
+        keys = sorted(one.key for one in pods)
         left = all(key in self._orphans for key in keys)
         gone = left or uid in self._gone
         why = "has left its pods: they wait a minute for another owner" if left else "is deleted"

@@ -101,7 +101,7 @@ def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: 
 
 
 def _keys(pods: Sequence[WorkloadPod]) -> tuple[str, ...]:
-    return tuple(one.pod.key for one in pods if not one.succeeded)
+    return tuple(one.key for one in pods if not one.succeeded)
 
 
 def _title(pods: Sequence[WorkloadPod]) -> Title | None:

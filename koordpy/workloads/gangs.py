@@ -248,9 +248,9 @@ class Derivation:
     def _find_beside(self) -> list[WorkloadPod]:
         """The bound pods of the run that are another scheduler's."""
         own = {role.name: self._ours(role) for role in self.all_roles if self._is_ours(role)}
-        ours = {one.pod.key for role in own.values() for one in self._members(role)}
+        ours = {one.key for role in own.values() for one in self._members(role)}
         members = (one for role in self.all_roles for one in self.run.members.get(role.name, ()))
-        return [one for one in members if one.bound and not one.leaving and one.pod.key not in ours]
+        return [one for one in members if one.bound and not one.leaving and one.key not in ours]
 
     @cached_property
     def _unread(self) -> tuple[str, ...]:
@@ -303,7 +303,7 @@ class Derivation:
             gang = self._gang(role, members, wanted[role.name], runs=runs)
             if beyond := self._beyond(role, members, wanted[role.name]) if not gang.halted else ():
                 yield self._unwanted(gang, beyond)
-                members = [one for one in members if one.pod.key not in beyond]
+                members = [one for one in members if one.key not in beyond]
                 gang = self._gang(role, members, wanted[role.name], runs=runs)
             if members or wanted[role.name]:
                 yield gang
@@ -321,8 +321,8 @@ class Derivation:
         there: dict[object, WorkloadPod] = {}
         for one in alive:  # of two pods of one index one counts
             index = one.place.seat.index if one.place is not None and by_index else None
-            there.setdefault(one.pod.key if index is None else index, one)
-        return tuple(one.pod.key for one in list(there.values())[wanted:] if not one.bound)
+            there.setdefault(one.key if index is None else index, one)
+        return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
 
     def _unwanted(self, gang: Derived, pods: tuple[str, ...]) -> Derived:
         """What is said of them, and holds them."""
@@ -396,7 +396,7 @@ class Derivation:
         return Derived(
             namespace=head.namespace,
             name=f"{name}:{role.name}" if suffixed else name,
-            pods=tuple(one.pod.key for one in members if not one.succeeded),
+            pods=tuple(one.key for one in members if not one.succeeded),
             min_member=least,
             wanted=wanted,
             origin=self._origin(role, wanted, named) + by,
@@ -409,7 +409,7 @@ class Derivation:
             succeeded=any(one.succeeded for one in members),
             joined=wanted > 0,
             presumed=not self._asked and self.workload.head.kind == "Job",
-            beside=tuple(one.pod.key for one in self._beside),
+            beside=tuple(one.key for one in self._beside),
             lost=self._lost(members),
             packed=self.workload.packed,
             parted=role.packed,

@@ -16,6 +16,8 @@ from koordpy.workloads.model import Role, Workload
 class WorkloadPod:
     """A pod that may be in a derived gang."""
 
+    key: str
+    """`namespace/name`."""
     pod: Pod
     bound: bool
     """On a node, and not finished."""

@@ -95,7 +95,7 @@ class VolcanoGroup:
                 labels = one.pod.metadata.labels
                 if matches(policy.selector, labels):
                     name = (str(i), *(labels.get(key, "") for key in policy.keys))
-                    found.setdefault(name, (policy.tier, []))[1].append(one.pod.key)
+                    found.setdefault(name, (policy.tier, []))[1].append(one.key)
         return tuple(PodSet("/".join(name), tier, frozenset(pods)) for name, (tier, pods) in found.items())
 
 
@@ -145,7 +145,7 @@ def _gangs(
         yield Derived(
             namespace=namespace,
             name=name,
-            pods=tuple(one.pod.key for one in pods),
+            pods=tuple(one.key for one in pods),
             min_member=group.min_member if group is not None else 0,
             origin=origin,
             meta=meta,
@@ -173,7 +173,7 @@ def _gangs(
         yield Derived(
             namespace=namespace,
             name=f"{name}:{task}",
-            pods=tuple(one.pod.key for one in members),
+            pods=tuple(one.key for one in members),
             min_member=least + more,
             origin=f"{origin}, task {task}",
             meta=meta,
