@@ -6,6 +6,7 @@ Nodes with the same fillings are the same to every goal but the names, so models
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import product
 
@@ -54,8 +55,8 @@ class Room:
         )
         """[shapes, nodes] capped by the pods in question."""
         caps = np.clip(problem.free[:, columns], 0, None) // np.array(scale, dtype=np.int64)
-        self.caps: Ints = np.minimum(caps, self.slots.T @ self.request)
-        """[nodes, columns] scaled; cut to the sum of all slots, where it does not bind."""
+        self.caps: Ints = _binding(caps, self.request, self.slots.T @ self.request)
+        """[nodes, columns] scaled; the sum of all slots where it does not bind, or another column holds it as well."""
         signs = [codes[:, None] for one in problem.interactions for codes in one.signs]
         self.singly = any(bool((codes < -1).any()) for codes in signs) or problem.by_count is not None
         """Whether single nodes are looked at: by interacting members, or by goals that are no sum over pods. Then equal
@@ -154,6 +155,33 @@ class Room:
                 signs.append(numbers.setdefault(key, len(numbers)))
             out.append(signs)
         return tuple(np.array(signs, dtype=np.int64) for signs in reversed(out))
+
+
+def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
+    """[nodes, columns] capacities cut to what all slots together take, and at that where another column is as strict:
+    nodes of which pods take all GPUs do not differ by how much memory is left beside these."""
+    out = np.minimum(caps, most)
+    columns = range(request.shape[1])
+    open_to = np.ones(out.shape, dtype=bool)
+    for column in columns:
+        for other in columns:
+            times = implied_by(request[:, column].tolist(), request[:, other].tolist())
+            if column == other or times is None or int(caps.max(initial=0)) * max(times) >= 1 << 62:
+                continue
+            weight, each = times
+            spare = (caps[:, column] * each >= out[:, other] * weight) & open_to[:, other]
+            out[spare, column] = most[spare, column]
+            open_to[spare, column] = False
+    return out
+
+
+def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int] | None:
+    """(a, b) where no pod asks for more than a / b of one column per unit of another; None where one asks for the first
+    alone. amounts, others: by shape."""
+    asked = [(one, other) for one, other in zip(amounts, others, strict=True) if one]
+    if not asked or not all(other for _, other in asked):
+        return None
+    return max(asked, key=lambda pair: Fraction(*pair))
 
 
 def maximal_fillings(

@@ -5,10 +5,12 @@ back as a cut or a need.
 """
 
 from collections.abc import Iterable
+from itertools import permutations
 
 from koordpy.planning.placement.problem import Problem, hard_regions
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
+from koordpy.planning.solver.room import implied_by
 from koordpy.planning.solver.staged import Stage, Term, linear
 from koordpy.planning.solver.victims_bounds import Bounds, freed_by, wanted_of
 from koordpy.planning.solver.victims_topology import Topology
@@ -130,18 +132,30 @@ class VictimsModel:
                 self.base.add(linear([(self.pods[shape, node], 1), *gone]) <= 0)
 
     def _room(self) -> None:
-        """No node is asked for more of a resource than it has free and gets back; others are not looked at."""
+        """No node is asked for more of a resource than it has free and gets back; others are not looked at, nor those
+        that never bind where another does not."""
         problem = self.problem
         loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]] = {}
         for (shape, node), var in self.pods.items():
-            loads.setdefault(node, []).append((var, problem.shapes[shape].request, self.wanted[shape]))
+            loads.setdefault(node, []).append((var, problem.shapes[shape].request, int(self.bounds.slots[shape][node])))
         self._returns(loads)
+        times = _implied([request for load in loads.values() for _, request, _ in load])
         for node, load in loads.items():
-            for column in sorted({column for _, request, _ in load for column, _ in request}):
+            implied: set[int] = set()
+            columns = sorted({column for _, request, _ in load for column, _ in request})
+            for column in columns:
                 asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
                 most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
                 free = int(problem.free[node, column])
                 if most <= free:
+                    continue
+                if any(
+                    other not in implied
+                    and (column, other) in times
+                    and self._looser(node, column, other, *times[column, other])
+                    for other in columns
+                ):
+                    implied.add(column)
                     continue
                 relief = self.relief.get(node, ())
                 freed = [t for u, frees in relief for t in self.unit(u, -frees.get(column, 0)) if t[1]]
@@ -152,6 +166,13 @@ class VictimsModel:
                 for var, _ in asked:
                     self.base.add(var <= 0).only_enforce_if(~some)
                 self.base.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
+
+    def _looser(self, node: int, column: int, other: int, weight: int, each: int) -> bool:
+        """Whether a node has weight / each times as much of one column as of another, whoever goes."""
+        rooms = [dict(enumerate(self.problem.free[node].tolist())), *(frees for _, frees in self.relief.get(node, ()))]
+        return self.problem.free[node, column] >= 0 and all(
+            room.get(column, 0) * each >= room.get(other, 0) * weight for room in rooms
+        )
 
     def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
         """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
@@ -370,3 +391,15 @@ class VictimsModel:
             for node, pods in self.choices.units[u].attracts:
                 leaving.setdefault(node, []).extend(self.unit(u, pods))
         return Topology(self.base, self.problem, pods=self.pods, leaving=leaving, bounds=self.bounds)
+
+
+def _implied(requests: Iterable[tuple[tuple[int, int], ...]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """(column, other) -> what pods ask of a column at most, as a part of what they ask of the other (`implied_by`)."""
+    every = [dict(request) for request in dict.fromkeys(requests)]
+    columns = sorted({column for request in every for column in request})
+    out = {}
+    for column, other in permutations(columns, 2):
+        times = implied_by([r.get(column, 0) for r in every], [r.get(other, 0) for r in every])
+        if times is not None:
+            out[column, other] = times
+    return out

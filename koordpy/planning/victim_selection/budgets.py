@@ -107,20 +107,49 @@ def standing_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
 
 def budgets_of(draft: Draft, standing: Sequence[Budget] | None = None) -> tuple[Budget, ...]:
     """The same on a draft: less what it evicts, more what it binds, never above the start."""
-    snapshot = draft.snapshot
-    known = tuple(standing_budgets(snapshot) if standing is None else standing)
-    if not known or not draft.evicted:
-        return known
-    covers, index = coverage(known), Covering(one.budget for one in known)
-    gone = Counter(b for pod in draft.evicted.values() for b in covers(pod))
-    come = Counter[int]()
-    for key in draft.placed:
-        pod = snapshot.pods[key]
-        come.update(b for b in index.may(pod) if b in gone and protects(known[b].budget, pod))
-    return tuple(
-        Budget(one.budget, max(0, min(one.allowed, one.allowed - gone[b] + come[b]))) if b in gone else one
-        for b, one in enumerate(known)
-    )
+    return BudgetsLeft(draft.snapshot, standing).on(draft)
+
+
+class BudgetsLeft:
+    """The budgets of a snapshot as its drafts leave them. Which of them speak of a pod is read once."""
+
+    def __init__(self, snapshot: Snapshot, standing: Sequence[Budget] | None = None) -> None:
+        self._pods = snapshot.pods
+        self._standing = tuple(standing_budgets(snapshot) if standing is None else standing)
+        self._covers, self._index = coverage(self._standing), Covering(one.budget for one in self._standing)
+        self._leaving: dict[str, tuple[int, ...]] = {}
+        self._coming: dict[str, tuple[int, ...]] = {}
+
+    def on(self, draft: Draft) -> tuple[Budget, ...]:
+        """The budgets with what each still allows."""
+        known = self._standing
+        if not known or not draft.evicted:
+            return known
+        gone, come = Counter[int](), Counter[int]()
+        for pod in draft.evicted.values():
+            for b in self._left_by(pod):
+                gone[b] += 1
+        for key in draft.placed if gone else ():
+            for b in self._joined_by(key):
+                come[b] += 1
+        return tuple(
+            Budget(one.budget, max(0, min(one.allowed, one.allowed - gone[b] + come[b]))) if b in gone else one
+            for b, one in enumerate(known)
+        )
+
+    def _left_by(self, pod: PodInfo) -> tuple[int, ...]:
+        found = self._leaving.get(pod.key)
+        if found is None:
+            found = self._leaving[pod.key] = self._covers(pod)
+        return found
+
+    def _joined_by(self, key: str) -> tuple[int, ...]:
+        found = self._coming.get(key)
+        if found is None:
+            pod = self._pods[key]
+            found = tuple(b for b in self._index.may(pod) if protects(self._standing[b].budget, pod))
+            self._coming[key] = found
+        return found
 
 
 def violations(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> int:

@@ -16,7 +16,7 @@ from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.limits import FEW_UNITS
 from koordpy.planning.units import Groups
-from koordpy.planning.victim_selection.budgets import Budget, budgets_of, standing_budgets
+from koordpy.planning.victim_selection.budgets import Budget, BudgetsLeft
 from koordpy.planning.victim_selection.choice import UnitFigures
 from koordpy.planning.victim_selection.lines import Lines
 from koordpy.planning.victim_selection.units import Lending, VictimUnit, find_candidates
@@ -117,13 +117,13 @@ class Pool:
         return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
 
     @cached_property
-    def _standing(self) -> tuple[Budget, ...]:
-        return standing_budgets(self.draft.snapshot)
+    def _budgets(self) -> BudgetsLeft:
+        return BudgetsLeft(self.draft.snapshot)
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """PodDisruptionBudgets with what each still allows."""
-        return budgets_of(self.draft, self._standing)
+        return self._budgets.on(self.draft)
 
     @cached_property
     def priority(self) -> Ints:
