@@ -100,7 +100,8 @@ class Numbered:
         self.model, self.devices = model, devices
         self.components: list[list[Term]] = [[], []]
         """Of the vector's numbers those that depend on the placement."""
-        self._several: dict[int, cp_model.IntVar] = {}
+        self._several: list[tuple[cp_model.IntVar, list[Term]]] = []
+        """(0/1, devices that a node gives)."""
 
     def add(self, node: int, pods: Mapping[int, cp_model.IntVar], used: Sequence[Term], *, most: int) -> None:
         """One node. pods: shape -> new pods of it there; used: 1 where any is; most: devices that they may take."""
@@ -108,17 +109,15 @@ class Numbered:
         self.components[1] += [(var, int(self.devices.free[node]) * weight) for var, weight in used]
         self.components[1] += [(var, -ask) for var, ask in asks]
         if asks and most > 1:
-            several = self._several[node] = self.model.new_bool_var("")
-            terms = [*asks, (several, 1 - most)]
-            self.model.add(linear(terms) <= 1)
+            several = self.model.new_bool_var("")
+            self._several.append((several, asks))
+            self.model.add(linear([*asks, (several, 1 - most)]) <= 1)
             self.components[0].append((several, 1))
 
-    def adopt(self, values: list[int], pods: Mapping[int, Mapping[int, int]]) -> None:
-        """Writes the values of a placement (node -> shape -> pods)."""
-        for node, held in pods.items():
-            if node in self._several:
-                given = sum(self.devices.asks[shape] * number for shape, number in held.items())
-                values[self._several[node].index] = int(given > 1)
+    def settle(self, values: list[int]) -> None:
+        """Says of no node that it gives several devices where the pods there do not take as many."""
+        for several, asks in self._several:
+            values[several.index] = int(sum(values[var.index] * ask for var, ask in asks) > 1)
 
 
 class Fits:

@@ -279,6 +279,7 @@ class CountModel(StagedModel):
         """
         if self.numbered is not None:
             parts = self.numbered.components
+            self.numbered.settle(self.values)
         elif self.counted is not None and self.counted.complete:
             parts = self.counted.components
         else:

@@ -45,8 +45,7 @@ def adopt(model: CountModel, pods: Mapping[int, Sequence[int]]) -> None:
     for i, var in enumerate(model.shape_totals):
         model.values[var.index] = sum(held[i] for held in pods.values())
     if model.numbered is not None:
-        shapes = model.room.shapes
-        model.numbered.adopt(model.values, {n: dict(zip(shapes, held, strict=True)) for n, held in pods.items()})
+        model.numbered.settle(model.values)
 
 
 def node_pods(model: CountModel) -> dict[int, list[int]]:

@@ -62,9 +62,10 @@ class _Levels:
             return None
         proven = self.budget.proven
         if self.model.topology is not None:
-            stages.minimise_all(self.model.topology.layers())
+            bounds = self.model.bounds_of(o for o, var in enumerate(self.model.taken) if stages.values[var.index])
+            stages.minimise_all(self.model.topology.layers(bounds))
             level = -stages.value(self.model.topology.new_in_one)
-            stages.minimise_all(self.model.topology.later(level))
+            stages.minimise_all(self.model.topology.later(level, bounds))
         stages.minimise_all([("priorities", self.model.priorities, None)])
         self._spare(stages)
         stages.minimise_all([("rules", self.model.later_rule, None)])

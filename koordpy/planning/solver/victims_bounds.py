@@ -5,30 +5,44 @@ Source: preemption.md 6. Each measure of room by itself: slots per shape, and th
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.placement.problem import Problem, slots
-from koordpy.planning.victim_selection.choice import Choices
+from koordpy.planning.victim_selection.choice import Choices, UnitFigures
 
 
 @dataclass(frozen=True, eq=False)
 class Measure:
-    """What pods take of one kind of room, by shape; [nodes] how much there is at most; how much all ask together."""
+    """What pods take of one kind of room, by shape; [nodes] how much there is at most; how much all ask together.
+
+    free: [nodes] how much of it there is without an eviction; gain: what evictions add to that at most, on all nodes.
+    """
 
     takes: Mapping[int, int]
     have: Ints
     number: int
+    free: Ints
+    gain: int
+
+    def most(self, have: Ints, free: Ints) -> Ints:
+        """What there is at most where so much is there at most, and free."""
+        return np.minimum(have, free + self.gain)
 
 
 class Bounds:
-    """Upper bounds of room. freed: [nodes, columns] what is free then; wanted: pods by shape."""
+    """Upper bounds of room. freed: [nodes, columns] what is free then; wanted: pods by shape; gains: column -> what is
+    freed of it at most, on all nodes together."""
 
-    def __init__(self, problem: Problem, freed: Ints, wanted: Mapping[int, int]) -> None:
+    def __init__(
+        self, problem: Problem, freed: Ints, wanted: Mapping[int, int], gains: Mapping[int, int] | None = None
+    ) -> None:
         self.tree = problem.tree
         self.slots = {s: np.minimum(slots(freed, problem.shapes[s]), n) for s, n in wanted.items()}
         open_to = np.logical_or.reduce([here > 0 for here in self.slots.values()])
@@ -36,15 +50,21 @@ class Bounds:
         for shape in wanted:
             for column, amount in problem.shapes[shape].request:
                 asked.setdefault(column, {})[shape] = amount
-        self.measures = [Measure({s: 1}, here, wanted[s]) for s, here in self.slots.items()]
+        self.measures = [Measure({s: 1}, here, wanted[s], here, 0) for s, here in self.slots.items()]
         for column, amounts in asked.items():
-            have = np.where(open_to, np.maximum(freed[:, column], 0), 0)
-            self.measures.append(Measure(amounts, have, sum(wanted[s] * amount for s, amount in amounts.items())))
+            # pods take whole steps of it, so what is beyond the last one is of no use
+            step = gcd(*amounts.values())
+            have = np.where(open_to, np.maximum(freed[:, column], 0), 0) // step * step
+            free = np.minimum(np.maximum(problem.free[:, column], 0), have)
+            number = sum(wanted[s] * amount for s, amount in amounts.items())
+            gain = min(int((have - free).sum()), (gains or {}).get(column, number))
+            self.measures.append(Measure(amounts, have, number, free, gain))
 
     def holds(self, level: int) -> NDArray[np.bool_]:
         """[domains] whether all pods may find room in one."""
         sums = self.tree.levels[level].sums
-        return np.asarray(np.logical_and.reduce([sums(one.have) >= one.number for one in self.measures]))
+        enough = [one.most(sums(one.have), sums(one.free)) >= one.number for one in self.measures]
+        return np.asarray(np.logical_and.reduce(enough))
 
     def fewest(self, level: int, inside: int) -> int:
         """Domains of a level that are used at least where all pods lie in one domain of the level `inside`."""
@@ -58,8 +78,9 @@ class Bounds:
         return min(fewest, default=1)
 
     def _fewest(self, level: int, among: NDArray[np.bool_], one: Measure) -> int:
-        sizes = np.sort(self.tree.levels[level].sums(one.have)[among])[::-1]
-        return int(np.searchsorted(np.cumsum(sizes), one.number)) + 1
+        sums = self.tree.levels[level].sums
+        have, free = (np.cumsum(np.sort(sums(room)[among])[::-1]) for room in (one.have, one.free))
+        return int(np.searchsorted(one.most(have, free), one.number)) + 1
 
 
 def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
@@ -70,6 +91,28 @@ def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
             for column, amount in amounts:
                 freed[node, column] += amount
     return freed
+
+
+def held_bounds(choices: Choices, units: Iterable[int], taken: Iterable[int], wanted: Mapping[int, int]) -> Bounds:
+    """The bounds of all choices that cost no more by the gangs that they break, their accelerators and their pods than
+    one that takes some of the units."""
+    gone = [choices.units[u] for u in taken]
+    levels: tuple[Callable[[UnitFigures], int], ...] = (lambda u: u.breaks, lambda u: u.devices, lambda u: u.pods)
+    most = [sum(map(level, gone)) for level in levels]
+    able = [u for u in units if all(level(choices.units[u]) <= n for level, n in zip(levels, most, strict=True))]
+    gains = {}
+    for column in {c for shape in wanted for c, _ in choices.problem.shapes[shape].request}:
+        frees = []
+        for unit in map(choices.units.__getitem__, able):
+            amount = sum(dict(here).get(column, 0) for _, here in unit.frees)
+            if amount:
+                frees.append((amount, unit))
+        gains[column] = sum(amount for amount, _ in frees)
+        for level, n in zip(levels, most, strict=True):
+            costs = [(amount, level(unit)) for amount, unit in frees]
+            best = max((Fraction(amount, cost) for amount, cost in costs if cost), default=Fraction(0))
+            gains[column] = min(gains[column], sum(a for a, cost in costs if not cost) + int(best * n))
+    return Bounds(choices.problem, freed_by(choices, able), wanted, gains)
 
 
 def wanted_of(problem: Problem) -> dict[int, int]:

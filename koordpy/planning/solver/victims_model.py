@@ -12,7 +12,7 @@ from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import implied_by
 from koordpy.planning.solver.staged import Stage, Term, linear
-from koordpy.planning.solver.victims_bounds import Bounds, freed_by, wanted_of
+from koordpy.planning.solver.victims_bounds import Bounds, freed_by, held_bounds, wanted_of
 from koordpy.planning.solver.victims_topology import Topology
 from koordpy.planning.victim_selection.choice import Choices, Crossing, Cut, MovedKind, Need, Rejoin
 
@@ -51,6 +51,11 @@ class VictimsModel:
     def unit(self, unit: int, amount: int = 1) -> list[Term]:
         """What a unit adds to a sum where any option takes it."""
         return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
+
+    def bounds_of(self, taken: Iterable[int]) -> Bounds:
+        """What may still be had by choices that are held to what some options cost."""
+        units = [self.choices.options[o].unit for o in taken]
+        return held_bounds(self.choices, self.of_unit, units, self.wanted)
 
     def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
         return [(self.taken[o], amount) for o, amount in terms if amount and o not in self.closed]

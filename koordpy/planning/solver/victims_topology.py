@@ -26,7 +26,7 @@ class Topology:
         leaving: Mapping[int, Sequence[Term]],
         bounds: Bounds,
     ) -> None:
-        self.model, self.problem, self.tree, self.bounds = model, problem, problem.tree, bounds
+        self.model, self.problem, self.tree = model, problem, problem.tree
         self.total = len(problem.pending)
         self.pods_in: list[dict[int, list[Term]]] = [{} for _ in self.tree.levels]
         shapes: list[dict[int, list[tuple[int, cp_model.IntVar]]]] = [{} for _ in self.tree.levels]
@@ -118,13 +118,13 @@ class Topology:
             self.whole.append([term for g, s in here.values() for term in ((g, -1), (s, -1))])
             above = here
 
-    def layers(self) -> list[Stage]:
-        """Goal 1: the layer of C, then of c."""
-        least = -sum(bool(self.bounds.holds(level).any()) for level in range(1, self.tree.depth + 1))
+    def layers(self, bounds: Bounds) -> list[Stage]:
+        """Goal 1: the layer of C, then of c. bounds: of what there is still to choose from."""
+        least = -sum(bool(bounds.holds(level).any()) for level in range(1, self.tree.depth + 1))
         return [("common layer", self.all_in_one, least), ("common layer", self.new_in_one, least)]
 
-    def later(self, level: int) -> list[Stage]:
-        """Goals 2 to 4 where c is a domain of the level."""
+    def later(self, level: int, bounds: Bounds) -> list[Stage]:
+        """Goals 2 to 4 where c is a domain of the level. bounds: as in `layers`."""
         out: list[Stage] = [
             ("attraction", [(self.attracted[n], -1)], None) for n in range(level, -1, -1) if self.attracted
         ]
@@ -132,5 +132,5 @@ class Topology:
         for number in range(1, self.tree.depth + 1):
             held = self.held[number]
             opened = [(v, 1) for d, v in self.used[number].items() if d not in held]
-            out.append(("domains", opened, 0 if held else self.bounds.fewest(number, level)))
+            out.append(("domains", opened, 0 if held else bounds.fewest(number, level)))
         return out
