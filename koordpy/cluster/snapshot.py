@@ -24,6 +24,7 @@ from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import PodClass, TermClass
 from koordpy.cluster.tree import Tree
 from koordpy.cluster.volumes import CsiVolume, Disk, Promise, VolumeObjects
+from koordpy.cluster.yields import Yielded
 from koordpy.workloads.gangs import Derived
 
 Ints = NDArray[np.int64]
@@ -147,6 +148,8 @@ class Snapshot:
     """Gangs of PodGroups whose pods come one step after the other, nobody knows in which steps."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`namespace/name` of a workload -> its gangs, where these have other names."""
+    yielded: Yielded = field(default_factory=dict)
+    """Unit -> those that it was evicted for lately."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:

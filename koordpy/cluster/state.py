@@ -33,6 +33,7 @@ from koordpy.cluster.topology import Layers, TopologyFault
 from koordpy.cluster.tree import Tree
 from koordpy.cluster.volumes import VolumeBook
 from koordpy.cluster.workloadbook import WorkloadBook
+from koordpy.cluster.yields import Yields
 from koordpy.workloads.gangs import Settings
 
 
@@ -67,6 +68,8 @@ class ClusterState(PodBook):
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None
         self._owners = OwnerBook() if owners else None
+        self.yields = Yields()
+        """Who went for whom."""
         self._namespaces: dict[str, dict[str, str]] = {}
         self._others: dict[tuple[type[Wire], str], Wire] = {}
         self._books: dict[type[Wire], ObjectBook[Any]] = {}
@@ -322,6 +325,7 @@ class ClusterState(PodBook):
             npus=self._npus.view(),
             static_version=nodes.static_version,
             capacity_version=nodes.capacity_version,
+            yielded=self.yields.view(now) if self.yields.at else {},
             scheduler_names=self.scheduler_names,
             topology_warnings=tuple(
                 (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in nodes.hypernode_faults

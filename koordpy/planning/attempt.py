@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.yields import gainers
 from koordpy.planning.accelerators.base import merged
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.build import build
@@ -107,15 +108,16 @@ def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
     # what a pod may take from others depends on whose it is and on its policy (preemption.md 1)
     first = unit.members[0]
     owner = quotas.user_of(first), quotas.queue_of(first)
+    kept_from = gainers(figures.snapshot.yielded, unit.id) if figures.snapshot.yielded else None
     if unit.plain is not None:
-        return figures.key(first), owner, first.pod.spec.preemption_policy
+        return figures.key(first), owner, first.pod.spec.preemption_policy, kept_from
     if unit.bound_any or has_parts(unit) or any(figures.concerned(pod) for pod in unit.pending):
         return None
     position = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     layout = tuple((unit.need(g), g.min_member, g.exists, g.fault, g.wish, g.hard_keys, g.links) for g in unit.gangs)
     resources = tuple(tuple(sorted(gang.min_resources.items())) for gang in unit.gangs)
     members = tuple((position[pod.gang] if pod.gang is not None else 0, figures.key(pod)) for pod in unit.pending)
-    return layout, resources, members, owner, tuple(pod.pod.spec.preemption_policy for pod in unit.pending)
+    return layout, resources, members, owner, tuple(pod.pod.spec.preemption_policy for pod in unit.pending), kept_from
 
 
 def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:

@@ -144,6 +144,10 @@ class Figures:
     def _groups(self) -> Groups:
         return Groups(self.snapshot, self.config.gangs, self.config.stale_gangs)
 
+    def unit_id(self, pod: PodInfo) -> str:
+        """Id of the unit that a pod belongs to."""
+        return self._groups.id_of(pod.gang) if pod.gang is not None else pod.key
+
     def among(self, gang: GangRef) -> Among:
         """What the members of a gang's unit that the draft has not placed are to each other."""
         known = self._among.get(gang)

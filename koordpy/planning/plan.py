@@ -90,6 +90,9 @@ class Eviction:
     """What the pod's spec gives it to end in."""
     returns_to: str = ""
     """Node whose room is kept for it (consolidation)."""
+    yields: str = ""
+    """Id of the unit that it goes with, which takes nothing back from `unit` by fair share (preemption.md 3.6); empty
+    where nobody takes anything so."""
 
 
 @dataclass(frozen=True, slots=True)

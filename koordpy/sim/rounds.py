@@ -168,6 +168,8 @@ class _Run:
                 continue
             gone.append((eviction, info.pod, info))
             self.evictions.append(PodEviction(eviction, number))
+            if eviction.yields:
+                self.state.yields.add(eviction.yields, eviction.unit, self.now.timestamp())
             self.state.delete(Pod, eviction.pod_key)
         for placement in plan.placements:
             annotations = dict(placement.annotations)

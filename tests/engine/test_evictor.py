@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from msgspec import convert
 
+from koordpy.api import keys
+from koordpy.api.config import Fairness, KoordpyConfiguration
 from koordpy.api.objects import Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.evictions.calls import EvictionCalls
@@ -429,3 +431,37 @@ async def test_victims_that_end_while_their_gain_is_planned_leave_it_its_room() 
                 while not cluster.bound("vip"):
                     assert nominated(cluster) == {"vip": "n1"}
                     await asyncio.sleep(0)
+
+
+@in_virtual_time
+async def test_jobs_that_take_from_each_other_in_a_circle_come_to_rest() -> None:
+    """preemption.md 3.6; whoever is evicted is made again under its name."""
+    alone = {"gpus": 0, "memory": "1Mi", "cpu": "4"}
+    jobs = {
+        "a": (pod("a", **alone), "alice", "middle"),
+        "b": (pod("b", **{**alone, "gpus": 1}), "alice", ""),
+        "c": (pod("c", **{**alone, "gpus": 4}), "bob", "high"),
+    }
+    for manifest, user, importance in jobs.values():
+        manifest["metadata"].setdefault("labels", {})[keys.QUOTA_USER] = user
+        manifest["spec"] |= {"terminationGracePeriodSeconds": 1, "priorityClassName": importance or None}
+    async with cluster_of("n1") as cluster:
+        middle = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "middle"}}
+        cluster.server.store.create("priorityclasses.scheduling.k8s.io", {**middle, "value": 10})
+        cluster.planner.config = KoordpyConfiguration(fairness=Fairness(reclaim="all"))
+        running_on(cluster, "n1", jobs["b"][0])
+        cluster.create(jobs["a"][0], jobs["c"][0])
+        went: list[str] = []
+        async with cluster.running():
+            for second in range(600):
+                await asyncio.sleep(1.0)
+                if second % 20 == 0:  # somebody comes and goes: whoever waits is tried again
+                    running_on(cluster, "n1", worker("visitor", gpus=0))
+                    await asyncio.sleep(0.1)
+                    cluster.delete("visitor")
+                for name in sorted(ending(cluster)):
+                    went.append(name)
+                    cluster.delete(name)
+                    cluster.create(jobs[name][0])
+            assert went == ["b", "a"], went
+            assert cluster.bound("c")

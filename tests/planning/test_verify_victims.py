@@ -179,6 +179,37 @@ def test_every_rule_is_checked(case: Case) -> None:
         assert any(case.text in one for one in faults if one.check is case.check), faults
 
 
+def circling(*went: str) -> World:
+    """bob's c holds more than his share of 7, alice's b may take it back. went: `ab`, a went for b."""
+    world = World().add(node("n", {}, cpu="4", **{GPU: "8"}))
+    world.add(pod("c", at="n", requests={GPU: "8"}, cpu="4", priority=9, labels=belongs("", user="bob")))
+    world.add(pod("b", requests={GPU: "1"}, cpu="4", labels=belongs("", user="alice"), created=50))
+    for loser, gainer in went:
+        world.state.yields.add(f"default/{loser}", f"default/{gainer}", 0.0)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("went", "fault"),
+    [
+        ((), []),
+        (("cb", "ca"), []),
+        (("bx", "yc"), []),
+        (("bc",), ["default/b takes back from default/c what it was evicted for"]),
+        (("ba", "ac"), ["default/b takes back from default/c what it was evicted for"]),
+    ],
+)
+def test_who_went_takes_nothing_back_from_who_gained_by_it(went: Sequence[str], fault: list[str]) -> None:
+    case = Case("", [("c", "fair-share")], None, who="b", to="n", reclaim="all")
+    assert [str(one) for one in checked(case, circling(*went))] == fault
+    plan = plan_round(circling(*went).snapshot(), KoordpyConfiguration(fairness=Fairness(reclaim="all")))
+    assert [one.pod_key for one in plan.evictions] == ([] if fault else ["default/c"])
+    if fault:
+        assert plan.pending[0].message.endswith(
+            "reclaim: pod default/c has gained by its eviction, and keeps that for an hour."
+        )
+
+
 def test_a_gang_that_moves_stays_together() -> None:
     world = World().add(TWO_LAYERS)
     for name, block in (("n1", "b1"), ("n2", "b1"), ("n3", "b2")):

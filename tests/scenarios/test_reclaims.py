@@ -324,3 +324,21 @@ def test_absurd_amounts_of_running_pods_leave_sums_within_64_bits(absurd: dict[s
     objects = [gpus("n0", 8), gpus("n1", 4), share("a", 8), share("b", 0), group("g", 2), *running, *gang]
     result = run([*objects, one("y", 4, at="n1", age=5)], fairness=rules)
     assert {name: at for name, at in final(result).items() if name.startswith("g-")} == {"g-0": "n0", "g-1": "n0"}
+
+
+def test_a_circle_of_priority_and_fair_share_goes_round_once() -> None:
+    # one of them can run: a is before b by priority, b takes from c what bob holds above his share, c is before a
+    def alone(name: str, gpu: int, priority: int, user: str, at: str = "") -> Pod:
+        asked = {GPU: str(gpu)} if gpu else {}
+        return pod(name, at=at, cpu="4", requests=asked, priority=priority, labels=belongs("", user=user))
+
+    room = node("n", {}, cpu="4", **{GPU: "8"})
+    jobs = [alone("a", 0, 5, "alice"), alone("b", 1, 1, "alice", "n"), alone("c", 8, 9, "bob")]
+    result = run([room, *jobs], fairness=ALL)
+    turns = sorted((one.round, one.eviction.pod_key, one.eviction.rule) for one in result.evictions)
+    assert turns == [(1, "default/b", "priority"), (2, "default/a", "priority")]
+    assert result.stable
+    assert final(result) == {"c": "n"}
+    assert waiting(result)["b"].endswith(
+        "reclaim: pod default/c has gained by its eviction, and keeps that for an hour."
+    )

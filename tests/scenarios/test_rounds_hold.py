@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,17 @@ def witnessed(random: Random) -> Witness:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1 << 40))
 def test_every_round_keeps_what_is_promised(seed: int) -> None:
+    assert witnessed(Random(seed)).faults == []
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(64812, id="each of three takes from the next, by priority and by fair share"),
+        pytest.param(69164, id="two gangs take their share back from each other, small pods between them"),
+    ],
+)
+def test_evictions_that_went_in_a_circle_come_to_rest(seed: int) -> None:
     assert witnessed(Random(seed)).faults == []
 
 

@@ -230,6 +230,8 @@ class Evictor:
                 refused.append(str(why))
                 return
             gone.add(eviction.pod_key)
+            if eviction.yields:
+                self._state.yields.add(eviction.yields, eviction.unit, self._now().timestamp())
             if evicted is not None:
                 if evicted.gang is not None:
                     broken.setdefault(evicted.gang, []).append(eviction)

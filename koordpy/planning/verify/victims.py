@@ -270,6 +270,9 @@ class _Plan(Leaving):
                     for r in wanted
                 ):  # fmt: skip
                     faults.append(f"{other.quota or other.user} would be as far below its share as it was above")
+        losers_of = self._losers_of({self._unit_of(pod) for pod in own})
+        if self.unit.id in losers_of:
+            faults.append(f"{self.unit.id} takes back from {losers_of[self.unit.id]} what it was evicted for")
         for one in taken:
             if not any(lines.amounts(pod.requests).get(r) for pod in one.pods for r in wanted):
                 faults.append(f"{one.pods[0].key} holds nothing that is asked for")
@@ -282,6 +285,21 @@ class _Plan(Leaving):
             ):
                 faults.append(f"{party.quota or party.user} would lose more than one unit beyond its share")
         return faults
+
+    def _unit_of(self, pod: PodInfo) -> str:
+        return self.at.groups.id_of(pod.gang) if pod.gang is not None else pod.key
+
+    def _losers_of(self, units: Iterable[str]) -> dict[str, str]:
+        """Who went lately for one of some units, or for one who went for it: unit -> for whom in the end."""
+        out = {unit: unit for unit in sorted(units)}
+        grown = True
+        while grown:
+            grown = False
+            for loser, gained in self.snapshot.yielded.items():
+                gainer = next((one for one in gained if one in out), None)
+                if loser not in out and gainer is not None:
+                    out[loser], grown = out[gainer], True
+        return out
 
     def _moved(self, taken: Sequence[Taken]) -> list[str]:
         if not taken:

@@ -66,6 +66,11 @@ class Pool:
         """Position of a unit."""
         return self.position[id(unit)]
 
+    def unit_id(self, i: int) -> str:
+        """Id of the unit, as one that waits, that a victim unit's pods belong to."""
+        pod = self.units[i].pods[0]
+        return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
+
     def evicted(self, units: Iterable[VictimUnit]) -> None:
         """Units that a plan of the round takes: they are gone, and what is left of their gangs is looked at anew."""
         changed: dict[str, VictimUnit] = {}

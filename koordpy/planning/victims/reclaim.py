@@ -5,7 +5,7 @@ The line of a quota is its min (preemption.md 3.2), that of a user or a queue it
 beneficiary's path and the victim's. Rounding never starts an eviction: in the end unrounded shares are compared.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -192,7 +192,30 @@ class Reclaim:
 
 
 class ShareReclaim(Reclaim):
-    """The same over shares, where no plan may turn round who is further above his line (no flip)."""
+    """The same over shares, where no plan may turn round who is further above his line (no flip), nor take back from
+    who gained lately (3.6)."""
+
+    def __init__(
+        self,
+        pods: Sequence[PodInfo],
+        *,
+        pool: Pool,
+        use: QuotaUse,
+        lines: Lines,
+        gainers: Collection[str] = (),
+    ) -> None:
+        """gainers: ids of the units that gained by an eviction of the beneficiary lately, along chains too."""
+        super().__init__(pods, pool=pool, use=use, lines=lines)
+        self.gainers = gainers
+        self.spared = ""
+        """One of them that would go but for that."""
+
+    def eligible(self, free: Mask, *, strictly: bool) -> Mask:
+        out = super().eligible(free, strictly=strictly)
+        for i in np.nonzero(out)[0].tolist() if self.gainers else ():
+            if (unit := self.pool.unit_id(i)) in self.gainers:
+                out[i], self.spared = False, unit
+        return out
 
     def _gives(self, held: Mapping[Path, Amounts]) -> bool:
         return any(amounts.get(resource) for amounts in held.values() for resource in self.requested)

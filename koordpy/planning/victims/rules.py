@@ -6,7 +6,7 @@ draft's before the plan. "Below the LCA" are the quotas on a path under the lowe
 leaf and the victim's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -38,7 +38,8 @@ class Together:
 
 class Law:
     """The rules of one beneficiary. `pods` are placed together; `limit_of`: what a quota's pods may hold at most;
-    `mins`: the lines of quotas; `lines`: those of shares, where fair share is reclaimed at all."""
+    `mins`: the lines of quotas; `lines`: those of shares, where fair share is reclaimed at all; `gainers`: units that
+    no share is taken back from."""
 
     def __init__(
         self,
@@ -50,8 +51,10 @@ class Law:
         limit_of: Callable[[str], Mapping[str, int]],
         mins: Lines,
         lines: Lines | None = None,
+        gainers: Collection[str] = (),
     ) -> None:
-        self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines) if lines is not None else None
+        fair = None if lines is None else ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gainers)
+        self.fair = fair
         self.mins = Reclaim(pods, pool=pool, use=use, lines=mins)
         self.pods, self.pool, self.use, self.config = pods, pool, use, config
         self.tree = use.quotas.tree

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.cluster.snapshot import Ints
+from koordpy.cluster.yields import gainers
 from koordpy.planning.build import build, partitions, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.relief import one_each
@@ -188,6 +189,9 @@ class Preemptor:
             proofs.append(found.proof)
         if law.reclaims and law.mins.closed:
             reasons.append(f"{law.mins.closed}.")
+        if law.fair is not None and law.fair.spared:
+            kind, _, name = law.fair.spared.rpartition(":")
+            reasons.append(f"reclaim: {kind or 'pod'} {name} has gained by its eviction, and keeps that for an hour.")
         proof = proof_of(placed=False, sure=Proof.UNKNOWN not in proofs)
         return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons))
 
@@ -227,6 +231,7 @@ class Preemptor:
             limit_of=lambda name: self.figures.admission.open_limits(asked.unit)[name],
             mins=self._mins,
             lines=self._lines,
+            gainers=gainers(self.figures.snapshot.yielded, asked.unit.id),
         )
 
     @cached_property

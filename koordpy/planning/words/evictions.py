@@ -4,6 +4,7 @@ Sources: preemption.md 8, kube-parity.md 1.
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 
@@ -100,7 +101,10 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                 rule = BY_NAME.get(victim.rule)
                 text = f"{rule.reason if rule is not None else 'Moved'} for {kind} {name}: {victim.why}"
             returns_to = back.get(pod.key, "")
-            out.append(_eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to))
+            evicted = _eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to)
+            if figures.config.fairness.reclaim == "all" and victim.rule in BY_NAME:
+                evicted = replace(evicted, yields=figures.unit_id(pod))
+            out.append(evicted)
     return out
 
 

@@ -1,0 +1,53 @@
+"""Who went for whom within the hour: what keeps fair share from turning in a circle (preemption.md 3.6).
+
+Where jobs cannot all run, each may lawfully take from the next, round and round. Priority and the min of quotas make no
+circle by themselves, so every circle takes back a share somewhere. Who was evicted therefore takes nothing back by fair
+share from those who gained by it, be it along a chain: then what is evicted is always below its beneficiary in one
+order, and the running units grow in that order with every plan. Units are known by id, so one that is made again under
+its name is who it was. A memory that is lost costs one more turn of a circle.
+"""
+
+from collections.abc import Mapping
+
+YIELD_SECONDS = 3600.0
+"""So long an eviction is remembered. What jobs ask for changes meanwhile, and with it what anybody deserves."""
+YIELDS = 10_000
+"""Evictions of that time that are remembered, the latest."""
+
+Yielded = Mapping[str, tuple[str, ...]]
+"""Id of a unit -> ids of those that it was evicted for."""
+
+
+class Yields:
+    """The evictions of the last hour."""
+
+    def __init__(self) -> None:
+        self.at: dict[tuple[str, str], float] = {}
+        """(loser, gainer) -> when, the latest last."""
+
+    def add(self, loser: str, gainer: str, now: float) -> None:
+        """A unit is evicted for another (ids)."""
+        self.at.pop((loser, gainer), None)
+        self.at[loser, gainer] = now
+        if len(self.at) > YIELDS:
+            del self.at[next(iter(self.at))]
+
+    def view(self, now: float) -> Yielded:
+        """What is remembered by now."""
+        for pair, at in list(self.at.items()):
+            if not now - YIELD_SECONDS < at <= now:
+                del self.at[pair]
+        out: dict[str, list[str]] = {}
+        for loser, gainer in self.at:
+            out.setdefault(loser, []).append(gainer)
+        return {loser: tuple(gained) for loser, gained in out.items()}
+
+
+def gainers(yielded: Yielded, loser: str) -> frozenset[str]:
+    """Ids of the units that gained by the eviction of one, themselves or along a chain."""
+    found, open_ = set[str](), [loser]
+    while open_:
+        more = [one for one in yielded.get(open_.pop(), ()) if one not in found]
+        found.update(more)
+        open_ += more
+    return frozenset(found)

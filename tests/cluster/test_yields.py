@@ -1,0 +1,32 @@
+"""Who went for whom, as it is remembered (preemption.md 3.6)."""
+
+from koordpy.cluster import yields
+from koordpy.cluster.yields import YIELD_SECONDS, Yields, gainers
+
+
+def remembered(*pairs: str, at: float = 0.0) -> Yields:
+    """`ab`: a went for b."""
+    out = Yields()
+    for loser, gainer in pairs:
+        out.add(loser, gainer, at)
+    return out
+
+
+def test_who_gained_by_an_eviction_is_found_along_chains_and_circles() -> None:
+    view = remembered("ab", "bc", "ca", "bd", "xa", "ef").view(0.0)
+    assert gainers(view, "a") == {"a", "b", "c", "d"}
+    assert gainers(view, "d") == frozenset()
+    assert gainers(view, "x") == {"a", "b", "c", "d"}
+
+
+def test_it_is_forgotten_after_an_hour_since_it_last_happened() -> None:
+    kept = remembered("ab", "bc", at=100.0)
+    kept.add("b", "c", 200.0)
+    assert kept.view(99.0 + YIELD_SECONDS) == {"a": ("b",), "b": ("c",)}
+    assert kept.view(100.0 + YIELD_SECONDS) == {"b": ("c",)}
+    assert kept.view(100.0) == {}  # the clock was set back: nothing is known of what is to come
+
+
+def test_no_more_than_so_many_are_kept(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(yields, "YIELDS", 2)
+    assert remembered("ab", "bc", "ab", "cd").view(0.0) == {"a": ("b",), "c": ("d",)}
