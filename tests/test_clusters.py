@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from koordpy.sim.server import ApiServer
 from tests import clusters
+from tests.faults import FaultyServer
 
 
 def domains(cluster: clusters.Cluster, key: str) -> Counter[str]:
@@ -42,7 +42,7 @@ def test_impossible_sizes_are_refused(wrong: dict[str, int]) -> None:
 
 
 async def test_an_api_server_takes_every_manifest() -> None:
-    server = ApiServer()
+    server = FaultyServer()
     cluster = clusters.training_cluster(5)
     server.store.create("clusternetworktopologies.scheduling.koordinator.sh", cluster.topology)
     for node in cluster.nodes:

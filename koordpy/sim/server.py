@@ -8,7 +8,6 @@ and of CustomResourceDefinitions; owners' deletion does not cascade, and
 
 import asyncio
 import logging
-import re
 from types import TracebackType
 from typing import Self
 
@@ -19,13 +18,11 @@ from koordpy.sim.bodies import refusal
 from koordpy.sim.definitions import DEFINITIONS, Definitions, shipped_definitions
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import StatusError
-from koordpy.sim.faults import Faults, InjectedFault
 from koordpy.sim.handlers import Handlers
 from koordpy.sim.store import Store
 from koordpy.sim.watching import Stream
 
 _LOG = logging.getLogger(__name__)
-_WATCHING = re.compile(r"(?:^|&)watch=(?:1|[Tt]rue)(?:&|$)")
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 _KUBECONFIG = """\
@@ -59,10 +56,8 @@ class ApiServer:
 
     def __init__(self, *, bookmark_seconds: float = 10.0, store: Store | None = None) -> None:
         self._runner: web.ServerRunner | None = None
-        self._stopping = asyncio.Event()
         self.url = ""
         self.store = store or Store()
-        self.faults = Faults(self.store)
         self._budgets = DisruptionBudgets(self.store)
         self._definitions = Definitions(self.store)
         self._handlers = Handlers(self.store, self._budgets, bookmark_seconds=bookmark_seconds)
@@ -79,7 +74,6 @@ class ApiServer:
         `history` is how many changes of each resource a watch can resume over.
         """
         self.store.limit_history(history)
-        self._stopping.clear()
         server = web.Server(self.answer, handler_cancellation=True)
         self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.2, keepalive_timeout=600.0)
         await self._runner.setup()
@@ -90,8 +84,6 @@ class ApiServer:
 
     async def stop(self) -> None:
         """End all watches and stop listening. What is stored stays: after another `start` it is served again."""
-        self._stopping.set()
-        self.faults.clear()
         self.store.end_watches()
         self._budgets.close()
         if self._runner is not None:
@@ -116,35 +108,14 @@ class ApiServer:
         return self._handlers.stream(raw_path)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer of one request, faults included."""
-        path, _, query = request.raw_path.partition("?")
-        watching = request.method == "GET" and _WATCHING.search(query) is not None
-        method = "WATCH" if watching else request.method
-        await self.faults.wait(watch=watching)
-        fault = self.faults.drawn(method, path)
-        if fault is not None and not fault.after:
-            return await self._fail(request, fault)
-        response: web.StreamResponse
+        """The answer of one request."""
         try:
-            response = await self._handlers.handle(request)
+            return await self._handlers.handle(request)
         except StatusError as error:
-            response = refusal(error)
+            return refusal(error)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:
-            _LOG.exception("%s %s failed", request.method, path)
-            response = refusal(StatusError(500, f"{request.method} {path}: internal error of the embedded API server"))
-        if fault is not None:
-            return await self._fail(request, fault)
-        return response
-
-    async def _fail(self, request: web.BaseRequest, fault: InjectedFault) -> web.StreamResponse:
-        if fault.effect == "timeout":
-            await self._stopping.wait()
-        if fault.effect in ("timeout", "drop"):
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response(status=503)
-        if fault.effect == "garbage":
-            return web.Response(text="<html>Please log in (injected fault)</html>", content_type="text/html")
-        return refusal(fault.error())
+            _LOG.exception("%s %s failed", request.method, request.path)
+            asked = f"{request.method} {request.path}"
+            return refusal(StatusError(500, f"{asked}: internal error of the embedded API server"))

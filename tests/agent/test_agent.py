@@ -17,8 +17,8 @@ from koordpy.api.unread import Holder, unread_keys
 from koordpy.cli.main import main
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.sim.server import ApiServer
 from tests.clusters import node
+from tests.faults import FaultyServer
 
 SAMPLES = sorted((Path(__file__).parent / "topo").glob("*.txt"))
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_had_is_one_clear_line(
 
 @pytest.fixture
 async def client() -> AsyncIterator[ApiClient]:
-    async with ApiServer() as server, ApiClient(ClusterAccess(server=server.url)) as running:
+    async with FaultyServer() as server, ApiClient(ClusterAccess(server=server.url)) as running:
         await running.post("/api/v1/nodes", node("n1"))
         yield running
 

@@ -25,6 +25,7 @@ from tests.agent.plugin.kubelet import Kubelet
 from tests.clusters import node
 from tests.e2e.process import eventually
 from tests.e2e.test_gpu_delivery import free_port
+from tests.faults import FaultyServer
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ async def delivery(client: ApiClient) -> tuple[str, str]:
 
 
 async def test_the_agent_is_ready_while_the_kubelet_knows_of_its_plugin(folder: Path) -> None:
-    async with ApiServer() as server, ApiClient(ClusterAccess(server=server.url)) as client:
+    async with FaultyServer() as server, ApiClient(ClusterAccess(server=server.url)) as client:
         await client.post("/api/v1/nodes", node("n1"))
         kubelet = Kubelet(folder / "device-plugins", folder / "pod-resources" / "kubelet.sock")
         async with agent(server, folder, "--delivery", "device-plugin") as url:
@@ -100,7 +101,7 @@ async def test_the_agent_is_ready_while_the_kubelet_knows_of_its_plugin(folder: 
 
 
 async def test_an_agent_without_plugin_is_ready_once_its_device_is_written(folder: Path) -> None:
-    async with ApiServer() as server, ApiClient(ClusterAccess(server=server.url)) as client:
+    async with FaultyServer() as server, ApiClient(ClusterAccess(server=server.url)) as client:
         async with agent(server, folder) as url:
 
             async def refused() -> bool:

@@ -10,13 +10,14 @@ import pytest
 from bench.live.watching import PodWatch
 from koordpy.sim.server import ApiServer
 from tests.e2e.client import MERGE, Client, pod_manifest, pods_path
+from tests.faults import FaultyServer
 
 WITHIN_S = 60.0
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer(bookmark_seconds=0.05) as running:
+    async with FaultyServer(bookmark_seconds=0.05) as running:
         yield running
 
 

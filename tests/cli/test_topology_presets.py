@@ -10,7 +10,7 @@ import yaml
 
 from koordpy.api import keys
 from koordpy.cli.main import main
-from koordpy.sim.server import ApiServer
+from tests.faults import FaultyServer
 
 FOLDER = Path(__file__).parents[2] / "examples" / "topologies"
 PRESETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -86,7 +86,7 @@ def test_every_sample_node_has_its_place(name: str, capsys: pytest.CaptureFixtur
 
 
 async def test_the_api_server_takes_them_as_they_are() -> None:
-    async with ApiServer() as server, aiohttp.ClientSession(server.url) as session:
+    async with FaultyServer() as server, aiohttp.ClientSession(server.url) as session:
         path = "/apis/scheduling.koordinator.sh/v1alpha1/clusternetworktopologies"
         for name in PRESETS:
             (preset,) = yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))

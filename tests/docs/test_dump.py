@@ -12,9 +12,9 @@ import pytest
 
 from koordpy.cli.main import main
 from koordpy.offline.kinds import _KINDS
-from koordpy.sim.server import ApiServer
 from koordpy.workloads.kinds.registry import GANG_KINDS, RUNTIMES, VOLCANO_GROUP, watched
 from tests.docs.worked import ROOT
+from tests.faults import FaultyServer
 
 KUBECTL = shutil.which("kubectl")
 PAGE = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_it_asks_for_every_kind_that_is_read_and_no_other() -> None:
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
 async def test_it_dumps_a_cluster_that_serves_not_all_of_them(tmp_path: Path) -> None:
     """And the dump is what simulate reads."""
-    async with ApiServer() as server:
+    async with FaultyServer() as server:
         server.store.create("nodes", {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "pods": "9"}}})
         group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 1}}
         server.store.create("podgroups.scheduling.sigs.k8s.io", group)

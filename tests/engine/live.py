@@ -24,6 +24,7 @@ from tests import clusters
 from tests.clusters import node, pod
 from tests.engine.scripted import until
 from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
+from tests.faults import FaultyServer
 
 QUICK = EngineSettings(
     lease=None,
@@ -212,7 +213,7 @@ class Live:
 @asynccontextmanager
 async def live(nodes: Iterable[dict[str, Any]] = ()) -> AsyncIterator[Live]:
     virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
-    async with virtual_server(1) if virtual else ApiServer() as server:
+    async with virtual_server(1) if virtual else FaultyServer() as server:
         cluster = Live(server)
         cluster.nodes(*nodes)
         yield cluster

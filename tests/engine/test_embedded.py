@@ -21,6 +21,7 @@ from koordpy.engine.watching.intake import PodIntake
 from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
 from koordpy.sim.server import ApiServer
 from tests.engine.scripted import until
+from tests.faults import FaultyServer
 
 FAST = ReflectorPolicy(
     page_limit=7, first_backoff_seconds=0.005, most_backoff_seconds=0.02, unserved_recheck_seconds=0.05
@@ -48,7 +49,7 @@ class Mirror:
 @asynccontextmanager
 async def cluster(tmp_path: Any) -> AsyncIterator[tuple[ApiServer, ApiClient]]:
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(ApiServer(bookmark_seconds=0.05))
+        server = await stack.enter_async_context(FaultyServer(bookmark_seconds=0.05))
         config = tmp_path / "kubeconfig"
         config.write_text(server.kubeconfig())
         client = await stack.enter_async_context(ApiClient(await load_access(str(config)), qps=0))

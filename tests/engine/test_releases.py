@@ -8,9 +8,9 @@ import pytest
 
 from koordpy.engine.binding.releases import ASKED_AGAIN_SWEEPS, MAX_TRIES
 from koordpy.engine.queue import State
-from koordpy.sim.faults import InjectedFault
 from tests.engine.live import LONG_LEASE, Live, in_virtual_time, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
+from tests.faults import InjectedFault
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 

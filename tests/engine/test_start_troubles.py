@@ -17,6 +17,7 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.sim.server import ApiServer
 from tests.engine.live import QUICK, QUICK_LEASE, in_virtual_time, live, small
 from tests.engine.scripted import until
+from tests.faults import FaultyServer
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 NOBODY = RoundPlan((), (), (), (), ())
@@ -47,7 +48,7 @@ async def starting(server: ApiServer) -> AsyncIterator[Scheduler]:
 
 
 async def test_rejected_credentials_are_one_line_that_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    async with ApiServer() as server:
+    async with FaultyServer() as server:
         fault = server.faults.fail(401)
         async with starting(server):
             await until(lambda: fault.hits > 100)
@@ -57,7 +58,7 @@ async def test_rejected_credentials_are_one_line_that_says_so(caplog: pytest.Log
 
 
 async def test_missing_rights_are_one_line_with_verbs_and_resources(caplog: pytest.LogCaptureFixture) -> None:
-    async with ApiServer() as server:
+    async with FaultyServer() as server:
         fault = server.faults.fail(403)
         async with starting(server):
             await until(lambda: loud(caplog))

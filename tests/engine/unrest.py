@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.sim.errors import StatusError
-from koordpy.sim.faults import InjectedFault
 from tests.engine.live import gang
 from tests.engine.machines import Machines
 from tests.engine.manifests import DEVICES, GPU, GROUPS, QUOTAS, Manifest
 from tests.engine.network import Network
 from tests.engine.replica import Replica
 from tests.engine.stage import CLASSES, NODES, Stage, device
+from tests.faults import InjectedFault
 
 CLASSES_KIND = "priorityclasses.scheduling.k8s.io"
 TOP = "top"

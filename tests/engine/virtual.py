@@ -24,6 +24,7 @@ from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.sim.errors import StatusError
 from koordpy.sim.server import ApiServer
 from koordpy.sim.store import Store
+from tests.faults import FaultyServer
 
 T = TypeVar("T")
 EPOCH_SECONDS = 1_767_225_600.0
@@ -145,7 +146,7 @@ async def virtual_server(seed: int) -> AsyncIterator[ApiServer]:
     """An API server in virtual time that listens nowhere."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    server = ApiServer(store=Store(clock=loop.wall, seed=seed))
+    server = FaultyServer(store=Store(clock=loop.wall, seed=seed))
     server.store.listeners.append(
         lambda shelf, change: loop.history.append((loop.time(), change.kind, shelf, change.entry.raw))
     )

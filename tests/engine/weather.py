@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordpy.sim.faults import Faults, InjectedFault
+from tests.faults import Faults, InjectedFault
 
 ROUTES = (
     ("POST", "*/binding"),

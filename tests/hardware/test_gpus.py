@@ -26,6 +26,7 @@ from koordpy.sim.server import ApiServer
 from tests.agent.plugin.kubelet import Kubelet
 from tests.clusters import node
 from tests.e2e.process import Process, eventually
+from tests.faults import FaultyServer
 from tests.loudly import skip_loudly
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,7 +133,7 @@ def test_a_library_that_was_shut_down_is_opened_anew(nvml: NvmlLibrary) -> None:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
-    async with ApiServer() as running:
+    async with FaultyServer() as running:
         (tmp_path / "kubeconfig").write_text(running.kubeconfig())
         yield running
 

@@ -24,6 +24,7 @@ from koordpy.planning.round import plan_round
 from koordpy.sim.server import ApiServer
 from tests.clusters import pod, topology, training_cluster
 from tests.engine.scripted import until
+from tests.faults import FaultyServer
 
 TOPOLOGIES = "clusternetworktopologies.scheduling.koordinator.sh"
 
@@ -88,7 +89,7 @@ async def hosting(server: ApiServer) -> AsyncIterator[OperatorHost]:
 
 async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order() -> None:
     cluster = training_cluster(8)
-    async with ApiServer() as server:
+    async with FaultyServer() as server:
         for node in cluster.nodes:
             server.store.create("nodes", node)
         server.store.create(TOPOLOGIES, cluster.topology)
@@ -143,7 +144,7 @@ async def test_a_topology_that_became_invalid_is_a_warning_in_the_log_an_event_a
 ) -> None:
     caplog.set_level("WARNING", logger="koordpy.operator.topology")
     cluster = training_cluster(8)
-    async with ApiServer() as server:
+    async with FaultyServer() as server:
         for node in cluster.nodes:
             server.store.create("nodes", node)
         server.store.create(TOPOLOGIES, cluster.topology)
@@ -182,13 +183,13 @@ async def test_kopf_lives_where_its_user_has_no_name(monkeypatch: pytest.MonkeyP
         raise KeyError("getpwuid(): uid not found: 65532")
 
     monkeypatch.setattr("getpass.getuser", nameless)
-    async with ApiServer() as server, hosting(server):
+    async with FaultyServer() as server, hosting(server):
         server.store.create(TOPOLOGIES, topology("other"))
         await until(lambda: server.store.get(TOPOLOGIES, "other").get("status"))
 
 
 async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
-    async with ApiServer() as server:
+    async with FaultyServer() as server:
         server.store.create("nodes", training_cluster(1).nodes[0])
         async with hosting(server) as host:
             await until(lambda: host.kopf is not None and host.kopf.starts > 0)
@@ -205,7 +206,7 @@ async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_the_command_runs_binds_and_ends_on_a_signal(tmp_path: Path, number: int) -> None:
-    async with ApiServer() as server:
+    async with FaultyServer() as server:
         server.store.create("nodes", training_cluster(1).nodes[0])
         file = tmp_path / "kubeconfig"
         file.write_text(server.kubeconfig())

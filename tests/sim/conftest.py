@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from koordpy.sim.server import ApiServer
+from tests.faults import FaultyServer
 from tests.sim.client import Client
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer(bookmark_seconds=0.05) as running:
+    async with FaultyServer(bookmark_seconds=0.05) as running:
         yield running
 
 

@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from koordpy.sim.server import ApiServer
+from tests.faults import FaultyServer
 from tests.sim.client import PODS, Client, pod
 
 
@@ -90,7 +91,7 @@ async def test_a_paused_or_slow_server_answers_later(
 
 
 async def test_a_server_stops_while_requests_hang(client: Client) -> None:
-    async with ApiServer() as other:
+    async with FaultyServer() as other:
         hanging = Client(other.url)
         other.faults.fail("timeout", path="/version")
         await hanging.watch(PODS, f"resourceVersion={other.store.version}")

@@ -11,9 +11,9 @@ from koordpy.agent.plugin.ledger import ReservedGpus
 from koordpy.agent.plugin.pods import NodePods
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.sim.server import ApiServer
 from tests.agent.plugin.test_annotations import CUDA, GPU, notes
 from tests.clusters import node
+from tests.faults import FaultyServer
 
 GPUS = [MachineGpu(index=n, minor=n, uuid=f"GPU-{n}") for n in range(4)]
 PODS = "/api/v1/namespaces/default/pods"
@@ -37,7 +37,7 @@ def pod(
 
 @pytest.fixture
 async def client() -> AsyncIterator[ApiClient]:
-    async with ApiServer() as server, ApiClient(ClusterAccess(server=server.url)) as running:
+    async with FaultyServer() as server, ApiClient(ClusterAccess(server=server.url)) as running:
         for name in ("n1", "n2"):
             await running.post("/api/v1/nodes", node(name))
         yield running

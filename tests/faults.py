@@ -6,12 +6,19 @@ from a seeded generator, so a test that fails fails again.
 
 import asyncio
 import random
+import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
+from aiohttp import web
+
+from koordpy.sim.bodies import refusal
 from koordpy.sim.errors import StatusError
+from koordpy.sim.server import ApiServer
 from koordpy.sim.store import Store
+
+_WATCHING = re.compile(r"(?:^|&)watch=(?:1|[Tt]rue)(?:&|$)")
 
 Effect = Literal["timeout", "drop", "garbage"]
 
@@ -127,3 +134,45 @@ class Faults:
             fault.hits += 1
             return fault
         return None
+
+
+class FaultyServer(ApiServer):
+    """An embedded API server that has bad days."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.faults = Faults(self.store)
+        self._stopping = asyncio.Event()
+
+    async def start(self, **settings: Any) -> None:
+        self._stopping.clear()
+        await super().start(**settings)
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        self.faults.clear()
+        await super().stop()
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer of one request, faults included."""
+        path, _, query = request.raw_path.partition("?")
+        watching = request.method == "GET" and _WATCHING.search(query) is not None
+        method = "WATCH" if watching else request.method
+        await self.faults.wait(watch=watching)
+        fault = self.faults.drawn(method, path)
+        if fault is None:
+            return await super().answer(request)
+        if fault.after:
+            await super().answer(request)
+        return await self._fail(request, fault)
+
+    async def _fail(self, request: web.BaseRequest, fault: InjectedFault) -> web.StreamResponse:
+        if fault.effect == "timeout":
+            await self._stopping.wait()
+        if fault.effect in ("timeout", "drop"):
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=503)
+        if fault.effect == "garbage":
+            return web.Response(text="<html>Please log in (injected fault)</html>", content_type="text/html")
+        return refusal(fault.error())
