@@ -1,4 +1,4 @@
-"""Where a unit gathers: the least harmful covers of nodes put together along the tree.
+"""The least harmful covers of nodes put together along the tree, and by where a unit gathers.
 
 Source: preemption.md 5. What decides first (gangs broken, accelerators, pods, then goals 3 and 4) is small and
 adds up as machine words: one table per domain by the number of pods it takes. The priorities and level 9 are long, so
@@ -46,7 +46,7 @@ class _Domain:
 
 
 class Gathered:
-    """The cheapest way to place `number` pods in one of the regions, gather goals looked at."""
+    """The cheapest way to place `number` pods in one of the regions; gather goals count where there are any."""
 
     def __init__(self, problem: Problem, regions: Sequence[int], offers: dict[int, NodeOffer], number: int) -> None:
         self.problem, self.regions, self.number = problem, regions, number
@@ -66,13 +66,13 @@ class Gathered:
         scale = [int(np.gcd.reduce([part[i] for one in self.offers.values() for part in one.early])) for i in range(3)]
         self.scale = [max(1, step) for step in scale]
         early = [(total // step).bit_length() for total, step in zip(most, self.scale, strict=True)]
-        goal, depth = (self.number + 1).bit_length(), self.tree.depth
-        groups = depth if self.problem.pipeline > 1 else 0
+        goal, depth = (self.number + 1).bit_length() if self.problem.gather else 0, self.tree.depth
+        groups = depth if goal and self.problem.pipeline > 1 else 0
         self.goals = goal * (depth + groups)
         if sum(early) + self.goals > _BITS:
             raise Unwieldy
         self.shifts = [self.goals + early[1] + early[2], self.goals + early[2], self.goals]
-        self.used = [1 << goal * (depth - level) for level in range(depth + 1)]
+        self.used = [1 << goal * (depth - level) if goal else 0 for level in range(depth + 1)]
         self.broken = [1 << goal * (depth + groups - level) if groups else 0 for level in range(depth + 1)]
 
     def _word(self, early: Early) -> int:
@@ -136,12 +136,14 @@ class Gathered:
             for domain, one in self.domains[level].items()
             if self.number < len(one.own) and one.own[self.number] < _NEVER
         }
-        hard = set(self.regions)
-        inside = [word for (level, domain), word in reached.items() if level == self.problem.hard and domain in hard]
+        hard = {(self.problem.hard, domain) for domain in self.regions}
+        inside = [word for key, word in reached.items() if key in hard]
         if not inside:
             return None
         least = min(word >> self.goals for word in inside)
-        ready = [key for key, word in reached.items() if word >> self.goals == least]
+        ready = [
+            key for key, word in reached.items() if word >> self.goals == least and (self.problem.gather or key in hard)
+        ]
         lowest = max(level for level, _ in ready)
         ready = [key for key in ready if key[0] == lowest]
         pull = {key: self._attraction(*key) for key in ready}

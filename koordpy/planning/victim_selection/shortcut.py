@@ -3,9 +3,9 @@
 Source: preemption.md 6. What ties units of different nodes together (surplus of a gang, quotas, budgets with
 some allowance) is left out at first; where the least harmful set keeps it all the same, it is the least of all.
 Levels 1 and 2 are settled by which units may be used, the rest is one integer per set that adds up over nodes: gangs
-broken, accelerators, pods, the priorities, and level 9 as a power of two per unit. Without a gather goal nodes combine
-by a convex merge or a min-plus table, with one along the tree (`gathered`); what a full quota of the beneficiary wants
-back is one more number to reach.
+broken, accelerators, pods, the priorities, and level 9 as a power of two per unit. Nodes combine by min-plus tables
+along the tree (`gathered`), by a convex merge where that is enough; what a full quota of the beneficiary wants back is
+one more number to reach.
 """
 
 import heapq
@@ -203,7 +203,9 @@ class _Search:
                     nodes[node] = _NodeTable(tuple(c for c, _ in found), tuple(t for _, t in found))
         if not nodes:
             return None
-        return self._gathered(nodes) if self.problem.gather else self._flat(nodes)
+        if not self.problem.gather and all(_convex(one.costs) for one in nodes.values()):
+            return self._cheapest_steps(nodes)
+        return self._gathered(nodes)
 
     def _gangs(self) -> tuple[dict[int, int], set[int]]:
         """Option -> number of its gang where a core is among the options; the cores. Ties of a gang are limits."""
@@ -279,91 +281,29 @@ class _Search:
                 break
         return out
 
-    # --- without a gather goal --------------------------------------------------------------------------------------
+    # --- over nodes -------------------------------------------------------------------------------------------------
 
-    def _flat(self, nodes: dict[int, _NodeTable]) -> list[int] | None:
-        """The least sum over nodes: by the cheapest steps where steps only get dearer, else by a table."""
-        if self.number == 1:
-            best = min(nodes.values(), key=lambda one: one.costs[1])
-            return list(best.taken[1])
-        if all(_convex(one.costs) for one in nodes.values()):
-            heap = [(one.costs[1] - one.costs[0], node, 1) for node, one in nodes.items()]
-            heapq.heapify(heap)
-            counts: dict[int, int] = {}
-            for _ in range(self.number):
-                if not heap:
-                    return None
-                _, node, m = heapq.heappop(heap)
-                counts[node] = m
-                costs = nodes[node].costs
-                if m + 1 < len(costs):
-                    heapq.heappush(heap, (costs[m + 1] - costs[m], node, m + 1))
-        else:
-            found = self._table(nodes)
-            if found is None:
+    def _cheapest_steps(self, nodes: dict[int, _NodeTable]) -> list[int] | None:
+        """The least sum over nodes where each further pod costs no less on any: the cheapest steps."""
+        heap = [(one.costs[1] - one.costs[0], node, 1) for node, one in nodes.items()]
+        heapq.heapify(heap)
+        counts: dict[int, int] = {}
+        for _ in range(self.number):
+            if not heap:
                 return None
-            counts = found
+            _, node, m = heapq.heappop(heap)
+            counts[node] = m
+            costs = nodes[node].costs
+            if m + 1 < len(costs):
+                heapq.heappush(heap, (costs[m + 1] - costs[m], node, m + 1))
         return [o for node, m in counts.items() for o in nodes[node].taken[m]]
 
-    def _table(self, nodes: dict[int, _NodeTable]) -> dict[int, int] | None:
-        if sum(len(one.costs) for one in nodes.values()) * self.number > COUNTED_VICTIMS_STEPS:
-            raise Unwieldy
-        order = sorted(nodes)
-        tables: list[Costs] = [_array([0])]
-        for node in order:
-            tables.append(_merge(tables[-1], _array(nodes[node].costs), self.number))
-        rest = self.number
-        if rest >= len(tables[-1]) or tables[-1][rest] >= _NEVER:
-            return None
-        counts: dict[int, int] = {}
-        for at in range(len(order) - 1, -1, -1):
-            m = _split(tables[at], nodes[order[at]].costs, rest, tables[at + 1][rest])
-            if m:
-                counts[order[at]] = m
-            rest -= m
-        return counts
-
-    # --- with one ---------------------------------------------------------------------------------------------------
-
     def _gathered(self, nodes: dict[int, _NodeTable]) -> list[int] | None:
-        """Levels 1 to 6 of the whole hard layer, then goals 1 to 4 among the domains that reach them, then 8 and 9."""
+        """Levels 1 to 6 of the whole hard layer, then with a gather goal 1 to 4 among the domains that reach them, then
+        levels 8 and 9."""
         entries = ((node, one.costs, one.taken) for node, one in nodes.items())
         offers = offers_of(entries, shift=self.late, field_bits=_FIELD)
         return Gathered(self.problem, self.regions, offers, self.number).solve()
-
-
-Costs = Any
-"""numpy array of Python integers over m = 0 .. n pods; _NEVER and more where they do not go in."""
-
-_NEVER = 1 << (1 << 17)
-"""Beyond every cost."""
-
-
-def _array(values: Sequence[int]) -> Costs:
-    out = np.empty(len(values), dtype=object)
-    out[:] = list(values)
-    return out
-
-
-def _merge(left: Costs, right: Costs, most: int) -> Costs:
-    """The least sums over all ways to split m pods, for m up to `most`."""
-    if len(left) < len(right):
-        left, right = right, left
-    size = min(len(left) + len(right) - 1, most + 1)
-    out = np.full(size, _NEVER, dtype=object)
-    for j in range(min(len(right), size)):
-        if right[j] < _NEVER:
-            upto = min(len(left), size - j)
-            np.minimum(out[j : j + upto], left[:upto] + right[j], out=out[j : j + upto])
-    return out
-
-
-def _split(before: Costs, own: Sequence[int], rest: int, goal: int) -> int:
-    """How many of `rest` pods the last part takes in a least sum."""
-    for m in range(min(rest, len(own) - 1), -1, -1):
-        if rest - m < len(before) and before[rest - m] + own[m] == goal:
-            return m
-    raise AssertionError("a sum that was found can be split")
 
 
 def _convex(costs: Sequence[int]) -> bool:
