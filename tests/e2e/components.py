@@ -116,6 +116,7 @@ SERVING_NOBODY = (
     "--authorization-mode=RBAC",
     "--service-cluster-ip-range=10.0.0.0/24",
     "--disable-admission-plugins=ServiceAccount",
+    "--enable-admission-plugins=NodeRestriction",
 )
 
 

@@ -59,6 +59,7 @@ OTHERS: dict[Path, Any] = {
     ("gpuPolicies", "enabled"): False,
     ("gpuPolicies", "schedulers"): ["system:serviceaccount:green:koordpy"],
     ("gpuPolicies", "agents"): ["system:serviceaccount:green:koordpy-agent"],
+    ("nodePolicies", "labels"): ["example.com/rack"],
 }
 CONTEXTS = ("podSecurityContext", "securityContext")
 POD = (*CONTEXTS, "dnsPolicy", "extraArgs", "extraEnv", "extraVolumes", "extraVolumeMounts")
