@@ -118,6 +118,18 @@ def test_what_is_large_in_a_pod_goes_with_it() -> None:
     assert again.spec is other.spec
 
 
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_of_a_pod_that_waits_and_is_refused_stays_who_it_is(node: str) -> None:
+    body = a_pod(phase="Pending")
+    body["spec"] |= {"nodeName": node, "schedulerName": "ours", "affinity": {"nodeAffinity": {}}}
+    intake = PodIntake()
+    kept = intake(decoded(body))
+    assert kept is not None
+    intake.refused(kept)
+    assert (kept.metadata.name, kept.spec.scheduler_name, kept.spec.node_name) == ("a", "ours", node)
+    assert (kept.spec.affinity is not None) == (kept.spec.containers != []) == bool(node)
+
+
 def test_siblings_share_what_is_equal_and_keep_what_is_their_own() -> None:
     intake = PodIntake()
     wholes = [decoded(pod_json(index)) for index in range(64)]

@@ -6,6 +6,7 @@ Pods come from all namespaces without a selector; ours are told by schedulerName
 import logging
 from collections.abc import Iterable, Mapping
 
+from koordpy.api.faults import UnreadableError
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.quotas import card_hundredths
@@ -82,7 +83,11 @@ class PodChanges:
         key = pod.key
         before = self._state.pod(key)
         assumed = self._state.assumed_node(key) is not None
-        self._state.upsert(pod)
+        try:
+            self._state.upsert(pod)
+        except UnreadableError:
+            self._intake.refused(pod)
+            raise
         self._changed(key, before, self._state.pod(key), assumed=assumed)
 
     def delete(self, pod: Pod) -> None:

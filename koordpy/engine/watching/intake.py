@@ -93,6 +93,12 @@ class PodIntake:
         if self._siblings.get(family) is pod:
             del self._siblings[family]
 
+    def refused(self, pod: Pod) -> None:
+        """A pod says more than is read: while it waits, who it is stays alone, not the megabyte."""
+        self.gone(pod)
+        if not pod.spec.node_name:
+            force_setattr(pod, "spec", PodSpec(scheduler_name=pod.spec.scheduler_name))
+
 
 def _family(pod: Pod) -> str:
     owners = pod.metadata.owner_references
