@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import aiohttp
 import orjson
 
 from bench.attack import beside
@@ -22,6 +23,7 @@ from bench.live.cluster import NOBODY, LiveCluster
 from bench.live.usage import cpu_seconds, usage_of
 from bench.live.watching import PodWatch
 from koordpy.api import keys
+from koordpy.operator import heap
 from tests.e2e.client import Client, Refused, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.process import Process, eventually
@@ -35,6 +37,7 @@ BAR = 10.0
 MEMORY_BAR = 1.1
 """Times the memory of before, when everything is gone."""
 CALM_PODS = 10
+ONE_CPU = {"cpu": "1"}
 PODS_AN_ATTACK = 3
 GIVE_UP_S = 10.0
 LASTING_S = 20.0
@@ -138,11 +141,11 @@ class Arena:
 
     async def _make_honest(self, api: Client) -> None:
         """A gang whose members come one by one, and the tenant's quota, which administrators keep."""
-        group = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "metadata": {"name": "train"}}
-        await api.create(f"{SIGS}/{HONEST}/podgroups", {**group, "kind": "PodGroup", "spec": {"minMember": 1}})
+        await api.create(f"{SIGS}/{HONEST}/podgroups", _group("train", 1))
         room = {"max": {"cpu": "4000"}, "min": {"cpu": "400"}}
         meta = {"name": "teamx", "annotations": {keys.QUOTA_NAMESPACES: text([HONEST])}}
-        quota = {**group, "kind": "ElasticQuota", "metadata": meta, "spec": room}
+        head = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota"}
+        quota = {**head, "metadata": meta, "spec": room}
         await api.create(f"{SIGS}/{QUOTAS}/elasticquotas", quota)
 
     def _serves(self) -> str:
@@ -163,8 +166,8 @@ class Arena:
         )
         return number
 
-    async def _until_bound(self, name: str, scheduler: str, labels: Json) -> None:
-        manifest = pod_manifest(name, scheduler=scheduler, requests={"cpu": "1"}, labels=labels)
+    async def _until_bound(self, name: str, scheduler: str, labels: Json, requests: Json = ONE_CPU) -> None:
+        manifest = pod_manifest(name, scheduler=scheduler, requests=requests, labels=labels)
         made = await self.cluster.api.create(pods_path(HONEST), manifest)
         uid, watch = made["metadata"]["uid"], self._watch
         await watch.until(lambda: uid in watch.bound_at, within_s=GIVE_UP_S)
@@ -193,8 +196,21 @@ class Arena:
             self._read = log.tell()
         return [(self._times[f"pod-{number}"], self._times[f"{beside.STEM}{number}"]) for number in numbers]
 
+    async def _use(self) -> None:
+        """Has koordpy load what every scheduler needs sooner or later: the solver, for a gang of two kinds of pods, and
+        what renders metrics."""
+        await self.cluster.api.create(f"{SIGS}/{HONEST}/podgroups", _group("mixed", 4))
+        labels = {keys.LABEL_POD_GROUP: "mixed"}
+        own = [{"cpu": "1"}, {"cpu": "2"}] * 2
+        await asyncio.gather(
+            *(self._until_bound(f"mixed-{i}", keys.DEFAULT_SCHEDULER_NAME, labels, one) for i, one in enumerate(own))
+        )
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{self.port}/metrics") as answer:
+            await answer.read()
+
     async def calm(self) -> None:
         """What a Binding takes, and how much memory koordpy has, while nobody attacks."""
+        await self._use()
         await self._pods(3)
         mark = self._mark()
         waits = await self._pods(CALM_PODS)
@@ -242,7 +258,8 @@ class Arena:
         print(f"{line}{'   BROKEN' if broken else ''}", flush=True)
 
     async def memory(self) -> None:
-        """Whether what the attacks took came back."""
+        """Whether what the attacks took came back, once koordpy has given back what it does now and then."""
+        await asyncio.sleep(1.5 * heap.PAUSE_SECONDS)
         mark = replace(self._mark(), resident=self._before)
         self._row("(after)", await self._pods(3), mark)
         if self._resident() > MEMORY_BAR * self._before:
@@ -282,9 +299,7 @@ class Arena:
 
     async def group(self, name: str, *, least: int = 1, notes: Json | None = None) -> None:
         """Makes a PodGroup of the hostile tenant."""
-        meta = {"name": name, "annotations": notes or {}}
-        body = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": meta}
-        await self.evil.create(KINDS[1], {**body, "spec": {"minMember": least}})
+        await self.evil.create(KINDS[1], _group(name, least, notes))
 
     async def rewrite(self, name: str, notes: Json) -> None:
         """Changes annotations of one of his PodGroups."""
@@ -307,6 +322,12 @@ class Arena:
 
 
 Attack = Callable[[Arena], Awaitable[None]]
+
+
+def _group(name: str, least: int, notes: Json | None = None) -> Json:
+    meta = {"name": name, "annotations": notes or {}}
+    head = {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "PodGroup", "metadata": meta}
+    return {**head, "spec": {"minMember": least}}
 
 
 def _seconds(text: str) -> float:
