@@ -22,7 +22,7 @@ from koordpy.cluster.quota_owners import labels_count
 from koordpy.cluster.quotas import QuotaBook, ShareQueue
 from koordpy.cluster.reservations import Reservation
 from koordpy.cluster.resources import Amounts
-from koordpy.cluster.ties import looks_at_pods, selected_keys
+from koordpy.cluster.ties import forget_terms, looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
 from koordpy.cluster.workloadbook import WorkloadBook
@@ -143,6 +143,8 @@ class PodBook:
             self.workloads.drop_pod(key)
         if old is not None:
             self._remove(old)
+            if old.ties is not None:
+                forget_terms(old.ties.affinity)
             if old.gang is not None:
                 self._gangs.end_member(old.gang, old)
 

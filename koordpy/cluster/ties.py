@@ -173,9 +173,14 @@ def read_terms(encoded: bytes) -> Terms:
     return _DECODED.terms(encoded)
 
 
+def forget_terms(encoded: bytes) -> None:
+    """A pod with these terms is gone; others that say the same are read once more."""
+    _DECODED.forget(encoded)
+
+
 class _Decoded:
     """Terms as they were read before, bounded by the bytes that they were read from, of which each takes up to ten:
-    those of pods that are gone are remembered, too."""
+    a round may still read those of pods that are gone."""
 
     MOST_BYTES = 1 << 20
 
@@ -193,6 +198,11 @@ class _Decoded:
                 self._terms, self._bytes = {}, len(encoded)
             self._terms[encoded] = found
         return found
+
+    def forget(self, encoded: bytes) -> None:
+        """Remembers these no longer."""
+        if self._terms.pop(encoded, None) is not None:
+            self._bytes -= len(encoded)
 
 
 _DECODED = _Decoded()
