@@ -250,14 +250,23 @@ class Draft:
         """Grows with every change, also with an undo."""
         self._journal: list[Callable[[], None]] = []
         """What takes each change back."""
-        self.touched: list[int] = []
-        """Node positions in the order they were changed; lets a cache of node figures catch up."""
+        self._touched = np.zeros(len(snapshot.nodes), dtype=np.int64)
+        """[nodes] the version at which each was changed last."""
+        self._last: tuple[int, int] = (-1, -1)
+        """(version, node) of the last change of one node."""
         self.changes: list[tuple[PodInfo, int, int]] = []
         """(pod, node position, 1 or -1) in the order that pods came and went."""
 
     def free(self) -> Ints:
         """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
         return np.asarray(self.snapshot.allocatable - self.used)
+
+    def touched_since(self, version: int) -> list[int]:
+        """Positions of the nodes that were changed after a version; lets a cache of node figures catch up."""
+        if self._last[0] == self.version == version + 1:
+            return [self._last[1]]
+        found: list[int] = np.nonzero(self._touched > version)[0].tolist()
+        return found
 
     def assign(
         self,
@@ -380,7 +389,7 @@ class Draft:
             self.aside[purpose] = amounts
             more += amounts
         self.used += more
-        self.touched += np.nonzero(more.any(axis=1))[0].tolist()
+        self._touched[more.any(axis=1)] = self.version
 
     def _change(self, info: PodInfo, node: int, sign: int) -> None:
         self.version += 1
@@ -396,5 +405,6 @@ class Draft:
         cpu, memory = info.score_requests
         self.score_used[node, 0] += sign * cpu
         self.score_used[node, 1] += sign * memory
-        self.touched.append(node)
+        self._touched[node] = self.version
+        self._last = self.version, node
         self.changes.append((info, node, sign))

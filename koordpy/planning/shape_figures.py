@@ -95,7 +95,7 @@ class ShapeFigures:
         self.slots: Ints = np.zeros(count, dtype=np.int64)
         self.fit: Ints = np.zeros(count, dtype=np.int64)
         self._word: tuple[int, Verdict] | None = None
-        self._seen, self._heard = len(owner.draft.touched), len(owner.draft.changes)
+        self._seen, self._heard = owner.draft.version, len(owner.draft.changes)
         self._ranked: RankedNodes | None = None
         self._asked = 0
         self._update(slice(None))
@@ -185,12 +185,11 @@ class ShapeFigures:
     def refresh(self) -> None:
         """Catches up with the draft's changes."""
         draft = self._owner.draft
-        renewed = self._awaited is not draft.awaited
-        if self._seen == len(draft.touched) and not renewed:
+        if self._seen == draft.version:
             return
-        changed, changes = draft.touched[self._seen :], draft.changes[self._heard :]
-        self._seen, self._heard = len(draft.touched), len(draft.changes)
-        rows = np.array(changed if len(changed) == 1 else sorted(set(changed)), dtype=np.int64)
+        renewed = self._awaited is not draft.awaited
+        rows, changes = np.array(draft.touched_since(self._seen), dtype=np.int64), draft.changes[self._heard :]
+        self._seen, self._heard = draft.version, len(draft.changes)
         moved = bool(changes) and self._follow(changes, rows)
         if renewed:
             self._awaited, self._reserved = draft.awaited, self._owner.reserved(self.pod)

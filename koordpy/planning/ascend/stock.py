@@ -48,12 +48,11 @@ class Stock:
 
     def of(self, resource: str) -> Chips:
         """The chips of a resource, current."""
-        touched = self.draft.touched
-        if self._seen < len(touched):
-            for node in sorted(set(touched[self._seen :])):
+        if self._seen < self.draft.version:
+            for node in self.draft.touched_since(self._seen):
                 for chips in self._known.values():
                     self._write(chips, node)
-            self._seen = len(touched)
+            self._seen = self.draft.version
         found = self._known.get(resource)
         if found is None:
             found = self._known[resource] = self._read(resource)

@@ -140,12 +140,11 @@ class GpuNodes:
 
     def state(self, node: int) -> GpuState:
         """A node's GPUs as the draft leaves them."""
-        touched = self.draft.touched
-        if self._seen < len(touched):
-            for one in touched[self._seen :]:
+        if self._seen < self.draft.version:
+            for one in self.draft.touched_since(self._seen):
                 self._states.pop(one, None)
                 self._changed.add(one)
-            self._seen = len(touched)
+            self._seen = self.draft.version
         found = self._states.get(node)
         if found is None:
             found = self._states[node] = self._read(node)

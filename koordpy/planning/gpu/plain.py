@@ -26,16 +26,15 @@ class PlainGpus:
         self.slow: Ints = np.full(count, -1, dtype=np.int64)
         self.left: Ints = np.zeros(count, dtype=np.int64)
         self._known = np.zeros(count, dtype=bool)
-        self._seen = len(gpus.draft.touched)
+        self._seen = gpus.draft.version
 
     def at(self, nodes: Ints) -> tuple[Ints, Ints]:
         """(slow, left) of some nodes."""
         if not self._gpus.view.nodes and self._want is not None and not self._want.least_kbs:
             return np.zeros(len(nodes), dtype=np.int64), self._gpus.counted(nodes, self._pod) - self._want.count
-        touched = self._gpus.draft.touched
-        for node in touched[self._seen :]:
-            self._known[node] = False
-        self._seen = len(touched)
+        draft = self._gpus.draft
+        self._known[draft.touched_since(self._seen)] = False
+        self._seen = draft.version
         for node in nodes[~self._known[nodes]].tolist():
             self._look(node)
         return self.slow[nodes], self.left[nodes]

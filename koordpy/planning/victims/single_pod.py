@@ -27,7 +27,7 @@ Answer = tuple[int, int, tuple[int, ...]]
 
 @dataclass
 class _UnitTable:
-    """Answers of one kind of pod, current up to a length of the draft's list of touched nodes."""
+    """Answers of one kind of pod, current up to a version of the draft."""
 
     seen: int = -1
     answers: dict[int, Answer] = field(default_factory=dict)
@@ -52,13 +52,13 @@ class SinglePod:
             self._read()
         key = self.figures.key(pod), pod.priority
         table = self._tables.setdefault(key, _UnitTable())
-        touched = self.figures.draft.touched
+        draft = self.figures.draft
         shape = problem.shapes[problem.members[problem.pending[0]].shape]
         if table.seen < 0:
             nodes = np.nonzero(shape.allowed)[0].tolist()
         else:
-            nodes = [node for node in dict.fromkeys(touched[table.seen :]) if shape.allowed[node]]
-        table.seen = len(touched)
+            nodes = [node for node in draft.touched_since(table.seen) if shape.allowed[node]]
+        table.seen = draft.version
         request = [amount for _, amount in shape.request]
         columns = [column for column, _ in shape.request]
         try:
