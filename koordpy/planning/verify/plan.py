@@ -17,6 +17,7 @@ from koordpy.planning.filters import node as node_filters
 from koordpy.planning.parts import parts_of
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.ascend import check_places
+from koordpy.planning.verify.claims import faults_of_claims
 from koordpy.planning.verify.fault import Check, PlanFault, found
 from koordpy.planning.verify.gpus import check_containers, check_gpus
 from koordpy.planning.verify.npus import check_npus
@@ -78,15 +79,9 @@ def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> li
 
 
 def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
-    """Resource claims of pods on the draft that were not given the devices they ask for."""
-    objects, faults = draft.snapshot.devices, []
-    for pod in placed if objects is not None else ():
-        for name, taken in draft.allocations(pod.key).items():
-            requests = objects.claims[name].spec.devices.requests if objects is not None else []
-            asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
-            if len({device for _, device in taken}) != asked:
-                faults.append(f"{pod.key}: resource claim {name} asks for {asked} devices, {len(taken)} can be given")
-    return found(Check.CLAIMS, faults)
+    """Faults of the volumes and devices that the claims of pods on the draft were given."""
+    claiming = [pod for pod in placed if pod.pod.spec.resource_claims or pod.pod.spec.volumes]
+    return found(Check.CLAIMS, faults_of_claims(claiming, draft)) if claiming else []
 
 
 def _room(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:

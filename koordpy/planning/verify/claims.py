@@ -1,0 +1,131 @@
+"""An independent check of what the claims of a plan's pods take: volumes and devices that their nodes reach, each once.
+
+Claim by claim over the objects, after the pods are on the draft; it shares nothing with the filters that chose.
+Source: kube-parity.md 2.8 and 6, preemption.md 4 (what is promised to nominated pods).
+"""
+
+from collections.abc import Iterable
+
+from koordpy.api.dra import ResourceSliceSpec
+from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, claim_size
+from koordpy.cluster.devices import DeviceId
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
+from koordpy.cluster.snapshot import Draft, NodeInfo
+from koordpy.cluster.volumes import NO_PROVISIONER, VolumeObjects, is_bound, size_bytes, volume_bytes
+
+
+def faults_of_claims(pods: Iterable[PodInfo], draft: Draft) -> list[str]:
+    """Faults of the claims of pods that the draft has placed."""
+    faults, devices = [], _Devices(draft)
+    for pod in pods:
+        node = draft.snapshot.nodes[draft.placed[pod.key]]
+        texts = (*_volumes(pod, node, draft), *devices.faults(pod, node))
+        faults += [f"{pod.key} on {node.name}: {text}" for text in texts]
+    return faults
+
+
+# --- volumes ----------------------------------------------------------------------------------------------------------
+
+
+def _volumes(pod: PodInfo, node: NodeInfo, draft: Draft) -> list[str]:
+    objects, faults = draft.snapshot.storage, []
+    for mounted in pod.pod.spec.volumes if objects is not None else ():
+        if mounted.persistent_volume_claim is not None:
+            name = mounted.persistent_volume_claim.claim_name
+        elif mounted.ephemeral is not None:
+            name = f"{pod.name}-{mounted.name}"
+        else:
+            continue
+        key = f"{pod.namespace}/{name}"
+        claim = objects.claims.get(key) if objects is not None else None
+        if objects is None or claim is None:
+            faults.append(f"claim {key} does not exist")
+        elif is_bound(claim):
+            faults += _reached(claim.spec.volume_name, node, objects)
+        else:
+            faults += _chosen(pod, key, claim, node, draft, objects)
+    return faults
+
+
+def _reached(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str]:
+    volume = objects.volumes.get(name)
+    if volume is None:
+        return [f"volume {name} does not exist"]
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return []
+    terms = affinity.required.node_selector_terms
+    return [] if any(term_matches(t, "", node.labels) for t in terms) else [f"volume {name} cannot be used there"]
+
+
+def _chosen(
+    pod: PodInfo, key: str, claim: PersistentVolumeClaim, node: NodeInfo, draft: Draft, objects: VolumeObjects
+) -> list[str]:
+    """Of a claim whose volume is taken, or made, with the pod."""
+    promise = draft.promised.get(key)
+    name = promise.volume if promise is not None else ""
+    if not name:
+        made_for = promise.node if promise is not None else claim.metadata.annotations.get(SELECTED_NODE, "")
+        found = objects.classes.get(objects.class_of(claim))
+        if made_for not in ("", node.name):
+            return [f"the volume of claim {key} is made for {made_for}"]
+        makes = found is not None and found.provisioner not in ("", NO_PROVISIONER)
+        return [] if makes else [f"claim {key} gets no volume, and none is made"]
+    volume = objects.volumes.get(name)
+    faults = _reached(name, node, objects)
+    if volume is not None:
+        faults += [f"volume {name} {text} claim {key}" for text in _unfit(volume, claim, objects)]
+    other = draft.taken.get(name, key)
+    kept = draft.kept(pod).volumes.get(name, key)
+    return faults + [f"volume {name} is taken by claim {one}, not {key}" for one in {other: 0, kept: 0} if one != key]
+
+
+def _unfit(volume: PersistentVolume, claim: PersistentVolumeClaim, objects: VolumeObjects) -> list[str]:
+    """What keeps a volume from a claim."""
+    spec, theirs, meta = volume.spec, volume.spec.claim_ref, claim.metadata
+    own = theirs is not None and (theirs.namespace, theirs.name) == (meta.namespace, meta.name)
+    faults = ["is held for another than"] if theirs is not None and not own else []
+    if not own:
+        faults += ["is of another class than"] if spec.storage_class_name != objects.class_of(claim) else []
+        missing = [mode for mode in claim.spec.access_modes if mode not in spec.access_modes]
+        faults += ["is not accessed as asked by"] if missing else []
+    return faults + (["is too small for"] if volume_bytes(volume) < size_bytes(claim_size(claim)) else [])
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+class _Devices:
+    """Who holds which device, and which slices offer it."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft, self.objects = draft, draft.snapshot.devices
+        self.holder = {device: claim for claim, taken in draft.devices.items() for _, device in taken}
+        self.slices: dict[DeviceId, list[ResourceSliceSpec]] = {}
+        for offered in self.objects.offered if self.holder and self.objects is not None else ():
+            self.slices.setdefault(offered.id, []).append(offered.slice.spec)
+
+    def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
+        objects, faults = self.objects, list[str]()
+        for name, taken in self.draft.allocations(pod.key).items() if objects is not None else ():
+            kept = self.draft.kept(pod).devices
+            requests = objects.claims[name].spec.devices.requests if objects is not None else []
+            asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
+            if len({device for _, device in taken}) != asked:
+                faults.append(f"resource claim {name} asks for {asked} devices, {len(taken)} can be given")
+            for _, device in taken:
+                what = f"device {device.device} of pool {device.pool}"
+                held = objects is not None and device in objects.allocated
+                if held or self.holder[device] != name or kept.get(device, name) != name:
+                    faults.append(f"{what} is not for resource claim {name} to take")
+                if not any(_offered(spec, node) for spec in self.slices.get(device, ())):
+                    faults.append(f"{what} is not offered there")
+        return faults
+
+
+def _offered(spec: ResourceSliceSpec, node: NodeInfo) -> bool:
+    if spec.all_nodes or spec.node_name == node.name:
+        return True
+    selector = spec.node_selector
+    return selector is not None and any(term_matches(t, node.name, node.labels) for t in selector.node_selector_terms)

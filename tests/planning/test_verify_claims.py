@@ -1,0 +1,123 @@
+"""The independent check of what claims take: a volume or a device that is not for them is refused."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.cluster.devices import DeviceId, Grant
+from koordpy.cluster.snapshot import Draft
+from koordpy.planning.figures import Figures
+from koordpy.planning.filters.volumes import VolumeBinding
+from koordpy.planning.verify.plan import check_claims
+from tests.planning.node_rules import node, planned, pod, states
+from tests.planning.test_filter_dra import CLASS, DRIVER, asks, offers, resource_claim
+from tests.planning.test_filter_dra import user as device_user
+from tests.planning.test_filter_volumes import claim, disk, storage_class
+from tests.planning.test_filter_volumes import user as volume_user
+
+NODES = [node("n1:4"), node("n2:4")]
+STORES = [
+    *NODES,
+    storage_class(),
+    storage_class("other"),
+    storage_class("made", "csi.example.com"),
+    claim("c"),
+    claim("d"),
+    claim("m", cls="made"),
+    claim("there", volume="v2"),
+    disk("v1", "5Gi", "n1"),
+    disk("v2", "5Gi", "n2"),
+    disk("small", "1Gi", "n1"),
+    disk("foreign", "5Gi", "n1", cls="other"),
+    disk("wide", "9Gi", "n1", "n2"),
+]
+
+
+def nominated(wire: Any, at: str) -> Any:
+    return replace(wire, status=replace(wire.status, nominated_node_name=at))
+
+
+def texts(
+    objects: list[Any], given: Mapping[str, Mapping[str, str]], devices: Mapping[str, Mapping[str, Grant]] = {}
+) -> list[str]:
+    """Faults of pods that a planner puts on n1 with these volumes and devices."""
+    snapshot = states(objects).snapshot(0.0)
+    draft = Draft(snapshot)
+    Figures(draft, KoordpyConfiguration())
+    for name in dict.fromkeys((*given, *devices)):
+        draft.assign(snapshot.pods[f"default/{name}"], snapshot.index["n1"], given.get(name), devices.get(name))
+    return list(check_claims([snapshot.pods[key] for key in draft.placed], draft))
+
+
+@pytest.mark.parametrize(
+    ("claims", "given", "fault"),
+    [
+        (["c"], {"default/c": "v1"}, ""),
+        (["c"], {"default/c": "wide"}, ""),
+        (["m"], {"default/m": ""}, ""),
+        (["c"], {"default/c": "v2"}, "volume v2 cannot be used there"),
+        (["there"], {}, "volume v2 cannot be used there"),
+        (["c"], {"default/c": "small"}, "volume small is too small for claim default/c"),
+        (["c"], {"default/c": "foreign"}, "volume foreign is of another class than claim default/c"),
+        (["c"], {"default/c": "gone"}, "volume gone does not exist"),
+        (["c"], {"default/c": ""}, "claim default/c gets no volume, and none is made"),
+        (["c"], {}, "claim default/c gets no volume, and none is made"),
+        (["c", "d"], {"default/c": "v1", "default/d": "v1"}, "volume v1 is taken by claim default/d, not default/c"),
+        (["none"], {}, "claim default/none does not exist"),
+    ],
+)
+def test_volumes(claims: list[str], given: dict[str, str], fault: str) -> None:
+    found = texts([*STORES, volume_user("p", *claims)], {"p": given})
+    assert found == ([f"default/p on n1: {fault}"] if fault else [])
+
+
+def test_a_volume_that_a_nominated_pod_counts_on() -> None:
+    held = nominated(volume_user("h", "d", priority=10), "n1")
+    assert texts([*STORES, volume_user("p", "c", priority=5), held], {"p": {"default/c": "v1"}}) == [
+        "default/p on n1: volume v1 is taken by claim default/d, not default/c"
+    ]
+
+
+OFFERED = [
+    *NODES,
+    CLASS,
+    offers("n1", "d0", "d1"),
+    offers("n2", "d0"),
+    resource_claim("c", asks()),
+    resource_claim("d", asks()),
+]
+
+
+def grant(pool: str, *names: str) -> Grant:
+    return tuple(("r", DeviceId(DRIVER, pool, name)) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("taken", "fault"),
+    [
+        ({"c": grant("n1", "d0")}, ""),
+        ({"c": ()}, "resource claim default/c asks for 1 devices, 0 can be given"),
+        ({"c": grant("n1", "d0", "d1")}, "resource claim default/c asks for 1 devices, 2 can be given"),
+        ({"c": grant("n2", "d0")}, "device d0 of pool n2 is not offered there"),
+        (
+            {"c": grant("n1", "d0"), "d": grant("n1", "d0")},
+            "device d0 of pool n1 is not for resource claim default/c to take",
+        ),
+    ],
+)
+def test_devices(taken: dict[str, Grant], fault: str) -> None:
+    users = [device_user(f"p-{name}", name) for name in taken]
+    given = {f"p-{name}": {f"default/{name}": one} for name, one in taken.items()}
+    assert texts([*OFFERED, *users], {}, given) == ([f"default/p-c on n1: {fault}"] if fault else [])
+
+
+def test_a_plan_that_takes_what_is_not_there_is_not_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VolumeBinding, "choice", lambda self, node: {"default/c": "v2"})
+    plan = planned([*STORES[:-1], volume_user("p", "c", node_selector={"kubernetes.io/hostname": "n1"}), pod("q")])
+    assert [one.pod_key for one in plan.placements] == ["default/q"]
+    assert [one.text for one in plan.rejected] == [
+        "a plan was refused by its check (claims): default/p on n1: volume v2 cannot be used there"
+    ]
