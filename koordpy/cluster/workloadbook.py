@@ -77,8 +77,8 @@ class WorkloadBook:
 
     def queue_of(self, pod: Pod) -> str:
         """Name of the quota that a pod's PodGroup of Volcano names; empty for none."""
-        groups = self._book.known.groups
-        group = groups.get(f"{pod.metadata.namespace}/{group_of_pod(pod)}") if self.volcano else None
+        name = group_of_pod(pod) if self.volcano else ""
+        group = self._book.known.groups.get(f"{pod.metadata.namespace}/{name}") if name else None
         return group.queue if group is not None else ""
 
     def update(self, named: Iterable[GangRef], now: float) -> set[str]:
@@ -160,8 +160,10 @@ class WorkloadBook:
         gang = self.ref(info.key) if self._is_free(info.gang) else info.gang
         if gang is None:
             return None, rank_index(info.pod) if info.group is not None else None
-        said = (self._book.index(info.key), kueue_index(info.pod), task_index(info.pod))
-        return gang, rank_index(info.pod, next((index for index in said if index is not None), None))
+        index = self._book.index(info.key)
+        if index is None:
+            index = kueue_index(info.pod)
+        return gang, rank_index(info.pod, task_index(info.pod) if index is None else index)
 
 
 def ref_of(gang: Derived) -> GangRef:

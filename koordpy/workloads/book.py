@@ -213,7 +213,8 @@ class DerivedBook:
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        was, owner = controller(filed.pod) if filed is not None else None, controller(pod)
+        owner = controller(pod)
+        was = controller(filed.pod) if filed is not None else None
         if filed is not None and was == owner:
             self._file(filed, WorkloadPod(key, pod, bound, created, filed.place), free)
             return

@@ -40,8 +40,10 @@ class Title:
 
 def controller(pod: Pod) -> ControllingOwner | None:
     """The controlling owner of a pod."""
-    found = next((one for one in pod.metadata.owner_references if one.controller), None)
-    return ControllingOwner(found.api_version, found.kind, found.name, found.uid) if found is not None else None
+    for one in pod.metadata.owner_references:
+        if one.controller:
+            return ControllingOwner(one.api_version, one.kind, one.name, one.uid)
+    return None
 
 
 def _adopts(workload: Workload, pod: Pod) -> bool:

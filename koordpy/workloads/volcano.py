@@ -22,6 +22,7 @@ TASK_INDEX = "volcano.sh/task-index"
 SOURCE = "volcano"
 
 
+_GROUP, _OWN_GROUP = keys.VOLCANO_GROUPS
 Tier = tuple[str, int, bool]
 """(name of a layer, else its number above the nodes, whether it must hold)."""
 Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
@@ -109,7 +110,8 @@ def _tier(source: Source) -> Tier | None:
 
 def group_of_pod(pod: Pod) -> str:
     """Name of the PodGroup of Volcano that a pod names; empty for none."""
-    return next((name for key in keys.VOLCANO_GROUPS if (name := pod.metadata.annotations.get(key))), "")
+    said = pod.metadata.annotations
+    return (said.get(_GROUP) or said.get(_OWN_GROUP) or "") if said else ""
 
 
 def task_index(pod: Pod) -> int | None:
