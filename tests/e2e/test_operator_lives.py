@@ -1,38 +1,30 @@
 """JobSets, LeaderWorkerSets and RayClusters, made by their own controllers, through what happens to them: steps,
-restarts, rolling updates, scaling, suspension, lost pods; koordpy dies or hands over in the middle (workloads.md 5, 6
+restarts, rolling updates, scaling, suspension, lost pods, whatever becomes of koordpy in the middle (workloads.md 5, 6
 and 11)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 import yaml
 
 from koordpy.api import keys
-from tests.e2e.client import Client, Json, pods_path
-from tests.e2e.conftest import CRDS
-from tests.e2e.controlplane import ControlPlane
-from tests.e2e.kubelets import Kubelets, kubelets, on_node, phase_of
+from tests.e2e.acts import LEFT_ALONE, Act, Play, play, played, said
+from tests.e2e.client import ALLOCATABLE, Json
+from tests.e2e.kubelets import on_node, phase_of
 from tests.e2e.operators import EXAMPLES, JOBSET, LWS, RAY, Operators, example, operators
-from tests.e2e.process import Process
 from tests.e2e.test_gang_defaults import JOBS
-from tests.e2e.test_job_lives import World
-from tests.e2e.test_preemption import EVENTS
-from tests.e2e.test_scheduler import TOPOLOGIES, start
+from tests.e2e.test_scheduler import TOPOLOGIES
 
-__all__ = ["operators"]
+__all__ = ["operators", "play"]
 pytestmark = pytest.mark.controllers
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 SETS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
 CLUSTERS = "/apis/ray.io/v1/namespaces/default/rayclusters"
 OF_JOBSET, OF_SET, OF_CLUSTER = "jobset.sigs.k8s.io/jobset-name", "leaderworkerset.sigs.k8s.io/name", "ray.io/cluster"
-KILLED, HANDED_OVER = "killed", "handed over"
-ONE_GPU = {"cpu": "8", "memory": "32Gi", "pods": "20", "nvidia.com/gpu": "1"}
+OF_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 REVISION, GROUP = "leaderworkerset.sigs.k8s.io/template-revision-hash", "leaderworkerset.sigs.k8s.io/group-index"
 
 
@@ -41,72 +33,6 @@ def template(gpu: int = 1, **spec: Any) -> Json:
     container = {"name": "main", "image": "example/train:1", "resources": {"limits": limits}}
     body = {"schedulerName": keys.DEFAULT_SCHEDULER_NAME, "terminationGracePeriodSeconds": 1, **spec}
     return {"spec": {**body, "containers": [container]}}
-
-
-class Stage(World):
-    """Pods are named by a label (`KEY=VALUE`)."""
-
-    def __init__(
-        self, api: Client, nodes: Kubelets, operators: Operators, act: str, runs: Callable[[], Process]
-    ) -> None:
-        """act: what becomes of koordpy (`disturbed`); runs: makes another scheduler."""
-        super().__init__(api, runs().start(), nodes)
-        self.operators, self.act, self._runs = operators, act, runs
-
-    async def pods(self, name: str) -> list[Json]:
-        found = await self.api.items(f"{pods_path()}?labelSelector={quote(name)}")
-        return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
-
-    async def logged(self, text: str) -> None:
-        """Waits until koordpy has said this."""
-        await self.until(text, lambda: asyncio.to_thread(lambda: text in log_of(self)))
-
-    async def disturbed(self) -> None:
-        """koordpy is killed and started again, or the leader ends and one that stood by takes over."""
-        if self.act == KILLED:
-            await asyncio.to_thread(self.process.kill)
-            self.process.start()
-        elif self.act == HANDED_OVER:
-            await self.logged("leading since now")
-            leader, self.process = self.process, self._runs().start()
-            await self.logged("waiting for lease")
-            assert await asyncio.to_thread(leader.stop) == 0
-
-
-@pytest.fixture
-async def stage(
-    request: pytest.FixtureRequest, api: Client, plane: ControlPlane, operators: Operators, tmp_path: Path
-) -> AsyncIterator[Stage]:
-    """Parameter: nodes of one GPU, and what becomes of koordpy."""
-    count, act = request.param
-    await api.apply_crds(CRDS)
-    await api.make_nodes(count, allocatable=ONE_GPU)
-    schedulers: list[Process] = []
-
-    def runs() -> Process:
-        flag = f"--leader-elect={'true' if act == HANDED_OVER else 'false'}"
-        schedulers.append(start(plane, tmp_path, f"koordpy-{len(schedulers)}", flag))
-        return schedulers[-1]
-
-    try:
-        async with kubelets(api) as nodes:
-            yield Stage(api, nodes, operators, act, runs)
-            groups = await served(api)
-            for path in (JOBSETS, SETS, CLUSTERS, JOBS):
-                if path.split("/")[2] in groups:
-                    await api.call("DELETE", f"{path}?propagationPolicy=Background")
-            await api.delete(EVENTS)
-    finally:
-        for process in schedulers:
-            await asyncio.to_thread(process.stop)
-
-
-async def served(api: Client) -> list[str]:
-    return [one["name"] for one in (await api.get("/apis"))["groups"]]
-
-
-def on(count: int, *acts: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("stage", [(count, act) for act in acts or ("left alone",)], indirect=True)
 
 
 def jobset(name: str, *roles: Json, **spec: Any) -> Json:
@@ -120,6 +46,10 @@ def role(name: str, replicas: int, size: int, *, gpu: int = 1, backoff: int = 6,
     return {"name": name, "replicas": replicas, "template": {"spec": spec}, **more}
 
 
+def steps(status: str) -> tuple[Json, Json]:
+    return role("driver", 1, 1), role("workers", 2, 2, dependsOn=[{"name": "driver", "status": status}])
+
+
 def serving(replicas: int, size: int, **spec: Any) -> Json:
     inner = {"size": size, "workerTemplate": template(), **spec.pop("inner", {})}
     body = {"replicas": replicas, "leaderWorkerTemplate": inner, **spec}
@@ -127,148 +57,152 @@ def serving(replicas: int, size: int, **spec: Any) -> Json:
     return {**kind, "spec": body}
 
 
-async def told(stage: Stage, kind: str, name: str, reason: str) -> list[str]:
-    return [
-        event["note"]
-        for event in await stage.api.items(EVENTS)
-        if (event["regarding"].get("kind"), event["regarding"].get("name"), event["reason"]) == (kind, name, reason)
-    ]
-
-
-def log_of(stage: Stage) -> str:
-    return stage.process.log.read_text()
-
-
-@on(5)
-async def test_a_definition_that_comes_later_is_noticed_and_steps_are_not_waited_for(stage: Stage) -> None:
-    text = "jobsets.jobset.x-k8s.io is not served: its pods are grouped by labels"
-    if not stage.operators.running:  # else it was served before
-        await stage.logged(text)
-    await stage.operators.start(stage.api, JOBSET)
-    await stage.logged("jobsets of jobset.x-k8s.io/v1alpha2 are served and read")
-    steps = role("driver", 1, 1), role("workers", 2, 2, dependsOn=[{"name": "driver", "status": "Ready"}])
-    await stage.api.create(JOBSETS, jobset("js", *steps))
-    await stage.running(f"{OF_JOBSET}=js", 5)
-
-    async def both_told() -> bool:
-        notes = await told(stage, "JobSet", "js", "GangScheduled")
-        return {note.partition(": ")[2] for note in notes} == {
+async def both_steps_are_told(act: Act) -> None:
+    async def told() -> bool:
+        notes = await act.told("JobSet", "js", "GangScheduled")
+        return {note.partition(": ")[2].partition(";")[0] for note in notes} == {
             "1 member of JobSet js, role driver (1 Job of 1)",
             "4 members of JobSet js, role workers (2 Jobs of 2)",
         }
 
-    await stage.until("the JobSet is told of both steps", both_told)
-    assert log_of(stage).count(text) <= 1
+    await act.until("the JobSet is told of both steps", told)
 
 
-@on(5, KILLED, HANDED_OVER)
-async def test_a_jobset_that_restarts_begins_anew_as_a_whole(stage: Stage) -> None:
-    await stage.operators.start(stage.api, JOBSET)
+@played(LEFT_ALONE)
+async def test_a_definition_that_comes_later_is_noticed_and_steps_are_not_waited_for(
+    play: Play, operators: Operators
+) -> None:
+    text, koordpy = "jobsets.jobset.x-k8s.io is not served: its pods are grouped by labels", play.koordpy.leader
+    if not operators.running:  # else it was served before
+        await said(koordpy, text)
+    await operators.start(play.api, JOBSET)
+    await said(koordpy, "jobsets of jobset.x-k8s.io/v1alpha2 are served and read")
+    act = await play.act("later", 5)
+    await act.create(JOBSETS, jobset("js", *steps("Ready")))
+    await act.running(f"{OF_JOBSET}=js", 5)
+    await both_steps_are_told(act)
+    assert koordpy.log.read_text().count(text) <= 1
+
+
+async def a_step_follows_when_the_one_before_is_ready(act: Act) -> None:
+    members = f"{OF_JOBSET}=js"
+    await act.cordon_all(1, 2, 3, 4, cordoned=True)
+    await act.amid(act.create(JOBSETS, jobset("js", *steps("Ready"))))
+    await act.waiting(f"{members},{OF_ROLE}=workers", 4, "js:workers: needed 4, available in the cluster: 0")
+    # the driver is deleted while they wait: nothing runs, and all of them are there
+    await act.amid(act.delete(*await act.names(members, "Running")))
+    await act.waiting(members, 5, "js:workers: needed 5, available in the cluster: 1")
+    await act.amid(act.cordon_all(1, 2, 3, 4, cordoned=False))
+    await act.running(members, 5)
+    await both_steps_are_told(act)
+
+
+async def a_step_follows_when_the_one_before_is_complete(act: Act) -> None:
+    await act.amid(act.create(JOBSETS, jobset("js", *steps("Complete"))))
+    (driver,) = await act.running(f"{OF_JOBSET}=js", 1)
+    await act.amid(act.ends(driver))
+    first, *others = await act.running(f"{OF_JOBSET}=js", 4)
+    await act.amid(act.delete(first))
+    assert set(others) < set(await act.running(f"{OF_JOBSET}=js", 4))
+
+
+async def a_jobset_that_restarts_begins_anew_as_a_whole(act: Act) -> None:
     members = f"{OF_JOBSET}=js"
     made = jobset("js", role("driver", 1, 1), role("workers", 2, 2, backoff=0), failurePolicy={"maxRestarts": 3})
-    await stage.api.create(JOBSETS, made)
-    await stage.disturbed()
-    first = await stage.running(members, 5)
+    await act.amid(act.create(JOBSETS, made))
+    first = await act.running(members, 5)
     # a node is taken, so that the new run has to wait as a whole
-    await stage.cordon("n00000", cordoned=True)
-    await stage.ends(next(name for name in first if "workers" in name), phase="Failed")
+    await act.cordon_all(0, cordoned=True)
+    await act.amid(act.ends(next(name for name in first if "workers" in name), phase="Failed"))
     again = f"{members},jobset.sigs.k8s.io/restart-attempt=1"
-    await stage.waiting(again, 5, "available in the cluster: 4")
-    await stage.disturbed()
-    await stage.cordon("n00000", cordoned=False)
-    assert set(await stage.running(members, 5)).isdisjoint(first)
+    await act.waiting(again, 5, "available in the cluster: 4")
+    await act.amid(act.cordon_all(0, cordoned=False))
+    assert set(await act.running(members, 5)).isdisjoint(first)
     # a pod of a running gang is deleted: the hole alone is filled
-    gone, *others = await stage.names(members, "Running")
-    await stage.delete(gone)
-    await stage.disturbed()
-    assert set(others) < set(await stage.running(members, 5))
-    # suspended and resumed
-    await stage.api.patch(f"{JOBSETS}/js", {"spec": {"suspend": True}})
-    await stage.running(members, 0)
-    await stage.disturbed()
-    await stage.api.patch(f"{JOBSETS}/js", {"spec": {"suspend": False}})
-    await stage.running(members, 5)
+    gone, *others = await act.names(members, "Running")
+    await act.amid(act.delete(gone))
+    assert set(others) < set(await act.running(members, 5))
+    await act.patch(f"{JOBSETS}/js", suspend=True)
+    await act.running(members, 0)
+    await act.amid(act.patch(f"{JOBSETS}/js", suspend=False))
+    await act.running(members, 5)
 
 
-@on(5, KILLED)
-async def test_groups_start_whole_and_grow_and_shrink(stage: Stage) -> None:
-    await stage.operators.start(stage.api, LWS)
+async def groups_start_whole_and_grow_and_shrink(act: Act) -> None:
     members = f"{OF_SET}=llm"
-    await stage.api.create(SETS, serving(2, 3))
+    await act.create(SETS, serving(2, 3))
 
     async def one_runs() -> bool:
-        pods = await stage.pods(members)
+        pods = await act.pods(members)
         where = [pod["metadata"]["labels"][GROUP] for pod in pods if phase_of(pod) == "Running"]
         return len(pods) == 6 and len(where) == 3 and len(set(where)) == 1
 
-    await stage.until("one group runs, the other waits whole", one_runs)
-    waits = {pod["metadata"]["labels"][GROUP] for pod in await stage.pods(members) if not on_node(pod)}
-    await stage.waiting(f"{members},{GROUP}={waits.pop()}", 3, "needed 3, available in the cluster: 2")
-    await stage.disturbed()
-    await stage.api.make_nodes(4, allocatable=ONE_GPU, name=lambda i: f"more{i}")
-    await stage.running(members, 6)
-    await stage.api.patch(f"{SETS}/llm", {"spec": {"replicas": 3}})
-    await stage.disturbed()
-    running = await stage.running(members, 9)
+    await act.until("one group runs, the other waits whole", one_runs)
+    waits = {pod["metadata"]["labels"][GROUP] for pod in await act.pods(members) if not on_node(pod)}
+    await act.waiting(f"{members},{GROUP}={waits.pop()}", 3, "needed 3, available in the cluster: 2")
+    await act.amid(act.make_nodes(4, start=5))
+    await act.running(members, 6)
+    await act.amid(act.patch(f"{SETS}/llm", replicas=3))
+    running = await act.running(members, 9)
     # a worker is deleted: its group is made again as a whole, the others stay
-    await stage.delete("llm-1-1")
-    await stage.running(members, 9)
-    await stage.disturbed()
-    await stage.api.patch(f"{SETS}/llm", {"spec": {"replicas": 1}})
-    assert set(await stage.running(members, 3)) <= set(running)
+    await act.amid(act.delete("llm-1-1"))
+    await act.running(members, 9)
+    await act.amid(act.patch(f"{SETS}/llm", replicas=1))
+    assert set(await act.running(members, 3)) <= set(running)
 
 
-@pytest.mark.parametrize(
-    ("stage", "surge"), [((9, KILLED), 0), ((9, KILLED), 1), ((9, HANDED_OVER), 1)], indirect=["stage"]
-)
-async def test_a_rolling_update_goes_group_by_group(stage: Stage, surge: int) -> None:
-    await stage.operators.start(stage.api, LWS)
+async def an_update_rolls_group_by_group(surge: int, act: Act) -> None:
     members = f"{OF_SET}=llm"
     rolling = {"maxUnavailable": 0 if surge else 1, "maxSurge": surge}
     strategy = {"type": "RollingUpdate", "rollingUpdateConfiguration": rolling}
     made = serving(2, 3, rolloutStrategy=strategy)
-    await stage.api.create(SETS, made)
-    before = await stage.running(members, 6)
-    (old,) = {pod["metadata"]["labels"][REVISION] for pod in await stage.pods(members)}
+    await act.create(SETS, made)
+    before = await act.running(members, 6)
+    (old,) = {pod["metadata"]["labels"][REVISION] for pod in await act.pods(members)}
     inner = made["spec"]["leaderWorkerTemplate"]
     inner["workerTemplate"]["spec"]["containers"][0]["image"] = "example/train:2"
-    await stage.api.patch(f"{SETS}/llm", {"spec": {"leaderWorkerTemplate": inner}})
+    await act.amid(act.patch(f"{SETS}/llm", leaderWorkerTemplate=inner))
 
     async def begun() -> bool:
-        return any(pod["metadata"]["labels"][REVISION] != old for pod in await stage.pods(members))
+        return any(pod["metadata"]["labels"][REVISION] != old for pod in await act.pods(members))
 
-    await stage.until("the update has begun", begun)
-    await stage.disturbed()
+    await act.until("the update has begun", begun)
+    await act.amid()
 
     async def through() -> bool:
-        pods = await stage.pods(members)
+        pods = await act.pods(members)
         new = [pod for pod in pods if pod["metadata"]["labels"][REVISION] != old and phase_of(pod) == "Running"]
         return len(pods) == len(new) == 6
 
-    await stage.until("both groups are of the new revision", through)
-    assert sorted(await stage.names(members, "Running")) == sorted(before)
-    assert await told(stage, "LeaderWorkerSet", "llm", "GangEvicted") == []
+    await act.until("both groups are of the new revision", through)
+    assert sorted(await act.names(members, "Running")) == sorted(before)
 
 
-@on(2)
-async def test_workers_come_when_their_leader_is_ready_and_are_a_gang_of_their_own(stage: Stage) -> None:
-    await stage.operators.start(stage.api, LWS)
-    await stage.api.create(SETS, serving(1, 3, startupPolicy="LeaderReady"))
+async def workers_come_when_their_leader_is_ready_and_are_a_gang_of_their_own(act: Act) -> None:
     members = f"{OF_SET}=llm"
+    await act.amid(act.create(SETS, serving(1, 3, startupPolicy="LeaderReady")))
 
     async def leader_runs() -> bool:
-        return await stage.names(members, "Running") == ["llm-0"] and len(await stage.pods(members)) == 3
+        return await act.names(members, "Running") == ["llm-0"] and len(await act.pods(members)) == 3
 
-    await stage.until("the leader runs, the workers are made", leader_runs)
+    await act.until("the leader runs, the workers are made", leader_runs)
     workers = f"{members},leaderworkerset.sigs.k8s.io/worker-index!=0"
-    await stage.waiting(workers, 2, "default/llm-0:workers: needed 2, available in the cluster: 1")
-    await stage.api.make_nodes(1, allocatable=ONE_GPU, name=lambda i: f"more{i}")
-    await stage.running(members, 3)
+    await act.waiting(workers, 2, f"{act.namespace}/llm-0:workers: needed 2, available in the cluster: 1")
+    await act.amid(act.make_nodes(1, start=2))
+    await act.running(members, 3)
+    before = {pod["metadata"]["uid"] for pod in await act.pods(members)}
+    # the leader is deleted: its workers go, too, and come again behind the next one
+    await act.amid(act.delete("llm-0"))
+
+    async def again() -> bool:
+        pods = await act.pods(members)
+        running = {pod["metadata"]["uid"] for pod in pods if phase_of(pod) == "Running"}
+        return len(running) == 3 and running.isdisjoint(before)
+
+    await act.until("the whole group runs again", again)
 
 
-@on(3, KILLED)
-async def test_a_ray_cluster_waits_for_what_needs_gpus_and_scales(stage: Stage) -> None:
-    await stage.operators.start(stage.api, RAY)
+async def a_ray_cluster_waits_for_what_needs_gpus_and_scales(act: Act) -> None:
     groups = [
         {"groupName": name, "replicas": n, "minReplicas": 0, "maxReplicas": 9, "template": template(gpu)}
         for name, n, gpu in (("cpu", 5, 0), ("gpu", 4, 1))
@@ -277,48 +211,63 @@ async def test_a_ray_cluster_waits_for_what_needs_gpus_and_scales(stage: Stage) 
         group["rayStartParams"] = {}
     head = {"rayStartParams": {}, "template": template(0)}
     kind = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "tune"}}
-    await stage.api.create(CLUSTERS, {**kind, "spec": {"headGroupSpec": head, "workerGroupSpecs": groups}})
+    await act.amid(act.create(CLUSTERS, {**kind, "spec": {"headGroupSpec": head, "workerGroupSpecs": groups}}))
     members = f"{OF_CLUSTER}=tune"
     # nine CPU pods do not stand in for the fourth with a GPU
-    await stage.waiting(members, 10, "default/tune:headgroup: needed 10")
-    await stage.disturbed()
+    await act.waiting(members, 10, f"{act.namespace}/tune:headgroup: needed 10")
     groups[1]["replicas"] = 3
-    await stage.api.patch(f"{CLUSTERS}/tune", {"spec": {"workerGroupSpecs": groups}})
-    await stage.running(members, 9)
+    await act.amid(act.patch(f"{CLUSTERS}/tune", workerGroupSpecs=groups))
+    first, *_ = [name for name in await act.running(members, 9) if "gpu" in name]
+    # a pod of a running gang is deleted
+    await act.amid(act.delete(first))
+    assert first not in await act.running(members, 9)
     groups[0]["replicas"] = 2
-    await stage.api.patch(f"{CLUSTERS}/tune", {"spec": {"workerGroupSpecs": groups}})
-    await stage.disturbed()
-    await stage.running(members, 6)
-    await stage.api.patch(f"{CLUSTERS}/tune", {"spec": {"suspend": True}})
-    await stage.running(members, 0)
-    await stage.api.patch(f"{CLUSTERS}/tune", {"spec": {"suspend": False}})
-    await stage.running(members, 6)
+    await act.amid(act.patch(f"{CLUSTERS}/tune", workerGroupSpecs=groups))
+    await act.running(members, 6)
+    await act.patch(f"{CLUSTERS}/tune", suspend=True)
+    await act.running(members, 0)
+    await act.amid(act.patch(f"{CLUSTERS}/tune", suspend=False))
+    await act.running(members, 6)
 
 
-@on(0)
-@pytest.mark.parametrize(
-    ("name", "path", "members", "count"),
-    [
+async def an_example_starts_as_a_gang(name: str, path: str, members: str, count: int, act: Act) -> None:
+    nodes = list(yaml.safe_load_all((EXAMPLES / "cluster" / "nodes.yaml").read_text()))
+    await act.make_nodes(9, room=ALLOCATABLE, labels=lambda i: nodes[i]["metadata"]["labels"])
+    made = example(name)
+    kind, named = made["kind"], made["metadata"]["name"]
+    await act.amid(act.create(path, made))
+    first, *_ = await act.running(members, count)
+
+    async def told() -> bool:
+        return bool(await act.told(kind, named, "GangScheduled"))
+
+    await act.until(f"the {kind} is told of its start", told)
+    await act.amid(act.delete(first))
+    await act.running(members, count)
+
+
+@played()
+async def test_workloads_of_operators_live_on_whatever_becomes_of_koordpy(play: Play, operators: Operators) -> None:
+    await operators.start(play.api, JOBSET, LWS, RAY)
+    topology = yaml.safe_load((EXAMPLES / "cluster" / "topology.yaml").read_text())
+    await play.api.apply(f"{TOPOLOGIES}/default", topology)
+    examples = [
         ("job", JOBS, "job-name=train", 4),
         ("jobset", JOBSETS, f"{OF_JOBSET}=multislice", 9),
         ("leaderworkerset", SETS, f"{OF_SET}=llm", 8),
         ("raycluster", CLUSTERS, f"{OF_CLUSTER}=tune", 6),
-    ],
-)
-async def test_the_examples_start_as_gangs(stage: Stage, name: str, path: str, members: str, count: int) -> None:
-    await stage.operators.start(stage.api, JOBSET, LWS, RAY)
-    nodes = list(yaml.safe_load_all((EXAMPLES / "cluster" / "nodes.yaml").read_text()))
-    labels = [node["metadata"]["labels"] for node in nodes]
-    await stage.api.make_nodes(9, name=lambda i: f"node-{i}", labels=labels.__getitem__)
-    topology = yaml.safe_load((EXAMPLES / "cluster" / "topology.yaml").read_text())
-    await stage.api.apply(f"{TOPOLOGIES}/default", topology)
-    made = example(name)
-    await stage.api.create(path, made)
-    await stage.running(members, count)
-    kind = made["kind"]
-
-    async def all_told() -> bool:
-        return bool(await told(stage, kind, made["metadata"]["name"], "GangScheduled"))
-
-    await stage.until(f"the {kind} is told of its start", all_told)
-    await stage.api.delete(f"{TOPOLOGIES}/default")
+    ]
+    await play.run(
+        {
+            "ready": (5, a_step_follows_when_the_one_before_is_ready),
+            "complete": (4, a_step_follows_when_the_one_before_is_complete),
+            "restart": (5, a_jobset_that_restarts_begins_anew_as_a_whole),
+            "groups": (5, groups_start_whole_and_grow_and_shrink),
+            "rolling": (9, partial(an_update_rolls_group_by_group, 0)),
+            "surging": (9, partial(an_update_rolls_group_by_group, 1)),
+            "leader": (2, workers_come_when_their_leader_is_ready_and_are_a_gang_of_their_own),
+            "ray": (3, a_ray_cluster_waits_for_what_needs_gpus_and_scales),
+            **{f"example-{one[0]}": (0, partial(an_example_starts_as_a_gang, *one)) for one in examples},
+        }
+    )
+    await play.api.delete(f"{TOPOLOGIES}/default")
