@@ -246,7 +246,7 @@ class Arena:
         timed = self._timed(numbers)
         whole, alone = [pod.until_bound for pod, _ in timed], [own.until_sent for _, own in timed]
         parts = [max(0.0, pod.until_sent - own.until_sent) for pod, own in timed]
-        bar = BAR * self._calm
+        bar = max(BAR * self._calm, max(alone))
         broken = max(parts) > bar
         self.broken += broken
         memory = f"{before.resident >> 20} to {self._resident() >> 20} MB"
