@@ -26,6 +26,8 @@ MEASURE_UNITS = 2048
 # --- Placement: CP-SAT models ---
 SETUP_TIME = 1e-5
 """Deterministic time that one variable or constraint is charged."""
+STAGE_SHARE = 0.6
+"""Part of the deterministic time left that one stage may take."""
 UNPROVEN_SHARE = 0.1
 """What a stage gets of its share once an earlier one is open: no proof can be had, and a good answer comes early."""
 MODEL_NODES = 384
@@ -78,6 +80,10 @@ PRIORITY_PARTS = 4
 """Priorities up to which victims of each are looked at by themselves, before all are."""
 LEVEL_WEIGHT = 1 << 24
 """Weight of the first of several cost levels that one solve decides; beyond, levels are solved in turn."""
+LATE_LEVEL_SHARE = 0.2
+"""Part of the deterministic time left that a solve for cost levels 7 to 9 may take: they are no part of a proof."""
+BEST_PLACES_SHARE = 0.25
+"""Deterministic time for the best places beside chosen victims, as a part of a placement's: the model has some."""
 VICTIM_TRIES = 200
 """Choices of victims that the trial may refuse before the search gives up."""
 ASCEND_VICTIM_TRIES = 20

@@ -48,7 +48,7 @@ class CountModel(StagedModel):
     ) -> None:
         self.room, self.tree, self.problem = room, room.tree, room.problem
         super().__init__(budget)
-        self.region = region
+        self.region, self._counts = region, counts
         self._alike = room.signatures[self.tree.depth] if alike is None else alike
         self._groups: WholeGroups | None = None
         self._twins, self._only, self._ordered = dict(opened or {}), only, ordered
@@ -280,6 +280,7 @@ class CountModel(StagedModel):
         if self.numbered is not None:
             parts = self.numbered.components
             self.numbered.settle(self.values)
+            bound = bound or (self._fewest_several(),)
         elif self.counted is not None and self.counted.complete:
             parts = self.counted.components
         else:
@@ -289,6 +290,19 @@ class CountModel(StagedModel):
             sure = at < len(bound) and out == list(bound[:at])
             out.append(self.minimise("counted", terms, bound=bound[at] if sure else None))
         return tuple(out)
+
+    def _fewest_several(self) -> int:
+        """Lower bound on the nodes that give two devices and more: as many as the pods need that ask for two and more,
+        by each measure of room."""
+        devices, room = self.problem.by_count.devices if self.problem.by_count is not None else None, self.room
+        if devices is None or self._counts is None:
+            return 0
+        pods = [n if devices.asks[s] > 1 else 0 for s, n in zip(room.shapes, self._counts, strict=True)]
+        nodes = [node for cell in self.cells for node in cell.nodes]
+        asked = [(room.slots[i], n) for i, n in enumerate(pods)]
+        asked += zip(room.caps.T, (np.array(pods, dtype=np.int64) @ room.request).tolist(), strict=True)
+        sums = [(np.cumsum(np.sort(have[nodes])[::-1]), wanted) for have, wanted in asked if wanted]
+        return max((int(np.searchsorted(have, wanted)) + 1 for have, wanted in sums), default=0)
 
     # --- used domains and whole groups --------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ and a stage whose optimum is known by a bound, or met already, is not solved at 
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from koordpy.planning.limits import LEVEL_WEIGHT
+from koordpy.planning.limits import LEVEL_WEIGHT, STAGE_SHARE
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
@@ -74,9 +74,9 @@ class StagedModel:
         self.hold(terms, current)
         return current
 
-    def minimise_all(self, stages: Iterable[Stage]) -> None:
+    def minimise_all(self, stages: Iterable[Stage], *, share: float = STAGE_SHARE) -> None:
         """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
-        solution where the first solve gives none."""
+        solution where the first solve gives none. share: of the time that is left, for one solve."""
         rest = [stage for stage in stages if stage[1]]
         while rest:
             together = 0
@@ -91,18 +91,18 @@ class StagedModel:
                     goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
                     weight *= width
                     together += 1
-                self._minimise(rest[0][0], goal)
+                self._minimise(rest[0][0], goal, share)
                 if not self.values:
                     return
             for _, terms, _ in rest[: max(1, together)]:
                 self.hold(terms, self.value(terms))
             del rest[: max(1, together)]
 
-    def _minimise(self, stage: str, terms: Sequence[Term]) -> None:
+    def _minimise(self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE) -> None:
         """One solve for the least of a sum; the current solution, if any, stays where none is found."""
         hint(self.model, self.values)
         self.model.minimize(self._sum(terms))
-        proof, values = self.budget.solve(stage, self.model, share=0.6, linearization=2)
+        proof, values = self.budget.solve(stage, self.model, share=share, linearization=2)
         if proof is Proof.INFEASIBLE and self.values:
             self.budget.broken(stage, "a solved model became infeasible")
         self.model.clear_objective()  # type: ignore[no-untyped-call]

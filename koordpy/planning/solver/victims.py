@@ -6,7 +6,7 @@ model is asked again.
 
 from collections.abc import Callable, Sequence
 
-from koordpy.planning.limits import LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
+from koordpy.planning.limits import LATE_LEVEL_SHARE, LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
 from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.staged import StagedModel
@@ -63,10 +63,10 @@ class _Levels:
         proven = self.budget.proven
         if self.model.topology is not None:
             bounds = self.model.bounds_of(o for o, var in enumerate(self.model.taken) if stages.values[var.index])
-            stages.minimise_all(self.model.topology.layers(bounds))
+            stages.minimise_all(self.model.topology.layers(bounds), share=LATE_LEVEL_SHARE)
             level = -stages.value(self.model.topology.new_in_one)
-            stages.minimise_all(self.model.topology.later(level, bounds))
-        stages.minimise_all([("priorities", self.model.priorities, None)])
+            stages.minimise_all(self.model.topology.later(level, bounds), share=LATE_LEVEL_SHARE)
+        stages.minimise_all([("priorities", self.model.priorities, None)], share=LATE_LEVEL_SHARE)
         self._spare(stages)
         stages.minimise_all([("rules", self.model.later_rule, None)])
         options = tuple(o for o, var in enumerate(self.model.taken) if stages.values[var.index])

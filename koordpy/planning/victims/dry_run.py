@@ -61,10 +61,11 @@ class DryRun:
             if pod.key not in draft.evicted:
                 draft.evict(pod)
 
-    def stand(self, units: Sequence[int], places: Places | None = None) -> DryRunResult:
-        """Where the members stand once some units are gone. places: the only ones looked at, if any."""
+    def stand(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
+        """Where the members stand once some units are gone. places: the only ones looked at, if any; share: of the time
+        that a placement has."""
         with self.gone(units):
-            return self._place(places)
+            return self._place(places, share)
 
     def serves(self, units: Sequence[int], places: Places) -> bool:
         """Whether the members stand at these very places once some units are gone; false, too, where more than sums
@@ -112,7 +113,7 @@ class DryRun:
                 sure = False
             return DryRunResult(sure=sure)
 
-    def _place(self, places: Places | None = None) -> DryRunResult:
+    def _place(self, places: Places | None = None, share: float = 1.0) -> DryRunResult:
         """places: of the asked problem's shapes, the only ones that are looked at."""
         asked, figures = self.asked, self.figures
         unit = asked.unit
@@ -125,6 +126,8 @@ class DryRun:
             return DryRunResult()
         ranks = set(asked.problem.pending)
         problem = only_ranks(build(unit, figures), ranks)
+        if share < 1.0:
+            problem = replace(problem, deterministic_time=problem.deterministic_time * share)
         if places is not None:
             problem = _within(problem, asked.problem, places)
         found = place_jointly(unit, problem, figures)

@@ -8,7 +8,14 @@ from dataclasses import replace
 
 from koordpy.planning.jobs.ascend.place import has_own_order
 from koordpy.planning.jobs.ascend.relief import more_is_no_harm
-from koordpy.planning.limits import ASCEND_VICTIM_TRIES, REPRIEVE_SHARE, REPRIEVES, VICTIM_TRIALS, VICTIM_TRIES
+from koordpy.planning.limits import (
+    ASCEND_VICTIM_TRIES,
+    BEST_PLACES_SHARE,
+    REPRIEVE_SHARE,
+    REPRIEVES,
+    VICTIM_TRIALS,
+    VICTIM_TRIES,
+)
 from koordpy.planning.placement.goals import Goals
 from koordpy.planning.plan import Proof
 from koordpy.planning.victim_selection.choice import (
@@ -56,9 +63,9 @@ class Taking:
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
-    def works(self, taken: Sequence[int], layout: Layout | None = None) -> bool:
+    def works(self, taken: Sequence[int], layout: Layout | None = None, *, share: float = 1.0) -> bool:
         """Whether the members stand with the units of some options gone; how is kept. layout: where they may stand, so
-        that not all places need be tried."""
+        that not all places need be tried; share: of the time that a placement has."""
         units = self.found.of(taken)
         if self.found.moves:
             stand = self.trial.stand_and_return(units, layout or Layout())
@@ -67,7 +74,7 @@ class Taking:
             if not stand.nodes:
                 stand = self.trial.stand(units)
         else:
-            stand = self.trial.stand(units)
+            stand = self.trial.stand(units, share=share)
         self._unsure |= not stand.sure
         if stand.nodes:
             self.stand = stand
@@ -119,7 +126,8 @@ class Taking:
         choice = self._by_model() if Way.MODEL in self.ways else Choice((), Proof.UNKNOWN)
         if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
             before = self._unsure
-            self.works(choice.options)  # the best places of all with just these gone
+            # the best places of all with just these gone; that there are some is known, and how good they are no proof
+            self.works(choice.options, share=BEST_PLACES_SHARE)
             self._unsure = before
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
             options = self._unproven(choice)
