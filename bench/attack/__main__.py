@@ -6,8 +6,8 @@ All attacks come at once; --each adds one after the other before that. The hones
 second, and beside it one that a bare client binds as soon as it is told of it. By the server's clock, from when it had
 made a pod: until it was bound; until the bare client sent its Binding, which the server and a busy machine take by
 themselves; by how much koordpy's Binding came later, which is its own part. The bar for that is ten times what pods
-take until they are bound while nobody attacks, or the bare client's worst where that is longer. The exit status is 1 where it took longer, or where memory stayed after
-everything was gone.
+take until they are bound while nobody attacks, or the bare client's worst where that is longer. The exit status is 1
+where it took longer, or where memory stayed after everything was gone.
 """
 
 from __future__ import annotations
