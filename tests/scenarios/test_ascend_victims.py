@@ -81,6 +81,24 @@ def test_marks_of_leaves_are_those_after_the_evictions() -> None:
     assert {own[keys.SHARED_TOR] for own in notes(plan).values()} == {"2"}
 
 
+def test_a_foundation_model_takes_no_free_servers_under_a_common_jobs_leaves() -> None:
+    """Four servers are free, two of them under leaves that the common job spans: it goes, and not in vain."""
+    world = World().add(*switched({"a": [0, 1], "b": [0, 1, 2], "c": [0, 1, 2]}, 3))
+    world.add(running("x", ["bs0", "bs1", "bs2", "cs0"], 8, labels=COMMON))
+    plan = world.add(*asking(4, 8, labels=BIG)).plan(config=SECOND)
+    assert evicted(plan) == {"x-0", "x-1", "x-2", "x-3"}
+    assert len(bound(plan)) == 4
+
+
+def test_a_slice_position_is_freed_for_a_column_of_its_own() -> None:
+    """Four servers are free, at two slice positions: ranks 0 and 3, 1 and 2 need three."""
+    world = World().add(*switched({"a": [0, 1, 2], "b": [0, 1, 2]}, 3))
+    world.add(running("x", ["as2"], 8, 1), running("y", ["bs2"], 8))
+    plan = world.add(*asking(4, 8, labels=BIG)).plan()
+    assert evicted(plan) == {"y-0"}
+    assert bound(plan) == {"p-0": "bs0", "p-1": "bs1", "p-2": "bs2", "p-3": "as0"}
+
+
 @pytest.mark.parametrize("priority", [10, 11])
 def test_nobody_of_the_same_priority_or_a_higher_one_goes(priority: int) -> None:
     world = World().add(*super_pods(2), running("a", ["s0-0", "s0-1"], 16, priority))
@@ -105,12 +123,13 @@ def crowded(draw: st.DrawFn) -> tuple[list[Any], list[Held], int, dict[str, Any]
         free = [node.metadata.name for node in cluster]
         setting["reserve_nodes"] = draw(st.sampled_from((0, 2)))
     else:
-        slices = st.sets(st.integers(0, 1), min_size=1)
+        positions = draw(st.sampled_from((2, 3)))
+        slices = st.sets(st.integers(0, positions - 1), min_size=1)
         leaves = {name: sorted(draw(slices)) for name in "abc"[: draw(st.integers(1, 3))]}
-        cluster = switched(leaves, 2)
+        cluster = switched(leaves, positions)
         free = [f"{leaf}s{at}" for leaf, own in leaves.items() for at in own]
     held: list[Held] = []
-    left = draw(st.permutations(free))
+    left = draw(st.permutations(free))[draw(st.integers(0, 3)) :]
     while left and len(held) < 4:
         size = draw(st.integers(1, 3))
         held.append((f"v{len(held)}", tuple(left[:size]), draw(st.sampled_from((0, 0, 1, 20)))))

@@ -160,7 +160,7 @@ class _Network:
         return faults
 
     def _rows(self) -> list[str]:
-        """1.0: ranks that are alike modulo c share a slice position, in a foundation model."""
+        """1.0: ranks share a slice position where they are alike modulo c, and only there, in a foundation model."""
         if self.job.tor is not Tor.FOUNDATION:
             return []
         c = self.switches.table.positions
@@ -172,14 +172,20 @@ class _Network:
                 columns.setdefault(rank % c, set()).add(self.slice[node])
                 if pod.key in self.old:
                     stood.setdefault(rank % c, set()).add(self.slice[node])
-        return [
+        faults = [
             f"{self.job.name}: ranks {column}, {column + c}, ... are at slice positions {sorted(found)}"
             for column, found in sorted(columns.items())
             if len(found) > max(1, len(stood.get(column, ())))
         ]
+        for at in range(c):
+            here = [column for column, found in sorted(columns.items()) if at in found]
+            if len(here) > max(1, sum(at in found for found in stood.values())):
+                faults.append(f"{self.job.name}: columns {here} share slice position {at}")
+        return faults
 
     def _second(self, after: set[int]) -> list[str]:
-        """2.0: at most q healthy shared leaves, and none that another job has to itself."""
+        """2.0: at most q healthy shared leaves, and none that another job has to itself; an unhealthy one is taken by a
+        common job that starts, and by nobody else."""
         spanning = self._spanning()
         taken = {self.leaf[node] for node in self.new.values()}
         before = {self.leaf[node] for node in self.old.values() if node in self.leaf}
@@ -194,6 +200,9 @@ class _Network:
                 faults.append(f"{self.job.name}: leaf {tor} is another job's own")
             elif not alone and kinds <= {Tor.FOUNDATION, Tor.PADDING}:
                 shared += 1
+            elif not alone and leaf in taken - before and (self.old or self.job.tor is not Tor.COMMON):
+                tor = self.switches.table.leaves[leaf].tor_id
+                faults.append(f"{self.job.name}: leaf {tor} is shared with a job that is no foundation model")
         most = self.figures.config.ascend.shared_tor_num
         if shared > most and not taken <= before:
             faults.append(f"{self.job.name}: {shared} healthy shared leaves, at most {most}")

@@ -129,6 +129,17 @@ OWNER = [
     npu_pod(f"o-{i}", gang="o", at=at, holds=range(8), labels=LARGE, annotations={keys.SHARED_TOR: mark})
     for i, (at, mark) in enumerate([("as0", "2"), ("as1", "2"), ("bs0", "1"), ("bs1", "1")])
 ]
+MIXED = [npu_pod(f"o-{i}", gang="o", at=at, holds=range(8), labels=COMMON) for i, at in enumerate(("as2", "bs2"))]
+LATE = [
+    npu_gang("g", 2)[0],
+    npu_pod("p-0", gang="g", at="cs0", holds=range(8), labels=COMMON),
+    npu_pod("p-1", gang="g", labels=COMMON),
+]
+STANDS = [
+    npu_gang("g", 5)[0],
+    *(npu_pod(f"p-{i}", gang="g", at=at, holds=range(8), labels=LARGE) for i, at in enumerate(("as0", "as1", "bs1"))),
+    *(npu_pod(f"p-{i}", gang="g", labels=LARGE) for i in (3, 4)),
+]
 
 PLACES: list[tuple[str, list[Any], KoordpyConfiguration | None, dict[str, str], dict[str, tuple[str, str]], str]] = [
     # name, objects, configuration, pod -> node, pod -> (block, SuperPoD), fault ("" for none)
@@ -235,6 +246,46 @@ PLACES: list[tuple[str, list[Any], KoordpyConfiguration | None, dict[str, str], 
         {"p-0": "cs0", "p-1": "cs1", "p-2": "cs2", "p-3": "as0"},
         {},
         "leaf 0 carries another spanning job",
+    ),
+    (
+        "columns mixed up",
+        [*switched(SPREAD, 3), *npu_gang("g", 4, labels=LARGE)],
+        None,
+        {"p-0": "as0", "p-1": "as1", "p-2": "bs1", "p-3": "bs0"},
+        {},
+        "columns [1, 2] share slice position 1",
+    ),
+    (
+        "columns of a job that stands so",
+        [*switched(SPREAD, 3), *STANDS],
+        None,
+        {"p-3": "cs0", "p-4": "cs1"},
+        {},
+        "",
+    ),
+    (
+        "a common job's leaf for a foundation model",
+        [*switched(SPREAD, 3), npu_gang("o", 2)[0], *MIXED, *npu_gang("g", 4, labels=LARGE)],
+        SECOND,
+        {"p-0": "cs0", "p-1": "cs1", "p-2": "cs2", "p-3": "as0"},
+        {},
+        "leaf 0 is shared with a job that is no foundation model",
+    ),
+    (
+        "a common job's leaf for a common job",
+        [*switched(SPREAD, 3), npu_gang("o", 2)[0], *MIXED, *npu_gang("g", 4, labels=COMMON)],
+        SECOND,
+        {"p-0": "cs0", "p-1": "cs1", "p-2": "cs2", "p-3": "as0"},
+        {},
+        "",
+    ),
+    (
+        "a common job's leaf for members of a common job that come late",
+        [*switched(SPREAD, 3), npu_gang("o", 2)[0], *MIXED, *LATE],
+        SECOND,
+        {"p-1": "as0"},
+        {},
+        "leaf 0 is shared with a job that is no foundation model",
     ),
     (
         "another job's own leaf",
