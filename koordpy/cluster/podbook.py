@@ -110,7 +110,7 @@ class PodBook:
             self._look_for(selected_keys(pod))  # its shape has them already
         if self.workloads is not None:
             self.workloads.put_pod(info)
-            if not (info.finished and info.gang is None):
+            if not (info.finished and info.gang is None) or self._counts_finished(info):
                 info = self._followed(info)
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self._gangs.group_priority(info.gang))
@@ -129,7 +129,7 @@ class PodBook:
                 self._gangs.left(old.gang)
         if info.gang is not None and (not same or old is None or old.gang != info.gang):
             self._gangs.new_member(info.gang, info)
-        if info.finished and info.gang is None and not (info.succeeded and self._in_volcano_group(pod)):
+        if info.finished and info.gang is None and not self._counts_finished(info):
             self._pods.pop(key, None)
         else:
             self._add(info)
@@ -154,8 +154,10 @@ class PodBook:
             self.workloads.read_volcano(on)
             self._put_again([info.key for info in self._pods.values() if group_of_pod(info.pod)])
 
-    def _in_volcano_group(self, pod: Pod) -> bool:
-        return self.workloads is not None and self.workloads.volcano and bool(group_of_pod(pod))
+    def _counts_finished(self, info: PodInfo) -> bool:
+        """Whether a pod that has succeeded counts for a gang that follows: one of a PodGroup of Volcano."""
+        volcano = self.workloads is not None and self.workloads.volcano
+        return volcano and info.succeeded and bool(group_of_pod(info.pod))
 
     def put_volcano_group(self, group: VolcanoGroup) -> None:
         """Takes a PodGroup of Volcano."""
