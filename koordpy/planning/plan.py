@@ -170,9 +170,9 @@ class SolverRun:
     """Why the solver would not, or could not rightly, answer: a mistake in the problem or in the planner."""
 
 
-RANKS = "ranks"
-"""The stage that orders pods on chosen nodes (gang-network.md 5, goal 7); a run of it says that the order is open. That
-takes nothing from the proof of the goals before."""
+RANKS, NAMES = "ranks", "names"
+"""Stages that order pods on chosen nodes: the ring of ranks (gang-network.md 5, goal 7), of which a run says that the
+order is open, and ties by natural name. What they leave open takes nothing from the proof of the goals before."""
 
 
 def ranks_proven(runs: Iterable[SolverRun]) -> bool:

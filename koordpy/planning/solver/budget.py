@@ -6,7 +6,7 @@ Source: gang-network.md section 7, Determinism: one worker, a fixed seed, determ
 from koordpy.planning.limits import SETUP_TIME, UNPROVEN_SHARE
 from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.plan import RANKS, Proof, SolverRun
+from koordpy.planning.plan import NAMES, RANKS, Proof, SolverRun
 from koordpy.planning.solver.cpsat import cp_model
 
 _PROOFS = {
@@ -79,7 +79,7 @@ class TimeBudget:
 
     def leave_open(self, stage: str, *, told: bool = True) -> None:
         """Notes that a stage has no proof; told: the first such stage is a run of its own, without a solve."""
-        first, self.proven = self.proven, False
+        first, self.proven = self.proven, self.proven and stage == NAMES
         if told and first:
             self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
 

@@ -278,18 +278,24 @@ class CountModel(StagedModel):
         bound: proven lower bound on the vector, or on its first numbers.
         """
         if self.numbered is not None:
-            parts = self.numbered.components
             self.numbered.settle(self.values)
             bound = bound or (self._fewest_several(),)
-        elif self.counted is not None and self.counted.complete:
-            parts = self.counted.components
-        else:
-            return ()
         out: list[int] = []
-        for at, terms in enumerate(parts):
+        for at, terms in enumerate(self._vector()):
             sure = at < len(bound) and out == list(bound[:at])
             out.append(self.minimise("counted", terms, bound=bound[at] if sure else None))
         return tuple(out)
+
+    def hold_counted(self, vector: Sequence[int]) -> None:
+        """Keeps the vector at its least value, where that is known."""
+        for terms, most in zip(self._vector(), vector, strict=True):
+            self.hold(terms, most)
+
+    def _vector(self) -> list[list[Term]]:
+        """The numbers of the vector that depend on the placement; none where the model does not tell."""
+        if self.numbered is not None:
+            return self.numbered.components
+        return self.counted.components if self.counted is not None and self.counted.complete else []
 
     def _fewest_several(self) -> int:
         """Lower bound on the nodes that give two devices and more: as many as the pods need that ask for two and more,

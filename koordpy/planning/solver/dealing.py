@@ -1,11 +1,17 @@
 """From pods per node to ranks on nodes without a gather goal: names order what is equal, and are no part of any proof.
 
-Source: gang-network.md section 4, "No gather goal".
+Source: gang-network.md section 4, "No gather goal". Of a placement found the pods are dealt out greedily; in a model in
+which every node stands for itself each pod is then moved to the naturally first node that leaves the goals before where
+they are, by a question to the solver where sums do not tell.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from koordpy.planning.placement.problem import Ints
+from koordpy.planning.plan import NAMES, Proof
+from koordpy.planning.solver.counts import CountModel
 
 Alike = tuple[Sequence[int], Sequence[Sequence[int]]]
 """(nodes that differ in names alone, pods per shape position of each that is used)."""
@@ -33,3 +39,60 @@ def deal(kinds: Sequence[Alike], shapes: Sequence[int], name_rank: Ints) -> list
         opened[node][i] -= 1
         out.append(node)
     return out
+
+
+class LeastNames:
+    """Moves pods, in rank order, to the naturally first nodes that leave the others a best placement."""
+
+    def __init__(self, model: CountModel, name_rank: Ints) -> None:
+        """model: every node a cell of its own, all goals before the names held; name_rank: as of `deal`."""
+        self.model, self.room = model, model.room
+        cells = sorted(model.cells, key=lambda cell: int(name_rank[cell.nodes[0]]))
+        self._takers = [
+            [(cell.nodes[0], cell.pods[i]) for cell in cells if i in cell.pods] for i in range(len(self.room.shapes))
+        ]
+        self._done: dict[int, Ints] = {node: np.zeros(len(self.room.shapes), dtype=np.int64) for node in model.nodes}
+        self._open = False
+
+    def deal(self, shapes: Sequence[int], start: Sequence[int]) -> list[int]:
+        """The node of each pod, by its shape position in rank order. start: the same of a best placement."""
+        out = list(start)
+        for at, i in enumerate(shapes):
+            while before := self._before(i, out[at]):
+                values = self._moved(i, before)
+                if not values:
+                    break
+                out[at:] = self._rest(values, shapes[at:])
+            self._done[out[at]][i] += 1
+            self.model.model.add(dict(self._takers[i])[out[at]] >= int(self._done[out[at]][i]))
+        return out
+
+    def _before(self, i: int, node: int) -> list[int]:
+        """Nodes naturally before one that have room for a pod beside those that are dealt to them."""
+        out: list[int] = []
+        for other, _ in self._takers[i] if not self._open else ():
+            if other == node:
+                break
+            pods = self._done[other].copy()
+            pods[i] += 1
+            fits = pods[i] <= self.room.slots[i][other] and pods.sum() <= self.room.most[other]
+            if fits and bool((pods @ self.room.request <= self.room.caps[other]).all()):
+                out.append(other)
+        return out
+
+    def _moved(self, i: int, nodes: Sequence[int]) -> list[int]:
+        """Values of a best placement with a further pod on one of some nodes; none where there is no such, and from the
+        first question on that the solver leaves open."""
+        taken = dict(self._takers[i])
+        least = 1 + sum(int(self._done[node][i]) for node in nodes)
+        proof = self.model.ask(NAMES, [(taken[node], -1) for node in nodes], -least)
+        self._open = proof is Proof.UNKNOWN
+        return self.model.values if proof in (Proof.OPTIMAL, Proof.FEASIBLE) else []
+
+    def _rest(self, values: Sequence[int], shapes: Sequence[int]) -> list[int]:
+        """Pods that are still to be dealt, each to the naturally first node that takes one more in a placement."""
+        left: list[list[int]] = [
+            [node for node, var in takers for _ in range(values[var.index] - int(self._done[node][i]))]
+            for i, takers in enumerate(self._takers)
+        ]
+        return [left[i].pop(0) for i in shapes]

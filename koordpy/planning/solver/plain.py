@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from koordpy.planning.limits import NAMED_VARIABLES
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.dealing import deal
+from koordpy.planning.solver.dealing import LeastNames, deal
 from koordpy.planning.solver.placed import hint_at, node_pods
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term
@@ -92,7 +93,8 @@ class Plain:
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest(region))
         pods = node_pods(model)
         most = max(1, nodes + standing)
-        single = self._model(region, self._like(region, reference, limit=most), most_nodes=most)
+        keep = self._like(region, reference, limit=most)
+        single = self._model(region, keep, most_nodes=most)
         single.hold(single.opened(depth), nodes)
         hint_at(single, pods)
         single.find("score")
@@ -103,6 +105,15 @@ class Plain:
         score = model.minimise("score", lost_score(problem, self.room.shapes, model.cells))
         slots = model.minimise("slots", self._slots(model, reference))
         names = self._deal(region, node_pods(model))
+        variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
+        if model is single and self.budget.proven and variables <= NAMED_VARIABLES:
+            each = self._model(region, keep, most_nodes=most, alike=np.arange(len(reference)))
+            each.hold(each.opened(depth), nodes)
+            each.hold_counted(counted)
+            each.hold(lost_score(problem, self.room.shapes, each.cells), score)
+            each.hold(self._slots(each, reference), slots)
+            start = [names[rank] for rank in self.ranks]
+            names = dict(zip(self.ranks, LeastNames(each, problem.name_rank).deal(self._asked(), start), strict=True))
         return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
 
     def _fewest(self, region: tuple[int, int]) -> int:
@@ -195,5 +206,8 @@ class Plain:
             nodes.append(node)
             if node in pods:
                 plans.append(pods[node])
-        shapes = [self.shape_at[problem.members[rank].shape] for rank in self.ranks]
-        return dict(zip(self.ranks, deal(list(kinds.values()), shapes, problem.name_rank), strict=True))
+        return dict(zip(self.ranks, deal(list(kinds.values()), self._asked(), problem.name_rank), strict=True))
+
+    def _asked(self) -> list[int]:
+        """Shape position of each pod in rank order."""
+        return [self.shape_at[self.problem.members[rank].shape] for rank in self.ranks]

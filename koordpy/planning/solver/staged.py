@@ -74,9 +74,10 @@ class StagedModel:
         self.hold(terms, current)
         return current
 
-    def minimise_all(self, stages: Iterable[Stage], *, share: float = STAGE_SHARE) -> None:
+    def minimise_all(self, stages: Iterable[Stage], *, share: float = STAGE_SHARE, first: str = "") -> None:
         """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
-        solution where the first solve gives none. share: of the time that is left, for one solve."""
+        solution where the first solve gives none. share: of the time that is left, for one solve. first: what a solve
+        is called that finds the first solution, too; by default as its stage."""
         rest = [stage for stage in stages if stage[1]]
         while rest:
             together = 0
@@ -91,7 +92,8 @@ class StagedModel:
                     goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
                     weight *= width
                     together += 1
-                self._minimise(rest[0][0], goal, share)
+                name = first if first and not self.values else rest[0][0]
+                self._minimise(name, goal, share)
                 if not self.values:
                     return
             for _, terms, _ in rest[: max(1, together)]:
@@ -160,12 +162,16 @@ class StagedModel:
 
     def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:
         """Whether a sum can be at most so much; if so the current solution is one where it is."""
+        return self.ask(stage, terms, most) in (Proof.OPTIMAL, Proof.FEASIBLE)
+
+    def ask(self, stage: str, terms: Sequence[Term], most: int) -> Proof:
+        """The same; UNKNOWN where the time does not suffice to tell."""
         trial = self.model.clone()
         trial.add(linear(_in(trial, terms)) <= most)
-        _, values = self.budget.solve(stage, trial)
+        proof, values = self.budget.solve(stage, trial)
         if values:
             self.values = values
-        return bool(values)
+        return proof
 
 
 def _in(model: cp_model.CpModel, terms: Iterable[Term]) -> list[Term]:

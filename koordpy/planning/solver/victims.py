@@ -14,6 +14,9 @@ from koordpy.planning.solver.victims_bounds import priorities
 from koordpy.planning.solver.victims_model import VictimsModel
 from koordpy.planning.victim_selection.choice import Choice, Choices, Cut, Layout, Need
 
+_FIRST = "victims"
+"""What the solve is called that finds any victims at all."""
+
 Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 """(options, where everybody goes) -> nothing where the plan holds under all filters, else what is wrong with it."""
 
@@ -57,7 +60,7 @@ class _Levels:
         if not self.model.possible:
             return None
         stages = StagedModel(self.budget, self.model.base)
-        stages.minimise_all(self.model.early)
+        stages.minimise_all(self.model.early, first=_FIRST)
         if not stages.values and (self._impossible or not self._any(stages)):
             return None
         proven = self.budget.proven
@@ -84,7 +87,7 @@ class _Levels:
         return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
 
     def _any(self, stages: StagedModel) -> bool:
-        stages.find("victims", linearization=2)
+        stages.find(_FIRST, linearization=2)
         return bool(stages.values)
 
     def _spare(self, stages: StagedModel) -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from koordpy.planning.place import place
-from koordpy.planning.placement.goals import violations
+from koordpy.planning.placement.goals import goal_vector, violations
 from koordpy.planning.placement.problem import ByCount, Problem
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver import room, solve
-from tests.planning.oracle import best_placement, compared
+from koordpy.planning.solver import plain, room, solve
+from tests.planning.oracle import best_placement
 from tests.planning.test_solver import random_problem
 
 
@@ -50,7 +50,7 @@ def check(problem: Problem) -> None:
             continue
         assert solution.proof is Proof.OPTIMAL, method.__name__
         assert violations(problem, solution.nodes) == [], method.__name__
-        assert compared(problem, solution.nodes) == compared(problem, best), method.__name__
+        assert goal_vector(problem, solution.nodes) == goal_vector(problem, best), method.__name__
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -85,3 +85,18 @@ def test_nodes_that_can_be_filled_in_too_many_ways_are_counted_one_by_one(
 ) -> None:
     monkeypatch.setattr(room, "CLASS_FILLINGS", 0)
     check(with_table(without_gather(random_problem(seed)), seed, hard=seed % 2 == 0))
+
+
+@pytest.mark.parametrize("seed", range(4000, 4060))
+def test_where_names_are_not_asked_about_all_goals_before_are_the_best(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "NAMED_VARIABLES", -1)
+    problem = with_table(without_gather(random_problem(seed)), seed, hard=False)
+    best, found = best_placement(problem), solve(problem)
+    if best is None:
+        assert found.proof is Proof.INFEASIBLE
+        return
+    assert violations(problem, found.nodes) == []
+    assert found.proof is Proof.OPTIMAL
+    assert goal_vector(problem, found.nodes)[:-1] == goal_vector(problem, best)[:-1]
