@@ -42,6 +42,8 @@ CLASS_FILLINGS = 500
 """Ways to fill one node up to which equal nodes that are worth something by their pods are counted together."""
 NAMED_VARIABLES = 1_000
 """Variables of a model of single nodes up to which it settles their names, too: a solve or two for each pod."""
+NAMES_SHARE = 0.1
+"""Part of the deterministic time left that one such solve may take; where that is not enough, none follows."""
 SPLITS = 200
 """Partitions of a unit's nodes that are tried where devices cannot serve its pods together."""
 OFFLINE_WATCHDOG_SECONDS = 3600.0

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from koordpy.planning.limits import NAMES_SHARE
 from koordpy.planning.placement.problem import Ints
 from koordpy.planning.plan import NAMES, Proof
 from koordpy.planning.solver.counts import CountModel
@@ -85,7 +86,7 @@ class LeastNames:
         first question on that the solver leaves open."""
         taken = dict(self._takers[i])
         least = 1 + sum(int(self._done[node][i]) for node in nodes)
-        proof = self.model.ask(NAMES, [(taken[node], -1) for node in nodes], -least)
+        proof = self.model.ask(NAMES, [(taken[node], -1) for node in nodes], -least, share=NAMES_SHARE)
         self._open = proof is Proof.UNKNOWN
         return self.model.values if proof in (Proof.OPTIMAL, Proof.FEASIBLE) else []
 

@@ -164,11 +164,11 @@ class StagedModel:
         """Whether a sum can be at most so much; if so the current solution is one where it is."""
         return self.ask(stage, terms, most) in (Proof.OPTIMAL, Proof.FEASIBLE)
 
-    def ask(self, stage: str, terms: Sequence[Term], most: int) -> Proof:
-        """The same; UNKNOWN where the time does not suffice to tell."""
+    def ask(self, stage: str, terms: Sequence[Term], most: int, *, share: float = 1.0) -> Proof:
+        """The same; UNKNOWN where the time does not suffice to tell. share: of the time that is left."""
         trial = self.model.clone()
         trial.add(linear(_in(trial, terms)) <= most)
-        proof, values = self.budget.solve(stage, trial)
+        proof, values = self.budget.solve(stage, trial, share=share)
         if values:
             self.values = values
         return proof
