@@ -57,6 +57,7 @@ def rows(nodes: int, *, window_s: float = WINDOW_S) -> list[Row]:
         _busy(_share(200, nodes)),
         _start("start", 5 * nodes, 20 * nodes),
         _jobs("jobs", _share(1000, nodes), 8, nodes=5 * nodes),
+        _shapes(_share(300, nodes), 10, _share(300, nodes), 8, nodes=5 * nodes),
         _plain("plain5000", _share(3000, nodes), nodes=5 * nodes, extra=True),
         _start("start50000", 5 * nodes, 50 * nodes, extra=True, goal_s=30.0, goal_mb=1500.0),
     ]
@@ -97,6 +98,18 @@ def _jobs(key: str, count: int, size: int, *, nodes: int) -> Row:
     )
     play = partial(jobs.play, jobs=count, size=size)
     return Row(key, lines, play, partial(LiveCluster.grow, nodes=nodes), extra=True)
+
+
+def _shapes(count: int, each: int, gangs: int, size: int, *, nodes: int) -> Row:
+    what = f"{count * each:,} pods of {count} shapes and {gangs} gangs of {size} on {nodes:,} nodes"
+    lines = (
+        Line("first_s", f"{what}: start to first bind", "s", Goal(at_most=2.0)),
+        Line("last_s", "the same: start to last bind", "s", bounded=True),
+        Line("peak_mb", "the same: most memory held", "MB", Goal(at_most=600.0)),
+    )
+    play = partial(waiting.shapes, shapes=count, each=each, gangs=gangs, size=size)
+    bound = partial(bounds.seconds_to_bind, count=count * each + gangs * size)
+    return Row("shapes", lines, play, partial(LiveCluster.grow, nodes=nodes), bound, extra=True)
 
 
 def _hopeless(key: str, nodes: int, free: int, *, told_s: float, cpu_s: float, window_s: float) -> Row:

@@ -43,6 +43,20 @@ async def gangs(cluster: LiveCluster, scheduler: Scheduler, *, gangs: int, size:
     return await _drain(cluster, scheduler, wave, uids)
 
 
+async def shapes(cluster: LiveCluster, scheduler: Scheduler, *, shapes: int, each: int, gangs: int, size: int) -> Run:
+    """Plain pods of many shapes, and gangs of one-GPU pods, that all wait together."""
+    wave = cluster.name("shapes-")
+    uids = await cluster.pods(
+        shapes * each,
+        wave,
+        scheduler=scheduler.scheduler_name,
+        requests=lambda i: {"cpu": f"{100 + i % shapes}m", "memory": f"{64 + i % shapes}Mi"},
+    )
+    for i in range(gangs):
+        uids |= await scheduler.gang(cluster, f"{wave}-gang-{i}", size, gpus=1, wave=wave)
+    return await _drain(cluster, scheduler, wave, uids)
+
+
 async def _drain(cluster: LiveCluster, scheduler: Scheduler, wave: str, uids: set[str], *, later_s: float = 0.0) -> Run:
     async with PodWatch(cluster.api, selector=f"{WAVE}={wave}").running() as watch:
         await asyncio.sleep(SETTLE_S)
@@ -62,6 +76,7 @@ async def _drain(cluster: LiveCluster, scheduler: Scheduler, wave: str, uids: se
         "last_s": times[-1] - began,
         "rate": len(times) / max(times[-1] - times[0], 1e-3),
         "cpu_ms": 1000 * usage.cpu_s / len(times),
+        "peak_mb": later.peak_bytes / 1e6,
         "cpu_later_ms": 1000 * later.cpu_s / len(times),
     }
     return Run(figures, later)
