@@ -5,17 +5,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, settings
 
 from tests.loudly import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]
 
+if yaml.__with_libyaml__:  # in C, as koordpy itself reads: a fifth of the time, and a definition takes seconds
+    yaml.SafeLoader, yaml.SafeDumper = yaml.CSafeLoader, yaml.CSafeDumper
+
+LONG = [f"tests/engine/test_{name}.py" for name in ("storms", "lives", "workload_lives", "deaths")]
+"""Modules of tests that take tens of seconds each: one that began last would be waited for alone."""
+
 # CI tries the same examples each time: what fails there fails at every desk with CI=true. Elsewhere they are new ones.
 settings.register_profile(
     "koordpy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("koordpy")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long ones first."""
+    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
 
 
 @pytest.fixture(scope="session", autouse=True)
