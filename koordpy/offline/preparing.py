@@ -231,7 +231,7 @@ def growth_of(
         read.templates,
         pods,
         claims=[f"{meta.namespace}/{meta.name}" for meta in claims],
-        daemons=lambda _, pod: daemon_nodes(nodes, pod),
+        daemons=lambda pod: daemon_nodes(nodes, pod),
         started=started,
     )
     priorities = Priorities.of(obj for obj in objects if isinstance(obj, PriorityClass))

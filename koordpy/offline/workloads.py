@@ -343,8 +343,7 @@ class Growth:
         """What is made, as an API server would have it."""
         out: list[Wire] = []
         for claim in batch.claims:
-            meta = {"name": claim.name, "namespace": claim.namespace, "creationTimestamp": claim.created}
-            found, _ = decode({"metadata": meta, "spec": claim.spec}, PersistentVolumeClaim)
+            found, _ = decode(claim, PersistentVolumeClaim)
             if found is not None:
                 out.append(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
         for pod in batch.pods:

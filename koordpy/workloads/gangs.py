@@ -19,7 +19,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.workloads.known import Known, Title
 from koordpy.workloads.minimum import Minimum, asks, minima
-from koordpy.workloads.model import Filling, JobPart, Role
+from koordpy.workloads.model import Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import index_of
 from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
@@ -163,15 +163,6 @@ def _asks(said: Mapping[str, str]) -> bool:
     except UnreadableError:
         return True
     return bool(wish.gather) or wish.pipeline > 1
-
-
-def _succeeded(part: JobPart, seen: Sequence[WorkloadPod]) -> int:
-    """How many have Succeeded, of indexes that its Job still has."""
-    done = (one for one in seen if one.succeeded)
-    if part.indexes is None:
-        return sum(1 for _ in done)
-    indexes = (index_of(one.pod.metadata.labels.get(keys.JOB_COMPLETION_INDEX, "")) for one in done)
-    return sum(index is None or index < part.indexes for index in indexes)
 
 
 class Derivation:
@@ -340,32 +331,15 @@ class Derivation:
         )
 
     def _wanted(self, role: Role) -> int:
-        members = self._members(role)
         if not self.workload.counted or not self.run.is_present:
-            return sum(one.alive for one in members)
-        last = self.workload.ends_with
-        if last and any(one.succeeded for one in self.run.members.get(last, ())):
-            return 0
-        by_part: dict[str, list[WorkloadPod]] = {}
-        for one in members:
-            if one.place is not None:
-                by_part.setdefault(one.place.seat.part, []).append(one)
-        total = 0
-        for part in role.parts:
-            seen = by_part.get(part.key, [])
-            total += part.wanted(_succeeded(part, seen), sum(one.alive for one in seen))
-        return total
+            return sum(one.alive for one in self._members(role))
+        return sum(wanted for _, wanted in self.run.wanted(role))
 
     def _own(self, role: Role) -> int:
         """The kind's own minimum."""
         if not any(part.independent for part in role.parts):
             return self._wanted(role)
-        members = self._members(role)
-        total = 0
-        for part in role.parts:
-            seen = [one for one in members if one.place is not None and one.place.seat.part == part.key]
-            total += part.least(part.wanted(_succeeded(part, seen), sum(one.alive for one in seen)))
-        return total
+        return sum(part.least(wanted) for part, wanted in self.run.wanted(role))
 
     def _least(self, role: Role, wanted: int) -> tuple[int, Minimum]:
         said = self._minima[role.name]

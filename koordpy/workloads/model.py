@@ -3,26 +3,14 @@
 Source: workloads.md sections 1, 4, 5 and 6.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import accumulate
 from typing import Any
 
 from koordpy.api.objects import Pod
 from koordpy.workloads.source import Head, Source
-
-
-class Ends(Enum):
-    """What pods that have Succeeded do to the number that is wanted (workloads.md 5.1)."""
-
-    COUNTED = auto()
-    """A Job with completions: the rest is wanted, as many at once as its parallelism."""
-    QUEUE = auto()
-    """A Job without completions: from the first on only those that live are wanted."""
-    DONE = auto()
-    """A replica that has Succeeded is not made again."""
-    NEVER = auto()
-    """The number in the spec is wanted, whatever becomes of pods."""
 
 
 class Filling(Enum):
@@ -32,6 +20,8 @@ class Filling(Enum):
     """Its completion index."""
     NAME = auto()
     """The pod of its name."""
+    NODE = auto()
+    """The pod of its node."""
     COUNT = auto()
     """One of so many."""
 
@@ -64,8 +54,6 @@ class Slot:
     name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str] = field(default_factory=dict)
-    index: int | None = None
-    """Completion index, where that is what pods are told apart by."""
     apart: tuple[str, str, str, bool] | None = None
     """(node label, pod label, its value, in all namespaces): a domain of its own (exclusive-topology)."""
     follows: str = ""
@@ -82,38 +70,49 @@ class JobPart:
 
     number: int
     """In the spec."""
-    slots: Callable[[], Iterator[Slot]]
-    """Every pod that may be made of it, in order."""
+    slot: Callable[[int], Slot] | None = None
+    """Index -> the pod that is made; None where it is not made by that."""
+    span: range | None = None
+    """Indexes of all pods that may be made of it, in order; None: as many as its number."""
     key: str = ""
     """Tells it from the other parts of its role."""
-    ends: Ends = Ends.NEVER
     filling: Filling = Filling.NAME
-    total: int = 0
-    """Completions less failed indexes, of those that are counted."""
+    total: int | None = None
+    """How many are to Succeed, at most the number at one time: completions less failed indexes, or each replica once.
+    None: the number is wanted, whatever becomes of pods."""
+    queue: bool = False
+    """A Job without completions: from the first that has Succeeded on only those that live are wanted."""
     succeeded: int = 0
     """As the status says."""
     closed: frozenset[int] = frozenset()
     """Indexes that are over, as the status says."""
-    indexes: int | None = None
-    """Completion indexes below this number count; None where pods have none."""
     over: bool = False
     """Suspended, or finished: nothing is wanted."""
     independent: bool = False
     """Its pods can do without each other (workloads.md 5.2): one is enough."""
-    head: Head | None = None
-    """Of the object between the workload and these pods, where it has one of its own."""
     note: str = ""
+
+    @property
+    def indexes(self) -> range:
+        """Those of all its pods."""
+        return range(self.number) if self.span is None else self.span
+
+    def slots(self, closed: Collection[int | None] = ()) -> Iterator[Slot]:
+        """Every pod that may be made of it, in order, but for indexes that are closed."""
+        return (self.slot(i) for i in self.indexes if i not in closed) if self.slot is not None else iter(())
+
+    def counts(self, index: int | None) -> bool:
+        """Whether a pod of a completion index is one that its Job still has."""
+        return self.filling is not Filling.INDEX or index is None or index < self.indexes.stop
 
     def wanted(self, succeeded: int, alive: int) -> int:
         """Pods that are kept alive now; succeeded, alive: pods that are seen."""
         if self.over:
             return 0
         done = max(self.succeeded, succeeded)
-        if self.ends is Ends.COUNTED:
-            return max(0, min(self.number, self.total - done))
-        if self.ends is Ends.QUEUE:
+        if self.queue:
             return alive if done else self.number
-        return max(0, self.number - done) if self.ends is Ends.DONE else self.number
+        return self.number if self.total is None else max(0, min(self.number, self.total - done))
 
     def least(self, wanted: int) -> int:
         """How many of those that are wanted must start together, where nobody says so."""
@@ -182,8 +181,9 @@ class Workload:
     """An object that makes pods."""
 
     head: Head
-    roles: tuple[Role, ...]
-    seat: Callable[[Pod], PodSeat | None]
+    roles: tuple[Role, ...] = ()
+    """None where it makes another object, which makes the pods."""
+    seat: Callable[[Pod], PodSeat | None] = lambda _: None
     """Where a pod belongs that this one, or an object between, controls."""
     is_kind: bool = True
     """Whether it is of a kind whose pods may be a gang (workloads.md 4)."""
@@ -216,11 +216,31 @@ class Workload:
     """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     note: str = ""
     """`suspended`, `finished`."""
-    warnings: tuple[str, ...] = ()
-    source: Source | None = None
     wide: Callable[[str], Sequence[Role]] | None = None
     """Roles of a group that the spec does not count (maxSurge)."""
 
     def suffixed(self, group: str) -> bool:
         """Whether names of its gangs tell the role."""
         return self.always_suffixed or sum(role.group == group for role in self.roles) > 1
+
+
+def seats(
+    starts: Mapping[str, int], role_of: Callable[[Pod], str], index_of: Callable[[Pod], int | None]
+) -> Callable[[Pod], PodSeat | None]:
+    """Where pods belong that tell their role, and their index in it. starts: role -> rank index of its first pod."""
+
+    def seat(pod: Pod) -> PodSeat | None:
+        role = role_of(pod)
+        if role not in starts:
+            return None
+        index = index_of(pod)
+        return PodSeat(role, None if index is None else starts[role] + index, role)
+
+    return seat
+
+
+def starts_of(roles: Sequence[Role]) -> dict[str, int]:
+    """Role -> pods of those before it."""
+    return dict(
+        zip((role.name for role in roles), accumulate((role.number for role in roles), initial=0), strict=False)
+    )

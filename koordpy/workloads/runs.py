@@ -3,13 +3,14 @@
 Source: workloads.md 5.3.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
+from koordpy.workloads.kinds.jobs import index_in
 from koordpy.workloads.known import Known, PodPlace
-from koordpy.workloads.model import Role, Workload
+from koordpy.workloads.model import JobPart, Role, Workload
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +41,11 @@ class WorkloadPod:
     def alive(self) -> bool:
         """Neither finished nor being deleted."""
         return self.pod.status.phase not in ("Succeeded", "Failed") and not self.leaving
+
+    @property
+    def index(self) -> int | None:
+        """Its completion index."""
+        return index_in(self.pod.metadata.labels, self.pod.metadata.annotations)
 
     @property
     def waits(self) -> bool:
@@ -78,6 +84,19 @@ class WorkloadRun:
     def is_present(self) -> bool:
         """Whether it is the one that the workload runs now."""
         return not self.workload.run or self.run == self.workload.run
+
+    def wanted(self, role: Role) -> Iterator[tuple[JobPart, int]]:
+        """The parts of a role, and how many pods of each are kept alive now."""
+        last = self.workload.ends_with
+        ended = bool(last) and any(one.succeeded for one in self.members.get(last, ()))
+        seen: dict[str, list[WorkloadPod]] = {}
+        for one in self.members.get(role.name, ()):
+            if one.place is not None:
+                seen.setdefault(one.place.seat.part, []).append(one)
+        for part in role.parts:
+            pods = seen.get(part.key, ())
+            done = sum(one.succeeded and part.counts(one.index) for one in pods)
+            yield part, 0 if ended else part.wanted(done, sum(one.alive for one in pods))
 
     def roles(self) -> list[Role]:
         found = [role for role in self.workload.roles if role.group == self.group]

@@ -259,3 +259,10 @@ def conditions(source: Source, *types: str) -> bool:
     found = source.at("status").raw.get("conditions")
     entries = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
     return any(one.get("status") == "True" and one.get("type") in types for one in entries)
+
+
+def note_of(source: Source, complete: str, where: Source) -> str:
+    """`suspended`, `finished` or nothing. complete: the condition of who has ended well; where: what says suspend."""
+    if conditions(source, complete, "Failed"):
+        return "finished"
+    return "suspended" if where.flag("suspend") else ""

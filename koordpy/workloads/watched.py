@@ -6,7 +6,6 @@ Sources: workloads.md 4, 5.1 and 11.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 from msgspec import json
@@ -76,7 +75,7 @@ class WatchedWorkloads:
             return True
         if kind.kind == "Job":
             self._put_job(uid, source, head)
-        self._book.put_workload(replace(kind.read(source, head), source=None))
+        self._book.put_workload(kind.read(source, head))
         return True
 
     def _put_job(self, uid: str, source: Source, head: Head) -> None:
@@ -129,7 +128,7 @@ class WatchedWorkloads:
             if workload is None:
                 self._book.drop_workload(uid)
             else:
-                self._book.put_workload(replace(workload, source=None))
+                self._book.put_workload(workload)
         self._stale.clear()
 
     def _jobset(self, uid: str) -> Workload | None:

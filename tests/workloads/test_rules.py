@@ -120,6 +120,13 @@ def test_pods_of_a_dump_are_not_made_twice(tmp_path: Path) -> None:
     assert (answer.workloads["train"]["made"], answer.workloads["train"]["present"]) == (2, 1)
 
 
+def test_a_pod_of_an_index_that_a_job_has_no_more_counts_for_nothing(tmp_path: Path) -> None:
+    """An elastic Job that was scaled down: as many are made as its gang waits for."""
+    late = pod("train-4-x", 4, status={"phase": "Succeeded"}, node="n0")
+    answer = simulate(tmp_path, *nodes(2), job(number=2, meta=JOB_UID), late)
+    assert answer.bound == ["train-0", "train-1"] and answer.gangs["train"]["minMember"] == 2
+
+
 def test_pods_of_another_run_are_no_members(tmp_path: Path) -> None:
     older = [pod(f"train-{i}-x", i, uid="j0", node=f"n{i}") for i in range(2)]
     answer = simulate(tmp_path, *nodes(4), job(meta=JOB_UID), *older)

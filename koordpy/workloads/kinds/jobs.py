@@ -3,14 +3,12 @@
 Sources: workloads.md 4, 5.1, 10.1 and 10.2.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from koordpy.api.keys import JOB_COMPLETION_INDEX as COMPLETION_INDEX
 from koordpy.api.keys import MAX_RUNTIME
-from koordpy.api.objects import Pod
-from koordpy.workloads.model import Ends, Filling, JobPart, PodSeat, Role, Slot, Template, Workload
-from koordpy.workloads.source import Head, Source, conditions, index_of
+from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
+from koordpy.workloads.source import Head, Source, index_of, note_of
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -34,12 +32,6 @@ def index_in(meta_labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     return index_of(meta_labels.get(COMPLETION_INDEX) or annotations.get(COMPLETION_INDEX) or "")
 
 
-def is_indexed(spec: Source, default: str = "NonIndexed") -> bool:
-    """Whether a Job's pods have indexes."""
-    words = ("NonIndexed", "Indexed")
-    return spec.word("completionMode", *(words if default == words[0] else words[::-1])) == "Indexed"
-
-
 def sizes(spec: Source) -> tuple[int, int | None]:
     """(parallelism, completions or None) with the API server's defaults."""
     completions, parallelism = spec.maybe("completions"), spec.maybe("parallelism")
@@ -48,45 +40,40 @@ def sizes(spec: Source) -> tuple[int, int | None]:
     return 1 if parallelism is None else parallelism, completions
 
 
-def note_of(source: Source) -> str:
-    """`suspended`, `finished` or nothing."""
-    if conditions(source, "Complete", "Failed"):
-        return "finished"
-    return "suspended" if source.at("spec").flag("suspend") else ""
-
-
-def job_part(source: Source, name: str, uid: str, *, default: str = "NonIndexed", note: str | None = None) -> JobPart:
-    """The pods of a Job. source: the Job, or the template of one, which has no status."""
+def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, note: str | None = None) -> JobPart:
+    """The pods of a Job. source: the Job, or the template of one, which has no status; of_jobset: Indexed by default,
+    and without completions = parallelism of pods that can do without each other; note: what holds in place of its own.
+    """
     spec, status = source.at("spec"), source.at("status")
     parallelism, completions = sizes(spec)
-    indexed = is_indexed(spec, default)
+    modes = ("Indexed", "NonIndexed") if of_jobset else ("NonIndexed", "Indexed")
+    indexed = spec.word("completionMode", *modes) == "Indexed"
     if indexed and completions is None and not spec.has("completions"):
         spec.fault("completions", "required where completionMode is Indexed")
     spec.at("template", "spec").word("restartPolicy", "Never", "OnFailure")
-    failed = indexes(status.text("failedIndexes"))
+    failed, completed = (indexes(status.text(name)) for name in ("failedIndexes", "completedIndexes"))
+    span = range(parallelism if completions is None else completions)
     # an elastic Job that was scaled down has indexes that count no more, and its status says so late
-    done = indexes(status.text("completedIndexes")) if indexed and status.has("completedIndexes") else None
-    within = {i for i in done if completions is None or i < completions} if done is not None else None
+    within = sum(i in span for i in completed) if indexed and status.has("completedIndexes") else None
     labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
-    note = note_of(source) if note is None else note
+    note = note_of(source, "Complete", spec) if note is None else note
 
-    def slots() -> Iterator[Slot]:
-        for i in range(parallelism if completions is None else completions):
-            marks = {COMPLETION_INDEX: str(i)} if indexed else {}
-            yield Slot(f"{name}-{i}", {**labels, **marks}, marks, index=i if indexed else None)
+    def slot(i: int) -> Slot:
+        marks = {COMPLETION_INDEX: str(i)} if indexed else {}
+        return Slot(f"{name}-{i}", {**labels, **marks}, marks)
 
     return JobPart(
         number=parallelism if completions is None else min(parallelism, completions),
-        slots=slots,
+        slot=slot,
+        span=span,
         key=name,
-        ends=Ends.QUEUE if completions is None else Ends.COUNTED,
         filling=Filling.INDEX if indexed else Filling.COUNT,
-        total=max(0, (completions or 0) - len(failed)),
-        succeeded=status.count("succeeded") if within is None else len(within),
-        indexes=completions if indexed else None,
-        closed=failed | indexes(status.text("completedIndexes")),
+        total=None if completions is None else max(0, completions - len(failed)),
+        queue=completions is None,
+        succeeded=status.count("succeeded") if within is None else within,
+        closed=failed | completed,
         over=bool(note),
-        independent=not indexed or completions != parallelism,
+        independent=of_jobset and not (indexed and completions == parallelism),
         note=note,
     )
 
@@ -102,28 +89,17 @@ def read_job(source: Source, head: Head) -> Workload:
     spec = source.at("spec")
     part = job_part(source, head.name, head.uid)
     parallelism, completions = sizes(spec)
-    indexed = is_indexed(spec)
+    indexed = part.filling is Filling.INDEX
     detail = f"{'Indexed' if indexed else 'NonIndexed'}, parallelism {parallelism}"
     if completions not in (None, parallelism):
         detail += f", completions {completions}"
-
-    def seat(pod: Pod) -> PodSeat:
-        return PodSeat("", index_in(pod.metadata.labels, pod.metadata.annotations), head.name)
-
-    role = Role(
-        name="",
-        parts=(replace(part, independent=False),),
-        template=Template.of(spec.at("template")),
-        above=(deadline(spec),),
-        detail=detail,
-    )
+    template = Template.of(spec.at("template"))
     return Workload(
         head=head,
-        roles=(role,),
-        seat=seat,
+        roles=(Role(name="", parts=(part,), template=template, above=(deadline(spec),), detail=detail),),
+        seat=lambda pod: PodSeat("", index_in(pod.metadata.labels, pod.metadata.annotations), head.name),
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),
-        total_keys=(JOB_TOTALS[0], JOB_TOTALS[1], PARALLELISM),
+        total_keys=(*JOB_TOTALS, PARALLELISM),
         note=part.note,
-        source=source,
     )

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1
-from itertools import islice
 from typing import Any
 
 from koordpy.api.faults import literal
 from koordpy.api.keys import GANG_MIN
 from koordpy.api.objects import Pod
-from koordpy.workloads.kinds.jobs import JOB_TOTALS, deadline, index_in, is_indexed, job_part, sizes
+from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, index_in, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import ControllingOwner, Head, Source, can_make, conditions, index_of
+from koordpy.workloads.source import ControllingOwner, Head, Source, can_make, index_of, note_of
 
 PREFIX = "jobset.sigs.k8s.io/"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -25,141 +24,187 @@ JobStates = Mapping[tuple[str, str], Source]
 """(namespace, name) -> a Job that exists."""
 
 
-def _status(source: Source, role: str) -> Source:
-    return next(
-        (one for one in source.at("status").list("replicatedJobsStatus") if one.text("name") == role), Source({})
+class _ReplicatedJob:
+    """One of a JobSet."""
+
+    def __init__(self, source: Source, head: Head, i: int, note: str, first: int) -> None:
+        """i: its place in the list; note: of the JobSet; first: pods of those before it."""
+        listed = source.at("spec").list("replicatedJobs")
+        self._head, self._note, self.first, self._job = head, note, first, listed[i].at("template")
+        over = _status(source, listed[i].text("name"))
+        self._over = over.count("succeeded") + over.count("failed")
+        self.name, self.replicas = listed[i].text("name"), listed[i].count("replicas", 1)
+        groups = [one.text("groupName", "default") for one in listed]
+        counts = [one.count("replicas", 1) for one in listed]
+        own = [count if group == groups[i] else 0 for group, count in zip(groups, counts, strict=True)]
+        self._labels = {
+            "jobset-name": head.name,
+            "jobset-uid": head.uid,
+            "replicatedjob-name": self.name,
+            "replicatedjob-replicas": str(self.replicas),
+            "global-replicas": str(sum(counts)),
+            "restart-attempt": str(source.at("status").count("restarts")),
+            "group-name": groups[i],
+            "group-replicas": str(sum(own)),
+        }
+        self._before, self._group_before = sum(counts[:i]), sum(own[:i])
+        parallelism, completions = sizes(self._job.at("spec"))
+        self.each = parallelism if completions is None else min(parallelism, completions)
+        said = self._job.at("metadata").strings("annotations")
+        notes = {**head.annotations, **said}
+        self._key = notes.get(EXCLUSIVE, "") if NODE_SELECTOR not in notes else ""
+        mode = self._job.at("spec").word("completionMode", "Indexed", "NonIndexed")
+        self.is_split = bool(self._key) and self.each > 1 and mode == "Indexed"
+
+    def seat(self, index: int | None, job: int | None, part: str, run: str) -> PodSeat:
+        """Of the pod of an index of one of its Jobs."""
+        rank = None if index is None or job is None else self.first + job * self.each + index
+        half = (LEADERS if index == 0 else FOLLOWERS) if self.is_split else ""
+        return PodSeat(self.name + half, rank, part, run=run)
+
+    def roles(self, after: tuple[StepCondition, ...], jobs: JobStates) -> Iterator[Role]:
+        """The role, or its two halves. jobs: those that exist."""
+        parts = list(self._parts(jobs))
+        template, above = Template.of(self._job.at("spec", "template")), self._job.at("metadata").strings("annotations")
+        make = partial(
+            Role,
+            template=template,
+            above=({**deadline(self._job.at("spec")), **above},),
+            asked=template.annotations.get(GANG_MIN, above.get(GANG_MIN)),
+            detail=f"{self.replicas} Job{'s' if self.replicas != 1 else ''} of {self.each}",
+        )
+        if not self.is_split:
+            yield make(name=self.name, parts=tuple(parts), after=after)
+            return
+        placed = StepCondition(self.name + LEADERS, "scheduled", "leader scheduled")
+        for half, before in ((LEADERS, after), (FOLLOWERS, (*after, placed))):
+            halves = tuple(_half(part, leader=half == LEADERS) for part in parts)
+            yield make(name=self.name + half, parts=halves, after=before, half_of=self.name)
+
+    def _parts(self, jobs: JobStates) -> Iterator[JobPart]:
+        """Of each Job; of those that do not exist as many are over as the status says."""
+        head, over = self._head, self._over
+        for j in range(self.replicas):
+            name = f"{head.name}-{self.name}-{j}"
+            exists = jobs.get((head.namespace, name))
+            if exists is not None:
+                part = job_part(exists, name, exists.at("metadata").text("uid"), of_jobset=True)
+                ended = part.over or bool(self._note)
+            else:
+                part = job_part(self._job, name, f"{head.uid}/{name}", of_jobset=True, note=self._note)
+                ended, over = part.over or over > 0, over - 1
+            job_key = sha1(f"{head.namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
+            own = {
+                "job-index": str(j),
+                "job-global-index": str(self._before + j),
+                "job-key": job_key,
+                "job-group-index": str(self._group_before + j),
+            }
+            marks = {PREFIX + key: value for key, value in {**self._labels, **own}.items()}
+            yield replace(part, over=ended, slot=partial(self._slot, part, marks, job_key))
+
+    def _slot(self, part: JobPart, marks: Mapping[str, str], job_key: str, i: int) -> Slot:
+        """A pod of a Job; its first one seeks a domain of its own, where that is asked, and the others follow it."""
+        assert part.slot is not None
+        slot = part.slot(i)
+        return replace(
+            slot,
+            labels={**slot.labels, **marks},
+            annotations={**slot.annotations, **marks},
+            apart=(self._key, PREFIX + "job-key", job_key, True) if self._key and not i else None,
+            follows=self._key if i else "",
+        )
+
+
+def _half(part: JobPart, *, leader: bool) -> JobPart:
+    """The first pod of a Job, or all others, as a part of its own."""
+
+    def share(number: int, first: int = 1) -> int:
+        return min(first, number) if leader else max(0, number - first)
+
+    return replace(
+        part,
+        span=part.indexes[:1] if leader else part.indexes[1:],
+        number=share(part.number),
+        succeeded=share(part.succeeded, int(0 in part.closed)),
+        total=None if part.total is None else share(part.total),
     )
 
 
-def _met(source: Source, role: str, state: str, replicas: int) -> bool:
-    counts = _status(source, role)
-    if not counts.raw:
-        return False
-    names = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")
-    return sum(counts.count(name) for name in names) == replicas
+def _status(source: Source, role: str) -> Source:
+    listed = source.at("status").list("replicatedJobsStatus")
+    return next((one for one in listed if one.text("name") == role), Source({}))
 
 
-def _conditions(
-    source: Source, jobs: list[Source], i: int, replicas: Mapping[str, int], in_order: bool
-) -> Iterator[StepCondition]:
-    before = [one.text("name") for one in jobs[:i]]
-    for depends in jobs[i].list("dependsOn"):
+def _conditions(source: Source, i: int) -> Iterator[StepCondition]:
+    """What the i-th replicatedJob waits for."""
+    spec = source.at("spec")
+    listed = spec.list("replicatedJobs")
+    before = {one.text("name"): one.count("replicas", 1) for one in listed[:i]}
+
+    def condition(name: str, state: str) -> StepCondition:
+        counts = _status(source, name)
+        fields = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")
+        met = bool(counts.raw) and sum(counts.count(field) for field in fields) == before[name]
+        return StepCondition(name, state, f"role {name} {state}", met)
+
+    for depends in listed[i].list("dependsOn"):
         name, state = depends.text("name"), depends.text("status", "Ready")
         if state not in ("Ready", "Complete"):
             depends.fault("status", f"{literal(state)} is neither Ready nor Complete")
         elif name not in before:
             depends.fault("name", f'no replicatedJob "{name}" before it')
         else:
-            yield StepCondition(name, state, f"role {name} {state}", _met(source, name, state, replicas[name]))
-    if in_order and i:
-        yield StepCondition(
-            before[-1], "Ready", f"role {before[-1]} Ready", _met(source, before[-1], "Ready", replicas[before[-1]])
-        )
-
-
-def _job_key(namespace: str, job: str) -> str:
-    return sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
-
-
-def _labelled(part: JobPart, labels: Mapping[str, str]) -> JobPart:
-    def slots() -> Iterator[Slot]:
-        for slot in part.slots():
-            yield replace(slot, labels={**slot.labels, **labels}, annotations={**slot.annotations, **labels})
-
-    return replace(part, slots=slots)
-
-
-def _exclusive(part: JobPart, key: str, job_key: str) -> JobPart:
-    """Its first pod seeks a domain of its own, the others follow it."""
-
-    def slots() -> Iterator[Slot]:
-        leader = ""
-        for slot in part.slots():
-            leader = leader or slot.name
-            if slot.name == leader:
-                yield replace(slot, apart=(key, PREFIX + "job-key", job_key, True))
-            else:
-                yield replace(slot, follows=key)
-
-    return replace(part, slots=slots)
-
-
-def _half(part: JobPart, *, leader: bool) -> JobPart:
-    """The first pod of a Job, or all others, as a part of its own."""
-
-    def slots() -> Iterator[Slot]:
-        among = islice(part.slots(), 1) if leader else part.slots()
-        return (slot for slot in among if (slot.index == 0) == leader)
-
-    number = min(1, part.number) if leader else max(0, part.number - 1)
-    over = 1 if 0 in part.closed else 0
-    succeeded = min(over, part.succeeded) if leader else max(0, part.succeeded - over)
-    total = min(1, part.total) if leader else max(0, part.total - 1)
-    return replace(part, slots=slots, number=number, succeeded=succeeded, total=total)
+            yield condition(name, state)
+    if spec.at("startupPolicy").word("startupPolicyOrder", "AnyOrder", "InOrder") == "InOrder" and before:
+        yield condition(listed[i - 1].text("name"), "Ready")
 
 
 def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Workload:
     """A JobSet. jobs: its Jobs that exist."""
     spec = source.at("spec")
-    listed = spec.list("replicatedJobs")
-    note = "finished" if conditions(source, "Completed", "Failed") else "suspended" if spec.flag("suspend") else ""
-    in_order = spec.at("startupPolicy").word("startupPolicyOrder", "AnyOrder", "InOrder") == "InOrder"
-    replicas = {one.text("name"): one.count("replicas", 1) for one in listed}
-    attempt = str(source.at("status").count("restarts"))
-    seen: set[str] = set()
+    note = note_of(source, "Completed", spec)
+    named: dict[str, _ReplicatedJob] = {}
     roles: list[Role] = []
-    offsets: dict[str, int] = {}
-    each: dict[str, int] = {}
-    split: set[str] = set()
-    before = jobs_before = 0
-    for i, one in enumerate(listed):
+    number = 0
+    for i, one in enumerate(spec.list("replicatedJobs")):
         name = one.text("name")
-        if name in seen:
+        if name in named:
             one.fault("name", f'"{name}" is given twice')
-        seen.add(name)
-        read = _Role(source, head, one, jobs or {}, attempt, note, jobs_before)
-        after = tuple(_conditions(source, listed, i, replicas, in_order))
-        offsets[name], each[name] = before, read.each
-        before += read.each * read.replicas
-        jobs_before += read.replicas
-        if can_make(spec, "replicatedJobs", before):
-            roles += read.roles(after)
-        if read.is_split:
-            split.add(name)
+        read = named[name] = _ReplicatedJob(source, head, i, note, number)
+        after = tuple(_conditions(source, i))
+        number += read.each * read.replicas
+        if can_make(spec, "replicatedJobs", number):
+            roles += read.roles(after, jobs or {})
+    attempt = str(source.at("status").count("restarts"))
 
     def seat(pod: Pod) -> PodSeat | None:
         labels, notes = pod.metadata.labels, pod.metadata.annotations
         if head.has_uid and labels.get(PREFIX + "jobset-uid", head.uid) != head.uid:
             return None  # of an earlier JobSet of the name
-        job = labels.get("batch.kubernetes.io/job-name") or next(
-            (one.name for one in pod.metadata.owner_references if one.controller and one.kind == "Job"), ""
-        )
-        role = labels.get(PREFIX + "replicatedjob-name") or next(
-            (name for name in replicas if job.rpartition("-")[0] == f"{head.name}-{name}"), ""
-        )
-        if role not in offsets:
+        owners = (one.name for one in pod.metadata.owner_references if one.controller and one.kind == "Job")
+        job = labels.get(JOB_NAME) or next(owners, "")
+        stem, _, end = job.rpartition("-")
+        own = (name for name in named if stem == f"{head.name}-{name}")
+        role = named.get(labels.get(PREFIX + "replicatedjob-name") or next(own, ""))
+        if role is None:
             return None
-        index = index_in(labels, notes)
-        number = labels.get(PREFIX + "job-index") or job.rpartition("-")[2]
-        at = index_of(number)
-        rank = None if index is None or at is None else offsets[role] + at * each[role] + index
-        shown = role + ((LEADERS if index == 0 else FOLLOWERS) if role in split else "")
+        number = labels.get(PREFIX + "job-index") or end
         run = labels.get(PREFIX + "restart-attempt", attempt)
-        return PodSeat(shown, rank, job or f"{head.name}-{role}-{number}", run=run)
+        part = job or f"{head.name}-{role.name}-{number}"
+        return role.seat(index_in(labels, notes), index_of(number), part, run)
 
-    children = tuple(("Job", part.key) for role in roles for part in role.parts)
     return Workload(
         head=head,
         roles=tuple(roles),
         seat=seat,
         by_default=True,
-        children=tuple(dict.fromkeys(children)),
+        children=tuple(dict.fromkeys(("Job", part.key) for role in roles for part in role.parts)),
         marks=((PREFIX + "jobset-name", head.name),),
         run=attempt,
         total_keys=JOB_TOTALS[:1],
-        always_suffixed=bool(split),
+        always_suffixed=any(one.is_split for one in named.values()),
         note=note,
-        source=source,
     )
 
 
@@ -185,92 +230,3 @@ def jobset_by_jobs(owner: ControllingOwner, namespace: str, jobs: Sequence[Sourc
         "spec": {"replicatedJobs": list(roles.values())},
         "status": {"restarts": attempt},
     }
-
-
-class _Role:
-    """One replicatedJob."""
-
-    def __init__(
-        self, source: Source, head: Head, one: Source, jobs: JobStates, attempt: str, note: str, jobs_before: int
-    ) -> None:
-        self._head, self._one, self._attempt, self._before = head, one, attempt, jobs_before
-        listed = source.at("spec").list("replicatedJobs")
-        self._all_jobs = sum(other.count("replicas", 1) for other in listed)
-        self.name, self.replicas = one.text("name"), one.count("replicas", 1)
-        self._group = one.text("groupName", "default")
-        before = [other.text("name") for other in listed]
-        of_group = [other for other in listed if other.text("groupName", "default") == self._group]
-        self._group_jobs = sum(other.count("replicas", 1) for other in of_group)
-        at = before.index(self.name)
-        self._group_before = sum(
-            other.count("replicas", 1) for other in listed[:at] if other.text("groupName", "default") == self._group
-        )
-        self._job = one.at("template")
-        spec = self._job.at("spec")
-        self.each = min(parallelism for parallelism in [sizes(spec)[0], sizes(spec)[1]] if parallelism is not None)
-        notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
-        self._key = notes.get(EXCLUSIVE, "")
-        if NODE_SELECTOR in notes:
-            self._key = ""
-        self.is_split = bool(self._key) and self.each > 1 and is_indexed(spec, "Indexed")
-        counts = _status(source, self.name)
-        self._over = counts.count("succeeded") + counts.count("failed")
-        self._note = note
-        self._jobs = jobs
-
-    def _part(self, j: int, over: int) -> tuple[JobPart, int]:
-        """(pods of its j-th Job, how many of the Jobs that do not exist are still to be counted as over)."""
-        head, name = self._head, f"{self._head.name}-{self.name}-{j}"
-        exists = self._jobs.get((head.namespace, name))
-        if exists is not None:
-            found = job_part(exists, name, exists.at("metadata").text("uid"), default="Indexed")
-            found = replace(found, over=found.over or bool(self._note))
-        else:
-            bare = Source({"spec": self._job.at("spec").raw}, self._job.path, self._job.faults, self._job.asked)
-            found = job_part(bare, name, f"{head.uid}/{name}", default="Indexed", note=self._note)
-            if over > 0:
-                over, found = over - 1, replace(found, over=True)
-        job_key = _job_key(head.namespace, name)
-        labels = {
-            "jobset-name": head.name,
-            "jobset-uid": head.uid,
-            "replicatedjob-name": self.name,
-            "replicatedjob-replicas": str(self.replicas),
-            "global-replicas": str(self._all_jobs),
-            "restart-attempt": self._attempt,
-            "job-index": str(j),
-            "job-global-index": str(self._before + j),
-            "job-key": job_key,
-            "group-name": self._group,
-            "group-replicas": str(self._group_jobs),
-            "job-group-index": str(self._group_before + j),
-        }
-        found = _labelled(found, {PREFIX + key: value for key, value in labels.items()})
-        if self._key:
-            found = _exclusive(found, self._key, job_key)
-        return found, over
-
-    def roles(self, after: tuple[StepCondition, ...]) -> Iterator[Role]:
-        over = self._over
-        parts = []
-        for j in range(self.replicas):
-            part, over = self._part(j, over)
-            parts.append(part)
-        template = Template.of(self._job.at("spec", "template"))
-        above = self._job.at("metadata").strings("annotations")
-        make = partial(
-            Role,
-            template=template,
-            above=({**deadline(self._job.at("spec")), **above},),
-            asked=template.annotations.get(GANG_MIN, above.get(GANG_MIN)),
-        )
-        jobs = f"{self.replicas} Job{'s' if self.replicas != 1 else ''} of"
-        if not self.is_split:
-            yield make(name=self.name, parts=tuple(parts), after=after, detail=f"{jobs} {self.each}")
-            return
-        leaders = tuple(_half(part, leader=True) for part in parts)
-        others = tuple(_half(part, leader=False) for part in parts)
-        make = partial(make, half_of=self.name)
-        yield make(name=self.name + LEADERS, parts=leaders, after=after, detail=f"{jobs} {self.each}")
-        placed = StepCondition(self.name + LEADERS, "scheduled", "leader scheduled")
-        yield make(name=self.name + FOLLOWERS, parts=others, after=(*after, placed), detail=f"{jobs} {self.each}")

@@ -3,7 +3,7 @@
 Sources: workloads.md 4, 5.3, 6 and 10.2.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from hashlib import sha1
 
@@ -35,6 +35,7 @@ class _Groups:
         self._ready = spec.word("startupPolicy", "LeaderCreated", "LeaderReady") == "LeaderReady"
         self._key = head.annotations.get(EXCLUSIVE, "")
         self._subgroups = inner.at("subGroupPolicy")
+        self._is_alike = self.leader.raw is self.workers.raw
         self.stepwise = (self._ready or bool(self._key)) and self.size > 1
         self.revision = source.at("status").text("updateRevision", "1")
 
@@ -55,8 +56,10 @@ class _Groups:
         subgroup = self._subgroups.maybe("subGroupSize") if self._subgroups.raw else None
         if subgroup:
             excluded = self._subgroups.text("subGroupPolicyType") == "LeaderExcluded"
-            if j or not excluded:
-                labels["subgroup-index"] = str((j - 1) // subgroup if excluded else self._subgroup(j, subgroup))
+            # its webhook counts like that: where size - 1 is a multiple the leader is one more of the first subgroup
+            first = 1 if excluded or (j and (self.size - 1) % subgroup == 0) else 0
+            if j >= first:
+                labels["subgroup-index"] = str((j - first) // subgroup)
             notes["subgroup-size"] = str(subgroup)
             notes["subgroup-policy-type"] = self._subgroups.text("subGroupPolicyType", "LeaderWorker")
         return Slot(
@@ -67,53 +70,27 @@ class _Groups:
             follows=self._key if j else "",
         )
 
-    @property
-    def _is_alike(self) -> bool:
-        """Whether leader and workers have one template."""
-        return self.leader.raw is self.workers.raw
+    def _part(self, group: str, span: range) -> JobPart:
+        return JobPart(number=len(span), slot=partial(self._slot, group), span=span, key=self.part_of(span.start))
 
-    def _subgroup(self, j: int, size: int) -> int:
-        """As its webhook counts: where size - 1 is a multiple the leader is one more of the first subgroup."""
-        if (self.size - 1) % size == 0 and j:
-            return (j - 1) // size
-        return j // size
-
-    def _part(self, group: str, first: int, last: int) -> JobPart:
-        def slots() -> Iterator[Slot]:
-            return (self._slot(group, j) for j in range(first, last))
-
-        return JobPart(number=max(0, last - first), slots=slots, key=WORKERS if first else LEADER)
+    def part_of(self, j: int) -> str:
+        """What tells the pods of a group apart, where they are not alike or come one after the other."""
+        return WORKERS if j and (self.stepwise or not self._is_alike) else LEADER
 
     def roles(self, group: str) -> Sequence[Role]:
         """Those of one group."""
-        of_group = f"(size {self.size})"
-        if self.stepwise:
-            states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
-            after = tuple(StepCondition(LEADER, state, f"leader {state}") for state in states)
-            make = partial(Role, group=group, detail=of_group, half_of="" if self._is_alike else None)
-            return (
-                make(name=LEADER, parts=(self._part(group, 0, 1),), template=self.leader),
-                make(name=WORKERS, parts=(self._part(group, 1, self.size),), template=self.workers, after=after),
-            )
-        if self._is_alike or self.size < 2:
-            return (
-                Role(
-                    name="",
-                    group=group,
-                    parts=(self._part(group, 0, self.size),),
-                    template=self.leader,
-                    detail=of_group,
-                ),
-            )
+        make = partial(Role, group=group, detail=f"(size {self.size})")
+        all_pods, split = range(self.size), self.stepwise or (not self._is_alike and self.size > 1)
+        parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]
+        if not self.stepwise:
+            templates = (self.leader, self.workers) if split else ()
+            return (make(name="", parts=tuple(parts), template=self.leader, templates=templates),)
+        states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
+        after = tuple(StepCondition(LEADER, state, f"leader {state}") for state in states)
+        make = partial(make, half_of="" if self._is_alike else None)
         return (
-            Role(
-                name="",
-                group=group,
-                parts=(self._part(group, 0, 1), self._part(group, 1, self.size)),
-                template=self.leader,
-                templates=(self.leader, self.workers),
-                detail=of_group,
-            ),
+            make(name=LEADER, parts=(parts[0],), template=self.leader),
+            make(name=WORKERS, parts=(parts[1],), template=self.workers, after=after),
         )
 
 
@@ -132,7 +109,7 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         index = index_of(worker)
         role = "" if not groups.stepwise else LEADER if index == 0 else WORKERS
         run = labels.get(PREFIX + "template-revision-hash", groups.revision)
-        return PodSeat(role, index, WORKERS if index else LEADER, group=group, run=run)
+        return PodSeat(role, index, groups.part_of(index or 0), group=group, run=run)
 
     return Workload(
         head=head,
@@ -141,6 +118,5 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         by_default=True,
         children=(("StatefulSet", head.name), *(("StatefulSet", f"{head.name}-{i}") for i in range(groups.replicas))),
         marks=((PREFIX + "name", head.name),),
-        source=source,
         wide=groups.roles,
     )

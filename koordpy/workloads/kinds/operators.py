@@ -3,129 +3,92 @@
 Sources: workloads.md 4, 5.1, 5.2 and 10.2.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
+from functools import partial
 
 from koordpy.api.objects import Pod
-from koordpy.workloads.model import Ends, Filling, JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import Head, Source, conditions, index_of
+from koordpy.workloads.model import Filling, JobPart, Role, Slot, StepCondition, Template, Workload, seats, starts_of
+from koordpy.workloads.source import Head, Source, index_of, note_of
 
 PREFIX = "training.kubeflow.org/"
-ORDER = ("master", "chief", "ps", "worker", "evaluator")
-TYPES = {"master": "Master", "chief": "Chief", "ps": "PS", "worker": "Worker", "evaluator": "Evaluator"}
+TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")
+"""Names of roles in the spec, whatever their case, in role order ..."""
+MPI_TYPES = ("Launcher", "Worker")
+"""... and those of an MPIJob."""
 MIN_AVAILABLE = "runPolicy.schedulingPolicy.minAvailable"
 ELASTIC = "elasticPolicy.minReplicas"
 
 
-def _replicas(head: Head, source: Source, one: Source, type_name: str, name: str, default: int, over: bool) -> JobPart:
-    number = one.count("replicas", default)
-    kind = name.lower()
-    succeeded = source.at("status", "replicaStatuses", type_name).count("succeeded")
-
-    alone = head.kind == "MPIJob" and kind == "launcher"
-    # an MPIJob whose launcher works, too, counts it as the first; else it has no index
-    launched = int(source.at("spec").flag("runLauncherAsWorker")) if head.kind == "MPIJob" else None
-
-    def slots() -> Iterator[Slot]:
-        for i in range(number):
-            labels = {PREFIX + "job-name": head.name, PREFIX + "replica-type": kind, PREFIX + "replica-index": str(i)}
-            if launched is not None:
-                labels |= {PREFIX + "replica-index": str(i + launched)} if kind == "worker" else {}
-                if kind == "launcher" and not launched:
-                    del labels[PREFIX + "replica-index"]
-            if kind in ("master", "chief"):
-                labels[PREFIX + "job-role"] = "master"
-            if head.kind == "MPIJob":
-                labels[PREFIX + "job-role"] = kind
-            yield Slot(f"{head.name}-launcher" if alone else f"{head.name}-{kind}-{i}", labels)
-
-    filling = Filling.COUNT if alone else Filling.NAME  # a launcher is made by a Job, which names it
-    return JobPart(
-        number=number, slots=slots, key=kind, ends=Ends.DONE, filling=filling, succeeded=succeeded, over=over
-    )
+def _slot(head: Head, role: str, works: bool, i: int) -> Slot:
+    """works: whether the launcher of an MPIJob is one of its workers, the first; else it has no index."""
+    labels = {PREFIX + "job-name": head.name, PREFIX + "replica-type": role}
+    if head.kind == "MPIJob" or role in ("master", "chief"):
+        labels[PREFIX + "job-role"] = role if head.kind == "MPIJob" else "master"
+    is_launcher = head.kind == "MPIJob" and role == "launcher"
+    if works or not is_launcher:
+        labels[PREFIX + "replica-index"] = str(i + (works and not is_launcher))
+    return Slot(f"{head.name}-launcher" if is_launcher else f"{head.name}-{role}-{i}", labels)
 
 
-def _note(source: Source) -> str:
-    if conditions(source, "Succeeded", "Failed"):
-        return "finished"
-    return "suspended" if source.at("spec", "runPolicy").flag("suspend") else ""
+def _role_of(head: Head, roles: Collection[str], pod: Pod) -> str:
+    """By its labels, else by its name; empty for none."""
+    said = (pod.metadata.labels.get(PREFIX + key, "").lower() for key in ("replica-type", "job-role"))
+    stem = pod.metadata.name.removeprefix(f"{head.name}-")
+    named = (role for role in roles if stem == role or stem.startswith(f"{role}-"))
+    return next((role for role in said if role in roles), "") or next(named, "")
 
 
-def _workload(source: Source, head: Head, roles: list[Role], note: str, last: str = "") -> Workload:
-    offsets: dict[str, int] = {}
-    before = 0
-    for role in roles:
-        offsets[role.name] = before
-        before += role.number
+def _read(field: str, source: Source, head: Head) -> Workload:
+    spec, states = source.at("spec"), source.at("status", "replicaStatuses")
+    specs, is_mpi = spec.at(field), head.kind == "MPIJob"
+    note = note_of(source, "Succeeded", spec.at("runPolicy"))
+    types = MPI_TYPES if is_mpi else TYPES
+    specs.knows(*types)
+    given = {name.lower(): name for name in specs.raw if not is_mpi or (name in types and specs.has(name))}
+    ended = is_mpi and bool(states.at("Launcher").count("succeeded"))
+    works = is_mpi and spec.flag("runLauncherAsWorker")
+    waits = is_mpi and spec.word("launcherCreationPolicy", "AtStartup", "WaitForWorkersReady") == "WaitForWorkersReady"
+    roles: list[Role] = []
+    for name in (one.lower() for one in types if one.lower() in given):
+        one, launches = specs.at(given[name]), is_mpi and name == "launcher"
+        number = one.count("replicas", 0 if is_mpi and not launches else 1)
+        part = JobPart(
+            number=number,
+            slot=partial(_slot, head, name, works),
+            key=name,
+            filling=Filling.COUNT if launches else Filling.NAME,  # a launcher is made by a Job, which names it
+            total=number,
+            succeeded=states.at(given[name]).count("succeeded"),
+            over=bool(note) or (ended and not launches),
+        )
+        after = (StepCondition("worker", "Ready", "workers Ready"),) if launches and waits else ()
+        roles.append(Role(name=name, parts=(part,), template=Template.of(one.at("template")), after=after))
+    starts = starts_of(roles)
+    role_of = partial(_role_of, head, starts)
 
-    def seat(pod: Pod) -> PodSeat | None:
-        labels = pod.metadata.labels
-        kind = labels.get(PREFIX + "replica-type", "").lower()
-        if kind not in offsets:
-            kind = labels.get(PREFIX + "job-role", "").lower()
-        if kind not in offsets:
-            stem = pod.metadata.name.removeprefix(f"{head.name}-")
-            kind = next((name for name in offsets if stem == name or stem.startswith(f"{name}-")), "")
-        if not kind:
-            return None
-        index = index_of(labels.get(PREFIX + "replica-index", ""))
-        if kind == last:
-            return PodSeat(kind, before if index is None else index, kind)
-        return PodSeat(kind, None if index is None else index + (0 if last else offsets[kind]), kind)
+    def rank(pod: Pod) -> int | None:
+        """In its role; of an MPIJob in all, its launcher last where it has no index."""
+        index = index_of(pod.metadata.labels.get(PREFIX + "replica-index", ""))
+        last = is_mpi and index is None and role_of(pod) == "launcher"
+        return sum(role.number for role in roles) if last else index
 
-    spec = source.at("spec")
-    policy = spec.at("runPolicy", "schedulingPolicy")
-    totals = ((MIN_AVAILABLE, policy.raw["minAvailable"]),) if policy.has("minAvailable") else ()
-    spec.at("elasticPolicy").knows("maxReplicas")
-    elastic = spec.at("elasticPolicy").maybe("minReplicas") if head.kind == "PyTorchJob" else None
+    policy, elastic = spec.at("runPolicy", "schedulingPolicy"), spec.at("elasticPolicy")
+    elastic.knows("maxReplicas")
+    least = elastic.maybe("minReplicas") if head.kind == "PyTorchJob" else None
     return Workload(
         head=head,
         roles=tuple(roles),
-        seat=seat,
+        seat=seats(dict.fromkeys(starts, 0) if is_mpi else starts, role_of, rank),
         by_default=True,
-        ends_with=last,
-        children=(("Job", f"{head.name}-launcher"),) if last else (),
+        ends_with="launcher" if is_mpi else "",
+        children=(("Job", f"{head.name}-launcher"),) if is_mpi else (),
         marks=((PREFIX + "job-name", head.name),),
-        totals=totals,
-        total_least=(ELASTIC, elastic) if elastic is not None else None,
+        totals=((MIN_AVAILABLE, policy.raw["minAvailable"]),) if policy.has("minAvailable") else (),
+        total_least=(ELASTIC, least) if least is not None else None,
         note=note,
-        source=source,
     )
 
 
 def training_job(field: str) -> Callable[[Source, Head], Workload]:
-    """Reads a job of training-operator v1. field: where its replicas stand."""
-
-    def read(source: Source, head: Head) -> Workload:
-        specs = source.at("spec", field)
-        note = _note(source)
-        roles = []
-        named = {name.lower(): name for name in specs.raw}
-        specs.knows(*(TYPES[name] for name in ORDER))
-        for name in ORDER:
-            if name in named:
-                one = specs.at(named[name])
-                part = _replicas(head, source, one, named[name], name, 1, bool(note))
-                roles.append(Role(name=name, parts=(part,), template=Template.of(one.at("template"))))
-        return _workload(source, head, roles, note)
-
-    return read
-
-
-def read_mpi_job(source: Source, head: Head) -> Workload:
-    """An MPIJob: workers, and the launcher that starts them."""
-    spec = source.at("spec")
-    specs = spec.at("mpiReplicaSpecs")
-    note = _note(source)
-    ended = bool(source.at("status", "replicaStatuses", "Launcher").count("succeeded"))
-    waits = spec.word("launcherCreationPolicy", "AtStartup", "WaitForWorkersReady") == "WaitForWorkersReady"
-    roles = []
-    if specs.has("Launcher"):
-        one = specs.at("Launcher")
-        part = _replicas(head, source, one, "Launcher", "launcher", 1, bool(note))
-        after = (StepCondition("worker", "Ready", "workers Ready"),) if waits else ()
-        roles.append(Role(name="launcher", parts=(part,), template=Template.of(one.at("template")), after=after))
-    if specs.has("Worker"):
-        one = specs.at("Worker")
-        part = _replicas(head, source, one, "Worker", "worker", 0, bool(note) or ended)
-        roles.append(Role(name="worker", parts=(part,), template=Template.of(one.at("template"))))
-    return _workload(source, head, roles, note, last="launcher")
+    """Reads a job of an operator. field: where its replicas stand."""
+    return partial(_read, field)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from koordpy.workloads.kinds.jobs import read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.leaderworkersets import read_leader_worker_set
-from koordpy.workloads.kinds.operators import read_mpi_job, training_job
+from koordpy.workloads.kinds.operators import training_job
 from koordpy.workloads.kinds.ray import read_ray_cluster
 from koordpy.workloads.kinds.sets import read_daemon_set, read_pod_gang, read_replica_set, read_stateful_set
 from koordpy.workloads.model import Workload
@@ -25,33 +25,29 @@ class WorkloadKind(NamedTuple):
     group: str
     kind: str
     read: Reader
-    plural: str = ""
-    """Its name in paths of the API server; empty where it is read offline alone."""
     versions: tuple[str, ...] = ()
-    """Those that are read of the API server, the newest first."""
+    """Those that are read of the API server, the newest first; none where it is read offline alone."""
 
-
-def _parent(source: Source, head: Head) -> Workload:
-    """An object that makes another one, which makes the pods."""
-    return Workload(head=head, roles=(), seat=lambda _: None, source=source)
+    @property
+    def plural(self) -> str:
+        """Its name in paths of the API server."""
+        return f"{self.kind.lower()}s"
 
 
 TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
 WORKLOAD_KINDS = (
-    WorkloadKind("batch", "Job", read_job, "jobs", ("v1",)),
-    WorkloadKind("jobset.x-k8s.io", "JobSet", read_jobset, "jobsets", ("v1alpha2",)),
-    WorkloadKind(
-        "leaderworkerset.x-k8s.io", "LeaderWorkerSet", read_leader_worker_set, "leaderworkersets", ("v1", "v1beta1")
-    ),
-    WorkloadKind("kubeflow.org", "PyTorchJob", training_job("pytorchReplicaSpecs"), "pytorchjobs", ("v1",)),
-    WorkloadKind("kubeflow.org", "TFJob", training_job("tfReplicaSpecs"), "tfjobs", ("v1",)),
-    WorkloadKind("kubeflow.org", "XGBoostJob", training_job("xgbReplicaSpecs"), "xgboostjobs", ("v1",)),
-    WorkloadKind("kubeflow.org", "PaddleJob", training_job("paddleReplicaSpecs"), "paddlejobs", ("v1",)),
-    WorkloadKind("kubeflow.org", "JAXJob", training_job("jaxReplicaSpecs"), "jaxjobs", ("v1",)),
-    WorkloadKind("kubeflow.org", "MPIJob", read_mpi_job, "mpijobs", ("v2beta1", "v1")),
-    WorkloadKind("ray.io", "RayCluster", read_ray_cluster, "rayclusters", ("v1",)),
-    WorkloadKind("scheduler.grove.io", "PodGang", read_pod_gang, "podgangs", ("v1alpha1",)),
-    WorkloadKind("apps", "StatefulSet", read_stateful_set, "statefulsets", ("v1",)),
+    WorkloadKind("batch", "Job", read_job, ("v1",)),
+    WorkloadKind("jobset.x-k8s.io", "JobSet", read_jobset, ("v1alpha2",)),
+    WorkloadKind("leaderworkerset.x-k8s.io", "LeaderWorkerSet", read_leader_worker_set, ("v1", "v1beta1")),
+    WorkloadKind("kubeflow.org", "PyTorchJob", training_job("pytorchReplicaSpecs"), ("v1",)),
+    WorkloadKind("kubeflow.org", "TFJob", training_job("tfReplicaSpecs"), ("v1",)),
+    WorkloadKind("kubeflow.org", "XGBoostJob", training_job("xgbReplicaSpecs"), ("v1",)),
+    WorkloadKind("kubeflow.org", "PaddleJob", training_job("paddleReplicaSpecs"), ("v1",)),
+    WorkloadKind("kubeflow.org", "JAXJob", training_job("jaxReplicaSpecs"), ("v1",)),
+    WorkloadKind("kubeflow.org", "MPIJob", training_job("mpiReplicaSpecs"), ("v2beta1", "v1")),
+    WorkloadKind("ray.io", "RayCluster", read_ray_cluster, ("v1",)),
+    WorkloadKind("scheduler.grove.io", "PodGang", read_pod_gang, ("v1alpha1",)),
+    WorkloadKind("apps", "StatefulSet", read_stateful_set, ("v1",)),
     WorkloadKind("apps", "ReplicaSet", read_replica_set),
     WorkloadKind("", "ReplicationController", read_replica_set),
     WorkloadKind("apps", "DaemonSet", read_daemon_set),
@@ -61,11 +57,8 @@ READERS: Mapping[tuple[str, str], Reader] = MappingProxyType(
     {(one.group, one.kind): one.read for one in WORKLOAD_KINDS}
 )
 """(API group, kind) -> what reads an object of it."""
-_WATCHED = {
-    one.kind: one
-    for one in (*WORKLOAD_KINDS, WorkloadKind(*TRAIN_JOB, _parent, "trainjobs", ("v1alpha1",)))
-    if one.plural
-}
+_TRAIN_JOBS = WorkloadKind(*TRAIN_JOB, lambda _, head: Workload(head=head), ("v1alpha1",))
+_WATCHED = {one.kind: one for one in (*WORKLOAD_KINDS, _TRAIN_JOBS) if one.versions}
 _BETWEEN = MappingProxyType(
     {
         "JobSet": ("Job",),

@@ -3,12 +3,12 @@
 Sources: workloads.md 4, 5.2 and 10.1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api.natural import number as number_of
 from koordpy.api.objects import Pod
-from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
+from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload, seats, starts_of
 from koordpy.workloads.source import Head, Source, index_of
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -25,16 +25,14 @@ def _trailing(name: str) -> int | None:
 def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workload:
     def seat(pod: Pod) -> PodSeat:
         index = index_of(pod.metadata.labels.get(POD_INDEX, ""))
-        return PodSeat("", _trailing(pod.metadata.name) if index is None else index, part.key)
+        return PodSeat("", _trailing(pod.metadata.name) if index is None else index)
 
-    template = Template.of(source.at("spec", "template"))
-    selector = source.at("spec", "selector")
+    spec = source.at("spec")
     return Workload(
         head=head,
-        roles=(Role(name="", parts=(part,), template=template),),
+        roles=(Role(name="", parts=(part,), template=Template.of(spec.at("template"))),),
         seat=seat,
-        selector=selector.strings("matchLabels") or source.at("spec").strings("selector"),
-        source=source,
+        selector=spec.at("selector").strings("matchLabels") or spec.strings("selector"),
         **more,
     )
 
@@ -47,80 +45,67 @@ def read_stateful_set(source: Source, head: Head) -> Workload:
         (one.at("metadata").text("name"), one.at("spec").raw) for one in spec.list("volumeClaimTemplates")
     ]
 
-    def slots() -> Iterator[Slot]:
-        for i in range(start, start + number):
-            name = f"{head.name}-{i}"
-            yield Slot(name, {POD_INDEX: str(i), "statefulset.kubernetes.io/pod-name": name}, claims=tuple(claims))
+    def slot(i: int) -> Slot:
+        name = f"{head.name}-{i}"
+        return Slot(name, {POD_INDEX: str(i), "statefulset.kubernetes.io/pod-name": name}, claims=tuple(claims))
 
     ordered = spec.word("podManagementPolicy", "OrderedReady", "Parallel") == "OrderedReady"
-    return _one_role(
-        source,
-        head,
-        JobPart(number=number, slots=slots, key=head.name),
-        ordered=ordered,
-        total_keys=(GROUP_MIN_MEMBER,),
-    )
+    part = JobPart(number=number, slot=slot, span=range(start, start + number))
+    return _one_role(source, head, part, ordered=ordered, total_keys=(GROUP_MIN_MEMBER,))
 
 
 def read_replica_set(source: Source, head: Head) -> Workload:
     """A ReplicaSet or ReplicationController."""
     number = source.at("spec").count("replicas", 1)
-
-    def slots() -> Iterator[Slot]:
-        return (Slot(f"{head.name}-{i}", {}) for i in range(number))
-
-    part = JobPart(number=number, slots=slots, key=head.name, filling=Filling.COUNT)
+    part = JobPart(number=number, slot=lambda i: Slot(f"{head.name}-{i}", {}), filling=Filling.COUNT)
     return _one_role(source, head, part, counted=False)
 
 
 def read_daemon_set(source: Source, head: Head) -> Workload:
     """A DaemonSet: which nodes it is for is known to whoever makes its pods."""
-    part = JobPart(number=0, slots=lambda: iter(()), key=head.name)
-    return _one_role(source, head, part, is_kind=False)
+    return _one_role(source, head, JobPart(number=0, filling=Filling.NODE), is_kind=False)
 
 
 def read_pod_gang(source: Source, head: Head) -> Workload:
     """Grove's PodGang: it names its pods, and makes none."""
     roles: list[Role] = []
     members: dict[str, str] = {}
-    offsets: dict[str, int] = {}
-    before = 0
+    spec = source.at("spec")
     groups = [
         (one.texts("podGroupNames"), label, f"group {i}")
-        for i, one in enumerate(source.at("spec").list("topologyConstraintGroupConfigs"))
+        for i, one in enumerate(spec.list("topologyConstraintGroupConfigs"))
         if (label := _required(one))
     ]
-    for group in source.at("spec").list("podgroups"):
+    for group in spec.list("podgroups"):
         name, least = group.text("name"), group.count("minReplicas")
         pods = [f"{ref.text('namespace', head.namespace)}/{ref.text('name')}" for ref in group.list("podReferences")]
-        number = max(len(pods), least)
-        part = JobPart(number=number, slots=lambda: iter(()), key=name)
-        packed = tuple((label, key) for names, label, key in groups if name in names)
+        part = JobPart(number=max(len(pods), least), key=name)
+        packed = [(label, key) for names, label, key in groups if name in names]
         if label := _required(group):
-            packed = (*packed, (label, name))
+            packed.append((label, name))
         roles.append(
-            Role(name=name, parts=(part,), template=_NO_TEMPLATE, least=least, least_by=MIN_REPLICAS, packed=packed)
+            Role(
+                name=name,
+                parts=(part,),
+                template=_NO_TEMPLATE,
+                least=least,
+                least_by=MIN_REPLICAS,
+                packed=tuple(packed),
+            )
         )
         members |= dict.fromkeys(pods, name)
-        offsets[name] = before
-        before += number
 
-    def seat(pod: Pod) -> PodSeat | None:
-        name = members.get(pod.key)
-        if name is None:
-            return None
-        index = index_of(pod.metadata.labels.get(GROVE_INDEX, ""))
-        return PodSeat(name, None if index is None else offsets[name] + index, name)
+    def index(pod: Pod) -> int | None:
+        return index_of(pod.metadata.labels.get(GROVE_INDEX, ""))
 
-    pack = source.at("spec", "topologyConstraint", "packConstraint")
+    pack = spec.at("topologyConstraint", "packConstraint")
     return Workload(
         head=head,
         roles=tuple(roles),
-        seat=seat,
+        seat=seats(starts_of(roles), lambda pod: members.get(pod.key, ""), index),
         by_default=True,
         members=members,
         packed=(pack.text("required"), pack.text("preferred")),
-        source=source,
     )
 
 
