@@ -1,26 +1,26 @@
 """Random lives of gangs in virtual time; KOORDPY_LIVES=20000 tries that many."""
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.engine.lives import ACTS, live_through
+from tests.engine.seeds import batches
 from tests.engine.virtual import one_after_the_other
 
-COUNT = int(os.environ.get("KOORDPY_LIVES", "2000"))
 BATCH = 250
+FIRST = batches("KOORDPY_LIVES", 2000, BATCH)
 
 
 @pytest.mark.parametrize(
     ("first", "driven"),
-    [(at, False) for at in range(0, COUNT, BATCH)] + [(at, True) for at in range(0, COUNT, 4 * BATCH)],
+    [(at, False) for at in FIRST] + [(at, True) for at in FIRST[::4]],
 )
 def test_whoever_could_run_runs_and_nobody_is_evicted(first: int, driven: bool) -> None:
     wrong: dict[int, str] = {}
     tally: Counter[str] = Counter()
     with one_after_the_other():
-        for seed in range(first, min(first + BATCH, COUNT)):
+        for seed in range(first, first + BATCH):
             try:
                 tally += live_through(seed, driven=driven).tally
             except AssertionError as error:

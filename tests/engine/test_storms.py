@@ -9,10 +9,10 @@ import pytest
 
 from tests.engine.live import live
 from tests.engine.network import MOMENTS
+from tests.engine.seeds import batches
 from tests.engine.storm import through_a_real_storm, through_a_storm
 from tests.engine.virtual import one_after_the_other
 
-COUNT = int(os.environ.get("KOORDPY_STORMS", "2000"))
 BATCH = 250
 KNOBS = (
     "409 before", "429 before", "500 before", "500 after", "503 before", "504 before", "410 before", "drop before",
@@ -29,19 +29,18 @@ KNOBS = (
 """What every batch must have turned."""
 
 
-@pytest.mark.parametrize("first", range(0, COUNT, BATCH))
+@pytest.mark.parametrize("first", batches("KOORDPY_STORMS", 2000, BATCH))
 def test_whatever_the_weather_the_end_is_right(first: int) -> None:
     wrong: dict[int, str] = {}
     tally: Counter[str] = Counter()
     with one_after_the_other():
-        for seed in range(first, min(first + BATCH, COUNT)):
+        for seed in range(first, first + BATCH):
             try:
                 tally += through_a_storm(seed).tally
             except AssertionError as error:
                 wrong[seed] = str(error)
     assert not wrong, f"python -m tests.engine.storm --trace --seeds SEED shows what happened: {wrong}"
-    if first + BATCH <= COUNT:
-        assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
+    assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
 
 
 @pytest.mark.parametrize(
