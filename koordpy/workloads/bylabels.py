@@ -4,7 +4,8 @@ Sources: workloads.md 2 (8) and 3 (labels).
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from koordpy.api import keys
 from koordpy.api.counted import counted
@@ -12,8 +13,8 @@ from koordpy.api.faults import literal
 from koordpy.api.objects import Pod
 from koordpy.api.settings import whole_number
 from koordpy.workloads.gangs import AUTO, Derived
+from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
-from koordpy.workloads.kinds.leaderworkersets import WORKERS
 from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.known import Title, controller
 from koordpy.workloads.runs import WorkloadPod
@@ -92,119 +93,79 @@ def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: 
     """The gangs of the pods of one `label_group`. young: whether a leader's workers are still to be seen."""
     namespace, how, name, uid = group
     pods = sorted(members, key=lambda one: (one.created, one.pod.metadata.name))
+    alive, succeeded = sum(one.alive for one in pods), sum(one.succeeded for one in pods)
+    owner, notes = controller(pods[0].pod), pods[0].pod.metadata.annotations
+    known = owner is not None and (owner.kind in GANG_KINDS or owner.kind in ASKED_BY_TEMPLATE)
+    make = partial(
+        Derived,
+        namespace=namespace,
+        name=name,
+        pods=_keys(pods),
+        meta=pods[0].pod.metadata,
+        run=(how, namespace, name, uid),
+        source="labels",
+        title=Title(owner.kind, namespace, owner.name, owner.api_version, owner.uid) if owner and known else None,
+        maker=f"{owner.kind} {owner.name}" if owner is not None else f"the owner of {pods[0].pod.metadata.name}",
+    )
     if how == "lws":
-        yield from _leader_workers(namespace, name, uid, pods, young=young)
+        yield from _leader_workers(make, pods, young=young)
+    elif how == "pet":
+        least, most = _nnodes(pods[0].pod) or (0, 0)
+        by = f", at least {least} by {NNODES}" if least < most else ""
+        origin = f"{counted(most, 'member')} by {NNODES} of job {name}{by}"
+        yield make(min_member=max(0, min(least, most - succeeded)), origin=origin)
     elif how == "kueue":
-        yield _kueue(namespace, name, pods)
+        number, fault = _number(notes, KUEUE_TOTAL)
+        size = counted(number or len(pods), "member")
+        if any(notes.get(key) == "true" for key in KUEUE_FREE):
+            number, fault = 0, ""
+        yield make(
+            min_member=max(0, (number or 0) - succeeded),
+            origin=f"{size} of pod group {name} (Kueue)",
+            fault=fault,
+            source="kueue",
+            title=None,
+            maker=f"pod group {name}",
+        )
     else:
-        yield (_elastic if how == "pet" else _owned)(namespace, name, uid, pods)
+        number, fault = _number(notes, keys.GANG_MIN)
+        by = f", at least {number} by {keys.GANG_MIN}" if number is not None and number < alive else ""
+        origin = f"{counted(alive, 'member')} of {owner.kind if owner else ''} {name}{by}"
+        yield make(min_member=max(0, number or 0), origin=origin, fault=fault)
 
 
 def _keys(pods: Sequence[WorkloadPod]) -> tuple[str, ...]:
     return tuple(one.key for one in pods if not one.succeeded)
 
 
-def _title(pods: Sequence[WorkloadPod]) -> Title | None:
-    """The workload that is named, where its kind may be a gang's."""
-    owner = controller(pods[0].pod)
-    if owner is None or not (owner.kind in GANG_KINDS or owner.kind in ASKED_BY_TEMPLATE):
-        return None
-    return Title(owner.kind, pods[0].pod.metadata.namespace, owner.name, owner.api_version, owner.uid)
+def _number(notes: Mapping[str, str], key: str) -> tuple[int | None, str]:
+    """(what an annotation says; why it cannot be read)."""
+    text = notes.get(key, "")
+    number = whole_number(text)
+    return number, f"annotation {key} cannot be read: {literal(text)} is no whole number" if number is None else ""
 
 
-def _maker(pods: Sequence[WorkloadPod]) -> str:
-    owner = controller(pods[0].pod)
-    return f"{owner.kind} {owner.name}" if owner is not None else f"the owner of {pods[0].pod.metadata.name}"
-
-
-def _elastic(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Derived:
-    least, most = _nnodes(pods[0].pod) or (0, 0)
-    by = f", at least {least} by {NNODES}" if least < most else ""
-    return Derived(
-        namespace=namespace,
-        name=name,
-        pods=_keys(pods),
-        min_member=max(0, min(least, most - sum(one.succeeded for one in pods))),
-        origin=f"{counted(most, 'member')} by {NNODES} of job {name}{by}",
-        meta=pods[0].pod.metadata,
-        run=("pet", namespace, name, uid),
-        source="labels",
-        title=_title(pods),
-        maker=_maker(pods),
-    )
-
-
-def _owned(namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod]) -> Derived:
-    notes = pods[0].pod.metadata.annotations
-    owner = controller(pods[0].pod)
-    number = whole_number(notes[keys.GANG_MIN])
-    fault = ""
-    if number is None:
-        fault = f"annotation {keys.GANG_MIN} cannot be read: {literal(notes[keys.GANG_MIN])} is no whole number"
-    alive = sum(one.alive for one in pods)
-    by = f", at least {number} by {keys.GANG_MIN}" if number is not None and number < alive else ""
-    return Derived(
-        namespace=namespace,
-        name=name,
-        pods=_keys(pods),
-        min_member=max(0, number or 0),
-        origin=f"{counted(alive, 'member')} of {owner.kind if owner else ''} {name}{by}",
-        meta=pods[0].pod.metadata,
-        fault=fault,
-        run=("owner", namespace, name, uid),
-        source="labels",
-        title=_title(pods),
-        maker=_maker(pods),
-    )
-
-
-def _leader_workers(
-    namespace: str, name: str, uid: str, pods: Sequence[WorkloadPod], *, young: bool
-) -> Iterator[Derived]:
+def _leader_workers(make: "partial[Derived]", pods: Sequence[WorkloadPod], *, young: bool) -> Iterator[Derived]:
     """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
+    namespace, name = make.keywords["namespace"], make.keywords["name"]
     size = index_of(pods[0].pod.metadata.annotations[LWS + "size"]) or 1
     if size == 1:
         return  # nobody to wait for
     title, _, group = name.rpartition("-")
-    split: dict[str, list[WorkloadPod]] = {"leader": [], WORKERS: []}
-    for one in pods:
-        split["leader" if one.pod.metadata.labels.get(LWS + "worker-index") == "0" else WORKERS].append(one)
-    for role, found in split.items():
-        least = 1 if role == "leader" else size - 1
-        waits = young and role == "leader" and not split[WORKERS]
-        whose = f"LeaderWorkerSet {title}, group {group}, role {role} (size {size})"
+    whose = f"LeaderWorkerSet {title}, group {group}"
+    leaders, workers = (
+        [one for one in pods if (one.pod.metadata.labels.get(LWS + "worker-index") == "0") is leads]
+        for leads in (True, False)
+    )
+    for role, found, least in ((LEADER, leaders, 1), (WORKERS, workers, size - 1)):
         if found:
-            yield Derived(
-                namespace=namespace,
+            yield make(
                 name=f"{name}:{role}",
                 pods=_keys(found),
-                min_member=size if waits else least,
-                origin=f"{counted(least, 'member')} of {whose}",
+                min_member=size if young and found is leaders and not workers else least,
+                origin=f"{counted(least, 'member')} of {whose}, role {role} (size {size})",
                 meta=found[0].pod.metadata,
-                run=("lws", namespace, name, uid),
-                source="labels",
                 title=Title("LeaderWorkerSet", namespace, title),
                 role=role,
+                maker="",
             )
-
-
-def _kueue(namespace: str, name: str, pods: Sequence[WorkloadPod]) -> Derived:
-    notes = pods[0].pod.metadata.annotations
-    text = notes.get(KUEUE_TOTAL, "")
-    number, fault = whole_number(text), ""
-    if any(notes.get(key) == "true" for key in KUEUE_FREE):
-        number = 0
-    elif number is None:
-        fault = f"annotation {KUEUE_TOTAL} cannot be read: {literal(text)} is no whole number"
-    return Derived(
-        namespace=namespace,
-        name=name,
-        pods=_keys(pods),
-        min_member=max(0, (number or 0) - sum(one.succeeded for one in pods)),
-        origin=f"{counted(whole_number(text) or len(pods), 'member')} of pod group {name} (Kueue)",
-        meta=pods[0].pod.metadata,
-        fault=fault,
-        run=("kueue", namespace, name),
-        source="kueue",
-        maker=f"pod group {name}",
-    )

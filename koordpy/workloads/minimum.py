@@ -3,7 +3,7 @@
 Source: workloads.md 5.2 and 8.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,20 +27,21 @@ class Minimum:
     """What its author may not have meant."""
 
 
-def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
-    """most: None where the number of members is not known."""
+ANNOTATION, SPEC = "annotation ", "spec."
+
+
+def _read(where: str, key: str, value: Any, most: int | None, whose: str) -> Minimum:
+    """where: ANNOTATION or SPEC; most: None where the number of members is not known."""
     number = whole_number(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool):
-        return Minimum(0, key, f"{key} cannot be read: {literal(value)} is no whole number")
-    if most is not None and number > most:
-        return Minimum(0, key, f"{key} cannot be read: {number} is more than the {counted(most, 'member')} of {whose}")
-    return Minimum(max(0, number), key)
-
-
-def _annotated(key: str, value: Any, most: int | None, whose: str) -> Minimum:
-    found = _read(key, value, most, whose)
-    doubt = f"annotation {key} is {value}: its pods start one by one" if not found.number and not found.fault else ""
-    return replace(found, fault=found.fault and f"annotation {found.fault}", doubt=doubt)
+        fault = f"{literal(value)} is no whole number"
+    elif most is not None and number > most:
+        fault = f"{number} is more than the {counted(most, 'member')} of {whose}"
+    else:
+        idle = where == ANNOTATION and number <= 0
+        doubt = f"annotation {key} is {value}: its pods start one by one" if idle else ""
+        return Minimum(max(0, number), key, doubt=doubt)
+    return Minimum(0, key, f"{where}{key} cannot be read: {fault}")
 
 
 def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
@@ -48,14 +49,21 @@ def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int | N
     for key in (GANG_MIN, *workload.total_keys):
         for one in notes:
             if key in one:
-                return _annotated(key, one[key], most, title)
+                return _read(ANNOTATION, key, one[key], most, title)
     for field, value in workload.totals:
-        found = _read(field, value, most, title)
-        return Minimum(found.number, field, found.fault and f"spec.{found.fault}")
+        return _read(SPEC, field, value, most, title)
     if workload.total_least is not None:
         field, number = workload.total_least
         return Minimum(number if most is None else min(number, most), field)
     return None
+
+
+def _filled(said: Minimum, number: int, roles: Iterable[Role]) -> Iterator[tuple[str, Minimum]]:
+    """A number of several roles, in their order as many as each has."""
+    for role in roles:
+        share = min(role.number, number)
+        number -= share
+        yield role.name, replace(said, number=share)
 
 
 def minima(
@@ -71,22 +79,15 @@ def minima(
     those above it, nearest first; pods: of the oldest pod of each role, where others' systems write them."""
     most = sum(role.number for role in roles) if workload.counted else None
     own = _owns(workload, roles, title, pods, several=several)
-    first = next(iter(pods.values()), {})
-    templates = dict(first)
+    templates = dict(next(iter(pods.values()), {}))
     for role in reversed(roles):
         templates.update(role.template.annotations)
     others = {key: value for key, value in templates.items() if key in workload.total_keys}
     total = _total(workload, [*notes, others], most, title)
     if total is None:
-        return {role.name: own.get(role.name) or _elastic(role) for role in roles}
-    out = dict(own)
+        return {role.name: own.get(role.name) or Minimum(role.least, role.least_by) for role in roles}
     left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
-    for role in roles:
-        if role.name not in own:
-            share = min(role.number, left)
-            left -= share
-            out[role.name] = replace(total, number=share)
-    return out
+    return own | dict(_filled(total, left, (role for role in roles if role.name not in own)))
 
 
 def _owns(
@@ -106,27 +107,12 @@ def _owns(
         if text is None:
             continue
         most = sum(role.number for role in parts) if workload.counted else None
-        found = _annotated(GANG_MIN, text, most, f"role {name}" if name and several else title)
-        left = found.number or 0
-        for role in parts:
-            share = min(role.number, left) if len(parts) > 1 else left
-            left -= share
-            out[role.name] = replace(found, number=share)
+        found = _read(ANNOTATION, GANG_MIN, text, most, f"role {name}" if name and several else title)
+        out |= dict(_filled(found, found.number or 0, parts)) if len(parts) > 1 else {first.name: found}
     return out
-
-
-def _elastic(role: Role) -> Minimum:
-    return Minimum(role.least, role.least_by) if role.least is not None else Minimum(None)
 
 
 def asks(workload: Workload, notes: Sequence[Mapping[str, str]], pods: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether a total of others is said of a workload, which asks for a gang."""
-    return any(key in one for one in _all(workload, notes, pods) for key in workload.total_keys)
-
-
-def _all(
-    workload: Workload, notes: Sequence[Mapping[str, str]], pods: Mapping[str, Mapping[str, str]]
-) -> Iterator[Mapping[str, str]]:
-    yield from notes
-    yield from pods.values()
-    yield from (role.template.annotations for role in workload.roles)
+    templates = (role.template.annotations for role in workload.roles)
+    return any(key in one for one in (*notes, *pods.values(), *templates) for key in workload.total_keys)

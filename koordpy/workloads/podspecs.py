@@ -25,39 +25,32 @@ from koordpy.api.objects import (
 from koordpy.workloads.model import Slot
 
 
-def _required(affinity: Affinity | None) -> Affinity:
-    return affinity if affinity is not None else Affinity()
-
-
-def _term(key: str, expressions: list[Requirement], everywhere: bool) -> PodAffinityTerm:
-    return PodAffinityTerm(
-        label_selector=LabelSelector(match_expressions=expressions),
-        topology_key=key,
-        namespace_selector=LabelSelector() if everywhere else None,
-    )
-
-
 def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
     """A domain of its own: with pods of its value, and with none of another."""
-    own = Requirement(key=label, operator="In", values=[value])
-    there = Requirement(key=label, operator="Exists")
-    other = Requirement(key=label, operator="NotIn", values=[value])
-    affinity = _required(spec.affinity)
+
+    def term(*operators: str) -> PodAffinityTerm:
+        asked = [Requirement(key=label, operator=one, values=[] if one == "Exists" else [value]) for one in operators]
+        namespaces = LabelSelector() if everywhere else None
+        chosen = LabelSelector(match_expressions=asked)
+        return PodAffinityTerm(label_selector=chosen, topology_key=key, namespace_selector=namespaces)
+
+    affinity = spec.affinity or Affinity()
     near, far = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
-    near = replace(near, required=[*near.required, _term(key, [own], everywhere)])
-    far = replace(far, required=[*far.required, _term(key, [there, other], everywhere)])
+    near = replace(near, required=[*near.required, term("In")])
+    far = replace(far, required=[*far.required, term("Exists", "NotIn")])
     return replace(spec, affinity=replace(affinity, pod_affinity=near, pod_anti_affinity=far))
 
 
-def on_node(spec: PodSpec, node: str) -> PodSpec:
+def _on_node(spec: PodSpec, node: str) -> PodSpec:
     """The spec of a daemon's pod: only the node of that name will do."""
-    term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
-    affinity = _required(spec.affinity)
+    named = Requirement(key="metadata.name", operator="In", values=[node])
+    affinity = spec.affinity or Affinity()
     of_nodes = affinity.node_affinity or NodeAffinity()
     given = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
-    terms = [replace(one, match_fields=[*one.match_fields, *term.match_fields]) for one in given] or [term]
-    required = NodeSelector(node_selector_terms=terms)
-    return replace(spec, affinity=replace(affinity, node_affinity=replace(of_nodes, required=required)))
+    terms = [replace(one, match_fields=[*one.match_fields, named]) for one in given or [NodeSelectorTerm()]]
+    of_nodes = replace(of_nodes, required=NodeSelector(node_selector_terms=terms))
+    tolerations = daemon_tolerations(spec)
+    return replace(spec, affinity=replace(affinity, node_affinity=of_nodes), tolerations=tolerations)
 
 
 def node_of_daemon(pod: Pod) -> str:
@@ -93,7 +86,7 @@ def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str], str]) -> PodSpec
     if slot.follows:
         spec = replace(spec, node_selector={**spec.node_selector, slot.follows: label_of(slot.follows)})
     if slot.node:
-        spec = replace(on_node(spec, slot.node), tolerations=daemon_tolerations(spec))
+        spec = _on_node(spec, slot.node)
     if slot.claims:
         own = [
             Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"{name}-{slot.name}"))

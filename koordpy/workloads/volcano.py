@@ -5,6 +5,7 @@ Source: workloads.md 9.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from koordpy.api import keys
 from koordpy.api.faults import Fault, UnreadableError, key_path, kind_name
@@ -128,62 +129,49 @@ def volcano_gangs(
 ) -> Iterator[Derived]:
     """The gangs of a PodGroup of Volcano (`namespace/name`) and the pods that name it. group: None where it is not
     there; matches: whether a selector takes labels."""
+    namespace, _, name = key.partition("/")
     alive = (one for one in members if not one.failed)
     pods = sorted(alive, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
-    yield from _gangs(key, group, pods, group.parts(pods, matches) if group is not None else ())
-
-
-def _gangs(
-    key: str, group: VolcanoGroup | None, pods: Sequence[WorkloadPod], parts: tuple[PodSet, ...]
-) -> Iterator[Derived]:
-    namespace, _, name = key.partition("/")
-    notes = group.head.annotations if group is not None else {}
-    meta = ObjectMeta(namespace=namespace, name=name, annotations=dict(notes))
-    origin = f"PodGroup {name} of Volcano"
-    run = (SOURCE, namespace, name)
-    soft = any(one.tier is not None and not one.tier[2] for one in group.policies) if group is not None else False
-    warning = "spec.subGroupPolicy: networkTopology of mode soft is not read" if soft else ""
-    if group is None or not group.tasks:
-        yield Derived(
-            namespace=namespace,
-            name=name,
-            pods=tuple(one.key for one in pods),
-            min_member=group.min_member if group is not None else 0,
-            origin=origin,
-            meta=meta,
-            run=run,
-            source=SOURCE,
-            missing=group is None,
-            tier=group.tier if group is not None else None,
-            resources=group.resources if group is not None else {},
-            sets=parts,
-            warning=warning,
-        )
+    make = partial(
+        Derived,
+        namespace=namespace,
+        name=name,
+        pods=tuple(one.key for one in pods),
+        min_member=0,
+        origin=f"PodGroup {name} of Volcano",
+        run=(SOURCE, namespace, name),
+        source=SOURCE,
+    )
+    if group is None:
+        yield make(meta=ObjectMeta(namespace=namespace, name=name), missing=True)
+        return
+    soft = any(one.tier is not None and not one.tier[2] for one in group.policies)
+    make = partial(
+        make,
+        meta=ObjectMeta(namespace=namespace, name=name, annotations=dict(group.head.annotations)),
+        tier=group.tier,
+        sets=group.parts(pods, matches),
+        warning="spec.subGroupPolicy: networkTopology of mode soft is not read" if soft else "",
+    )
+    if not group.tasks:
+        yield make(min_member=group.min_member, resources=group.resources)
         return
     by_task: dict[str, list[WorkloadPod]] = {task: [] for task in group.tasks}
     for one in pods:
         by_task.setdefault(_task(one.pod), []).append(one)
-    left = group.min_member - sum(group.tasks.values())
-    first = min(by_task, key=natural_key)
+    left, resources = group.min_member - sum(group.tasks.values()), group.resources
     for task in sorted(by_task, key=natural_key):
-        members = by_task[task]
-        least = group.tasks.get(task, 0)
+        found, least = by_task[task], group.tasks.get(task, 0)
         # what the group needs above the minima of its tasks comes from those in natural order
-        there = sum(one.alive and (one.bound or one.waits) for one in members)
+        there = sum(one.alive and (one.bound or one.waits) for one in found)
         more = max(0, min(left, there - least))
         left -= more
-        yield Derived(
-            namespace=namespace,
+        yield make(
             name=f"{name}:{task}",
-            pods=tuple(one.key for one in members),
+            pods=tuple(one.key for one in found),
             min_member=least + more,
-            origin=f"{origin}, task {task}",
-            meta=meta,
-            run=run,
-            source=SOURCE,
+            origin=f"PodGroup {name} of Volcano, task {task}",
             whole=(key, group.min_member),
-            tier=group.tier,
-            resources=group.resources if task == first else {},
-            sets=parts,
-            warning=warning,
+            resources=resources,
         )
+        resources = {}  # the first has what the group asks for

@@ -3,11 +3,10 @@
 Source: workloads.md 10.2.
 """
 
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping
 from typing import Any
 
-from koordpy.workloads.source import Head, Source, owned_object
+from koordpy.workloads.source import Head, Source, conditions, owned_object
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 NAMED = ("replicatedJobs", "containers")
@@ -53,68 +52,40 @@ def merged(old: Any, new: Any, field: str = "") -> Any:
     return new if new is not None else old
 
 
-def _pod(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod's spec of a replicatedJob, to be changed."""
-    found = job
-    for name in ("template", "spec", "template", "spec"):
-        found = found.setdefault(name, {})  # type: ignore[attr-defined]
-    return found  # type: ignore[return-value]
-
-
-def _sized(job: dict[str, Any], number: int) -> None:
-    spec = job.setdefault("template", {}).setdefault("spec", {})
-    spec["parallelism"] = spec["completions"] = number
-
-
-def _trains(job: Mapping[str, Any]) -> bool:
-    source = Source(job)
-    places = (
-        source.at("template", "metadata"),
-        source.at("metadata"),
-        source.at("template", "spec", "template", "metadata"),
-    )
+def _trains(job: Source) -> bool:
+    places = (job.at("template", "metadata"), job.at("metadata"), job.at("template", "spec", "template", "metadata"))
     return any(one.strings("labels").get(STEP) == "trainer" for one in places)
+
+
+def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
+    """What the trainer of a TrainJob, and the policy of its runtime, say of a replicatedJob: a part of it."""
+    name, trains, mpi = job.text("name"), _trains(job), policy.has("mpi")
+    launcher_runs = policy.at("mpi").flag("runLauncherAsNode")
+    number = trainer.count("numNodes", policy.count("numNodes", 1))
+    spec: dict[str, Any] = {}
+    if name == "node" if mpi else trains:
+        spec["parallelism"] = spec["completions"] = max(1, number - 1) if launcher_runs and mpi else number
+    asked = trainer.at("resourcesPerNode").raw
+    containers = job.at("template", "spec", "template", "spec").list("containers")
+    is_there = any(one.text("name") == "node" for one in containers)
+    if asked and is_there and (trains or name == "node" or (launcher_runs and name == "launcher")):
+        spec["template"] = {"spec": {"containers": [{"name": "node", "resources": asked}]}}
+    return {"template": {"spec": spec}}
 
 
 def jobset_of(source: Source, head: Head, runtime: Mapping[str, Any]) -> dict[str, Any]:
     """The JobSet that a TrainJob's controller makes."""
-    run = Source(runtime)
-    template = deepcopy(dict(run.at("spec", "template").raw))
-    spec: Any = template.get("spec", {})
-    trainer = source.at("spec", "trainer")
-    policy = run.at("spec", "mlPolicy")
-    nodes = trainer.maybe("numNodes")
-    number = nodes if nodes is not None else policy.count("numNodes", 1)
-    jobs: Sequence[dict[str, Any]] = [one for one in spec.get("replicatedJobs", ()) if isinstance(one, dict)]
-    mpi = policy.has("mpi")
-    launcher_runs = policy.at("mpi").flag("runLauncherAsNode")
-    for job in jobs:
-        if mpi and job.get("name") == "node":
-            _sized(job, max(1, number - 1) if launcher_runs else number)
-        elif not mpi and _trains(job):
-            _sized(job, number)
-        if _trains(job) or job.get("name") == "node" or (launcher_runs and job.get("name") == "launcher"):
-            _resources(job, trainer)
+    template = Source(runtime).at("spec", "template")
+    trainer, policy = source.at("spec", "trainer"), Source(runtime).at("spec", "mlPolicy")
+    spec = dict(template.at("spec").raw)
+    jobs = template.at("spec").list("replicatedJobs")
+    spec["replicatedJobs"] = [merged(job.raw, _change(job, trainer, policy)) for job in jobs]
     for patch in source.at("spec").list("runtimePatches"):
-        change = patch.at("trainingRuntimeSpec", "template", "spec").raw
-        spec = merged(spec, change)
+        spec = merged(spec, patch.at("trainingRuntimeSpec", "template", "spec").raw)
     suspended = source.at("spec").flag("suspend") or spec.get("suspend") is True
-    meta = run.at("spec", "template", "metadata")
-    made = owned_object(head, "jobset.x-k8s.io/v1alpha2", "JobSet", meta, {**spec, "suspend": suspended})
-    return {**made, "status": {"conditions": _over(source)}}
-
-
-def _over(source: Source) -> list[Mapping[str, Any]]:
-    found = source.at("status").raw.get("conditions")
-    entries = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    made = owned_object(
+        head, "jobset.x-k8s.io/v1alpha2", "JobSet", template.at("metadata"), {**spec, "suspend": suspended}
+    )
     names = {"Complete": "Completed", "Failed": "Failed"}
-    return [{**one, "type": names[one["type"]]} for one in entries if one.get("type") in names]
-
-
-def _resources(job: Mapping[str, Any], trainer: Source) -> None:
-    asked = trainer.at("resourcesPerNode").raw
-    if not asked:
-        return
-    for container in _pod(job).get("containers", ()):
-        if isinstance(container, dict) and container.get("name") == "node":
-            container["resources"] = merged(container.get("resources"), asked)
+    ended = [{"type": names[one], "status": "True"} for one in names if conditions(source, one)]
+    return {**made, "status": {"conditions": ended}}
