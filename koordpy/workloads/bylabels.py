@@ -95,7 +95,7 @@ def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: 
     pods = sorted(members, key=lambda one: (one.created, one.pod.metadata.name))
     alive, succeeded = sum(one.alive for one in pods), sum(one.succeeded for one in pods)
     owner, notes = controller(pods[0].pod), pods[0].pod.metadata.annotations
-    known = owner is not None and (owner.kind in GANG_KINDS or owner.kind in ASKED_BY_TEMPLATE)
+    known = owner is not None and owner.kind in GANG_KINDS
     make = partial(
         Derived,
         namespace=namespace,

@@ -144,7 +144,7 @@ def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
     if not role.template.raw and run.members.get(role.name):
         template = run.members[role.name][0].pod.metadata.annotations
     others = (one.annotations for one in role.templates if one is not role.template)
-    return [template, *others, *role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
+    return [template, *others, role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
 
 
 def _seat_order(one: WorkloadPod) -> tuple[object, ...]:

@@ -27,6 +27,7 @@ class Minimum:
     """What its author may not have meant."""
 
 
+MIN_REPLICAS = "minReplicas"
 ANNOTATION, SPEC = "annotation ", "spec."
 
 
@@ -85,7 +86,7 @@ def minima(
     others = {key: value for key, value in templates.items() if key in workload.total_keys}
     total = _total(workload, [*notes, others], most, title)
     if total is None:
-        return {role.name: own.get(role.name) or Minimum(role.least, role.least_by) for role in roles}
+        return {role.name: own.get(role.name) or Minimum(role.least, MIN_REPLICAS) for role in roles}
     left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
     return own | dict(_filled(total, left, (role for role in roles if role.name not in own)))
 
@@ -103,7 +104,7 @@ def _owns(
         notes = [one.annotations for one in (first.template, *first.templates)]
         if not first.template.raw:
             notes = [pods.get(first.name, {})]
-        text = next((one[GANG_MIN] for one in notes if GANG_MIN in one), first.asked)
+        text = next((one[GANG_MIN] for one in (*notes, first.above) if GANG_MIN in one), None)
         if text is None:
             continue
         most = sum(role.number for role in parts) if workload.counted else None

@@ -75,7 +75,7 @@ class JobPart:
     span: range | None = None
     """Indexes of all pods that may be made of it, in order; None: as many as its number."""
     key: str = ""
-    """Tells it from the other parts of its role."""
+    """Tells it from other parts of its role."""
     filling: Filling = Filling.NAME
     total: int | None = None
     """How many are to Succeed, at most the number at one time: completions less failed indexes, or each replica once.
@@ -142,15 +142,12 @@ class Role:
     group: str = ""
     """Of a LeaderWorkerSet: the group's number."""
     after: tuple[StepCondition, ...] = ()
-    above: tuple[Mapping[str, str], ...] = ()
-    """Annotations between the template and the workload, nearest first: those of its Job."""
+    above: Mapping[str, str] = field(default_factory=dict)
+    """Annotations between the template and the workload: those of its Job."""
     least: int | None = None
-    """The smallest number of an elastic range."""
-    least_by: str = ""
+    """The smallest number of an elastic range, minReplicas."""
     templates: tuple[Template, ...] = ()
     """Of each part, where they differ."""
-    asked: str | None = None
-    """Annotation min-available of its own."""
     half_of: str | None = None
     """The role of the spec that it is a part of; the empty one of a spec that has no others."""
     detail: str = ""
@@ -211,7 +208,6 @@ class Workload:
     """Role with whose first Succeeded pod it is finished."""
     counted: bool = True
     """Whether the number in the spec is read."""
-    always_suffixed: bool = False
     packed: tuple[str, str] = ("", "")
     """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     note: str = ""
@@ -221,7 +217,7 @@ class Workload:
 
     def suffixed(self, group: str) -> bool:
         """Whether names of its gangs tell the role."""
-        return self.always_suffixed or sum(role.group == group for role in self.roles) > 1
+        return sum(role.group == group for role in self.roles) > 1
 
 
 def seats(
@@ -234,7 +230,7 @@ def seats(
         if role not in starts:
             return None
         index = index_of(pod)
-        return PodSeat(role, None if index is None else starts[role] + index, role)
+        return PodSeat(role, None if index is None else starts[role] + index)
 
     return seat
 

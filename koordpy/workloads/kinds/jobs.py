@@ -96,7 +96,7 @@ def read_job(source: Source, head: Head) -> Workload:
     template = Template.of(spec.at("template"))
     return Workload(
         head=head,
-        roles=(Role(name="", parts=(part,), template=template, above=(deadline(spec),), detail=detail),),
+        roles=(Role(name="", parts=(part,), template=template, above=deadline(spec), detail=detail),),
         seat=lambda pod: PodSeat("", index_in(pod.metadata.labels, pod.metadata.annotations), head.name),
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),

@@ -10,7 +10,6 @@ from hashlib import sha1
 from typing import Any
 
 from koordpy.api.faults import literal
-from koordpy.api.keys import GANG_MIN
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, index_in, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
@@ -50,8 +49,7 @@ class _ReplicatedJob:
         self._before, self._group_before = sum(counts[:i]), sum(own[:i])
         parallelism, completions = sizes(self._job.at("spec"))
         self.each = parallelism if completions is None else min(parallelism, completions)
-        said = self._job.at("metadata").strings("annotations")
-        notes = {**head.annotations, **said}
+        notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
         self._key = notes.get(EXCLUSIVE, "") if NODE_SELECTOR not in notes else ""
         mode = self._job.at("spec").word("completionMode", "Indexed", "NonIndexed")
         self.is_split = bool(self._key) and self.each > 1 and mode == "Indexed"
@@ -65,12 +63,10 @@ class _ReplicatedJob:
     def roles(self, after: tuple[StepCondition, ...], jobs: JobStates) -> Iterator[Role]:
         """The role, or its two halves. jobs: those that exist."""
         parts = list(self._parts(jobs))
-        template, above = Template.of(self._job.at("spec", "template")), self._job.at("metadata").strings("annotations")
         make = partial(
             Role,
-            template=template,
-            above=({**deadline(self._job.at("spec")), **above},),
-            asked=template.annotations.get(GANG_MIN, above.get(GANG_MIN)),
+            template=Template.of(self._job.at("spec", "template")),
+            above={**deadline(self._job.at("spec")), **self._job.at("metadata").strings("annotations")},
             detail=f"{self.replicas} Job{'s' if self.replicas != 1 else ''} of {self.each}",
         )
         if not self.is_split:
@@ -203,7 +199,6 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         marks=((PREFIX + "jobset-name", head.name),),
         run=attempt,
         total_keys=JOB_TOTALS[:1],
-        always_suffixed=any(one.is_split for one in named.values()),
         note=note,
     )
 

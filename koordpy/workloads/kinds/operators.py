@@ -55,7 +55,6 @@ def _read(field: str, source: Source, head: Head) -> Workload:
         part = JobPart(
             number=number,
             slot=partial(_slot, head, name, works),
-            key=name,
             filling=Filling.COUNT if launches else Filling.NAME,  # a launcher is made by a Job, which names it
             total=number,
             succeeded=states.at(given[name]).count("succeeded"),

@@ -12,7 +12,6 @@ from koordpy.workloads.source import Head, Source, note_of
 
 PREFIX = "ray.io/"
 HEAD = "headgroup"
-MIN_REPLICAS = "minReplicas"
 
 
 def _with_autoscaler(source: Source, spec: Source) -> Source:
@@ -49,8 +48,8 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
         def slot(i: int) -> Slot:
             return Slot(f"{head.name}-head" if is_head else f"{head.name}-{name}-worker-{i}", marks)
 
-        part = JobPart(number=number, slot=slot, key=name, filling=Filling.COUNT, over=bool(note))
-        return Role(name=name, parts=(part,), template=Template.of(template), least=least, least_by=MIN_REPLICAS)
+        part = JobPart(number=number, slot=slot, filling=Filling.COUNT, over=bool(note))
+        return Role(name=name, parts=(part,), template=Template.of(template), least=least)
 
     template = spec.at("headGroupSpec", "template")
     roles = {HEAD: role(HEAD, 1, _with_autoscaler(template, spec) if scaled else template)}

@@ -14,7 +14,6 @@ from koordpy.workloads.source import Head, Source, index_of
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROVE_INDEX = "grove.io/podclique-pod-index"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
-MIN_REPLICAS = "minReplicas"
 
 
 def _trailing(name: str) -> int | None:
@@ -79,7 +78,7 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     for group in spec.list("podgroups"):
         name, least = group.text("name"), group.count("minReplicas")
         pods = [f"{ref.text('namespace', head.namespace)}/{ref.text('name')}" for ref in group.list("podReferences")]
-        part = JobPart(number=max(len(pods), least), key=name)
+        part = JobPart(number=max(len(pods), least))
         packed = [(label, key) for names, label, key in groups if name in names]
         if label := _required(group):
             packed.append((label, name))
@@ -89,7 +88,6 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
                 parts=(part,),
                 template=_NO_TEMPLATE,
                 least=least,
-                least_by=MIN_REPLICAS,
                 packed=tuple(packed),
             )
         )
