@@ -226,8 +226,8 @@ class Dispatcher:
     def _defer(self, entry: Entry, how: Deferred, found: _Round) -> None:
         """A unit that was not decided: it is told so where that takes long."""
         interrupted = found.seconds * how.interrupted
-        if entry.ahead or (found.cut and entry.deferred is None):
-            self._queue.settle_behind(entry, interrupted=interrupted)
+        if how.passed_over or entry.ahead or (found.cut and entry.deferred is None):
+            self._queue.settle_behind(entry, interrupted=interrupted, passed_over=how.passed_over)
             return
         keep = self._keep_seconds if how.kept_off else None
         self._queue.settle_deferred(entry, kept_off_seconds=keep, interrupted=interrupted)

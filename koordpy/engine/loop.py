@@ -212,6 +212,8 @@ class SchedulingLoop:
             ),
             interrupts=Interrupts(came),
             clock=self._clock,
+            shared=seconds,
+            came=lambda: self._queue.came,
             # else in a stream of pods nobody would ever be searched for
             firm=frozenset(entry.unit for entry in entries if entry.interrupted >= keeps),
         )

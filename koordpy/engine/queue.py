@@ -84,6 +84,8 @@ class Entry:
     plugins: tuple[str, ...] = ()
     taken: int = 0
     """Pods that the last attempt knew."""
+    passed_over: float | None = None
+    """Since when its namespace has its part of rounds without it; None where it was tried since."""
     deferred: float | None = None
     """Since when it waits for a search; None where it does not."""
     resumes: float = 0.0
@@ -151,6 +153,23 @@ def first_of(light: list[Entry], most: int) -> list[Entry]:
     return out
 
 
+def once_each(due: list[Entry]) -> list[Entry]:
+    """The units that a round may take: where some of a namespace and a priority were passed over, none of these that
+    had an answer since. Else the first of a namespace, woken all the time, would use up what the last wait for."""
+    since: dict[tuple[str, int], float] = {}
+    for entry in due:
+        if entry.passed_over is not None:
+            whose = entry.namespace, entry.priority
+            since[whose] = min(since.get(whose, inf), entry.passed_over)
+    if not since:
+        return due
+    return [
+        entry
+        for entry in due
+        if entry.passed_over is not None or entry.answered < since.get((entry.namespace, entry.priority), inf)
+    ]
+
+
 class UnitQueue:
     """Every unit with a pending pod of ours. Not thread-safe: owned by the event loop."""
 
@@ -180,6 +199,8 @@ class UnitQueue:
         self._missed = Wake.NOTHING
         """Changes since the round under way took its units."""
         self.last_added = 0.0
+        self.came: dict[str, int] = {}
+        """Namespaces of the pods added since the last units were taken, with the highest priority of each."""
         self.turns = SearchTurns(clock, search_part_seconds)
         self.ahead = False
         """Whether the last units taken were those that are new alone."""
@@ -200,6 +221,8 @@ class UnitQueue:
         entry.pods[pod.key] = pod
         self._unit_of[pod.key] = unit
         self.last_added = self.clock()
+        namespace = pod.key.partition("/")[0]
+        self.came[namespace] = max(self.came.get(namespace, pod.priority), pod.priority)
         entry.resumes, entry.woken = 0.0, False
         if entry.whole and len(entry.pods) >= entry.whole:
             entry.due, entry.whole = entry.not_before, 0
@@ -317,7 +340,8 @@ class UnitQueue:
         now = self.clock()
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
-        due = [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now]
+        self.came = {}
+        due = once_each([entry for entry in self._states[State.ACTIVE].values() if entry.due <= now])
         new = [entry for entry in due if entry.is_new]
         self.ahead = 0 < len(new) < len(due) and not self.ahead and newcomers and not alone
         if self.ahead:
@@ -370,6 +394,7 @@ class UnitQueue:
             return
         now = self.clock()
         entry.deferred = now if entry.deferred is None else entry.deferred
+        entry.passed_over = None
         entry.interrupted += interrupted
         entry.resumes = inf if kept_off_seconds is None else entry.deferred + kept_off_seconds
         if entry.touched:
@@ -377,12 +402,14 @@ class UnitQueue:
         entry.due = entry.not_before
         self._undecided(entry)
 
-    def settle_behind(self, entry: Entry, *, interrupted: float = 0.0) -> None:
+    def settle_behind(self, entry: Entry, *, interrupted: float = 0.0, passed_over: bool = False) -> None:
         """The attempt did not decide, for want of room beside those that wait already, or for somebody who came: it is
-        tried with them in the next round."""
+        tried with them in the next round. passed_over: its namespace had its part of the round."""
         if self._ended(entry):
             return
         entry.woken = True
+        if passed_over and entry.passed_over is None:
+            entry.passed_over = self.clock()
         entry.interrupted += interrupted
         self._undecided(entry)
 
@@ -393,9 +420,10 @@ class UnitQueue:
         self._move(entry, State.ACTIVE)
 
     def behind(self) -> list[Entry]:
-        """Those that are due and not new, and are not in flight."""
+        """Those that are due and not new, and are not in flight; but for those whose namespace had its part."""
         now = self.clock()
-        return [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now and not entry.is_new]
+        active = self._states[State.ACTIVE].values()
+        return [entry for entry in active if entry.due <= now and not entry.is_new and entry.passed_over is None]
 
     def deferred(self) -> list[Entry]:
         """Those that wait for a search and are not in flight."""
@@ -503,6 +531,7 @@ class UnitQueue:
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         entry.due = max(entry.due, entry.not_before)
         entry.deferred, entry.resumes, entry.looked_for, entry.interrupted = None, 0.0, False, 0.0
+        entry.passed_over = None
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

@@ -2,6 +2,7 @@
 
 The order of the queue does not part this time: a namespace that holds little comes first with all of its units, and
 each may take seconds to be refused. So a namespace that has had its part waits until the others have had theirs.
+Within a round the planner does likewise with all planning (`planning/patience.py`).
 """
 
 from collections.abc import Callable, Sequence

@@ -78,6 +78,8 @@ class Tried:
     """It is deferred for room that is kept for units ahead of it."""
     interrupted: bool = False
     """It is deferred in the middle of its search."""
+    passed_over: bool = False
+    """It is deferred for other namespaces, whose turn it is."""
 
     @property
     def lacks_room(self) -> bool:

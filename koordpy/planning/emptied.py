@@ -3,9 +3,8 @@
 from collections.abc import Collection
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.cluster.snapshot import Draft
 from koordpy.planning.figures import Figures, PlannerCache
 
 
@@ -15,12 +14,11 @@ def stays(pod: PodInfo) -> bool:
     return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
 
 
-def emptied(
-    snapshot: Snapshot, config: KoordpyConfiguration, cache: PlannerCache | None = None, *, but: Collection[str] = ()
-) -> Figures:
-    """Figures of a draft from which all have gone but those that stay and those named."""
+def emptied(figures: Figures, cache: PlannerCache | None = None, *, but: Collection[str] = ()) -> Figures:
+    """Figures of another draft, from which all have gone but those that stay and those named."""
+    snapshot = figures.snapshot
     draft = Draft(snapshot)
     for pod in snapshot.pods.values():
         if pod.bound and pod.key not in but and not stays(pod):
             draft.evict(pod)
-    return Figures(draft, config, cache)
+    return figures.of_draft(draft, cache)

@@ -87,6 +87,21 @@ class Figures:
         """The unit that a Problem was built of last, the moment then, the Problem."""
         self.interrupts = NEVER
         """Of the search under way."""
+        self._others: list[Figures] = []
+
+    def of_draft(self, draft: Draft, cache: PlannerCache | None = None) -> "Figures":
+        """Figures of another draft of the round."""
+        made = Figures(draft, self.config, cache)
+        self._others.append(made)
+        return made
+
+    def take_apart(self) -> None:
+        """Ends them, their draft and those of other drafts: they refer to each other in circles, and would stay, with
+        pods that are gone since, until the collector takes its longest walk."""
+        for one in self._others:
+            one.take_apart()
+        vars(self.draft).clear()
+        vars(self).clear()
 
     @property
     def moment(self) -> tuple[int, bool]:

@@ -3,12 +3,15 @@
 A live round is cut: once its time is used up, what fits is placed and its Bindings go out; units that found no room are
 searched for in later rounds, as many as their time allows, one at least, and while they wait no other round searches.
 A search under way is given up, and begun again later, where somebody came meanwhile: of one unit for so long at most.
+Once it has planned for so long, the namespaces that had their part of it let the others go first.
 Offline nothing is cut, so that the same input gives the same plan.
 """
 
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from math import inf
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -74,9 +77,76 @@ class Patience:
     """Ends a search under way for somebody who came meanwhile."""
     clock: Callable[[], float] | None = None
     """Seconds, for what each unit takes."""
+    shared: float = inf
+    """Seconds of planning after which namespaces that had more than their part of them let others go first."""
+    came: Callable[[], Mapping[str, int]] = dict
+    """Namespaces of pods that came since the round took its units, with the highest priority of each; asked from the
+    planner's thread."""
     firm: frozenset[str] = frozenset()
     """Units whose searches were given up for long enough: they are carried through."""
 
     def defers(self) -> bool:
         """Whether a search, or a hard proof, is left to another round now."""
         return not self.searches or (not self.stops and self.spent())
+
+
+class Turn(Protocol):
+    """A unit, as far as it matters whose turn it is."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def priority(self) -> int: ...
+
+
+class RoundShares:
+    """What the namespaces of one round have had, and who of them waits. Times in seconds of the patience's clock.
+
+    The order of the queue does not part planning time: a namespace may come first with thousands of units that each
+    take long to be refused. So once a round has planned for so long, a namespace that had an equal part of it or more
+    is passed over while units of others, of the same priority or a higher one, have not had their turn, or have come
+    meanwhile. Until then, and where only less important ones wait, the order of the queue alone says who is next.
+    """
+
+    def __init__(self, units: Iterable[Turn], patience: Patience) -> None:
+        """units: those that the round is to try."""
+        self._whole, self._came = patience.shared, patience.came
+        self._had: defaultdict[str, float] = defaultdict(float)
+        self._lasted = 0.0
+        self._passed: set[str] = set()
+        """Namespaces of which a unit was passed over: no unit behind it goes first."""
+        self._left: dict[int, Counter[str]] = {}
+        """Priority -> namespace -> units that have not had their turn."""
+        for unit in units:
+            self._left.setdefault(unit.priority, Counter())[unit.namespace] += 1
+        self._namespaces = {namespace for left in self._left.values() for namespace in left}
+
+    def comes(self, unit: Turn) -> None:
+        """A unit has its turn, whatever becomes of it."""
+        left = self._left[unit.priority]
+        left[unit.namespace] -= 1
+        if not left[unit.namespace]:
+            del left[unit.namespace]
+
+    def took(self, unit: Turn, seconds: float) -> None:
+        """An attempt took so long."""
+        self._had[unit.namespace] += seconds
+        self._lasted += seconds
+
+    def passes_over(self, unit: Turn) -> bool:
+        """Whether others go first, whom the unit's namespace would keep waiting."""
+        if self._lasted < self._whole:
+            return False
+        own, priority = unit.namespace, unit.priority
+        if own in self._passed:
+            return True
+        came = {namespace for namespace, highest in list(self._came().items()) if highest >= priority}
+        if self._had[own] * len(self._namespaces | came) < self._whole:
+            return False
+        if not came - {own} and not any(
+            len(left) > (own in left) for level, left in self._left.items() if level >= priority
+        ):
+            return False
+        self._passed.add(own)
+        return True

@@ -264,6 +264,8 @@ class Deferred:
     """It would fit, into room that is kept for units ahead of it while those are searched for."""
     interrupted: bool = False
     """Its search was given up for somebody who came meanwhile."""
+    passed_over: bool = False
+    """Its namespace had its part of the round, and others as important wait."""
 
 
 @dataclass(frozen=True, slots=True)

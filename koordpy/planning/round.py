@@ -5,7 +5,7 @@ give the same RoundPlan; nothing is remembered between calls but figures that de
 Sources: gang-network.md sections 2, 6 and 8; simulate.md 2.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
 from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.limits import OFFLINE_WATCHDOG_SECONDS
-from koordpy.planning.patience import NEVER, Interrupted, Patience
+from koordpy.planning.patience import NEVER, Interrupted, Patience, RoundShares
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.kept import KeptRoom
@@ -61,14 +61,32 @@ def plan_round(
     if config.queue.backfill:
         patience = None  # who may pass the first of the queue is known only when that is decided
     search = Preemptor(groups, figures, ways, patience=patience) if evict else None
+    try:
+        return _planned(groups, figures, search, patience, only=only, cache=planner_cache, due=due)
+    finally:
+        figures.take_apart()
+        if search is not None:
+            search.take_apart()
+
+
+def _planned(
+    groups: Groups,
+    figures: Figures,
+    search: Preemptor | None,
+    patience: Patience | None,
+    *,
+    only: frozenset[str] | None,
+    cache: PlannerCache | None,
+    due: bool,
+) -> RoundPlan:
+    """The plan of a round. due: whether quotas are looked at that are to give back."""
+    config, draft, snapshot = figures.config, figures.draft, figures.snapshot
     given, rejected = search.give_back(partial(starters, groups, figures)) if search is not None and due else ([], [])
     backfill: Backfill | None = None
     if config.queue.backfill:
         # the room of a unit that is not due counts, too
         units = groups.units()
-        backfill = Backfill(
-            groups, figures, planner_cache, due=lambda unit: only is None or unit.id in only, search=search
-        )
+        backfill = Backfill(groups, figures, cache, due=lambda unit: only is None or unit.id in only, search=search)
     else:
         waiting = patience.waiting if patience is not None else frozenset[str]()
         units = groups.units(only | waiting if only is not None else None)
@@ -84,8 +102,8 @@ def plan_round(
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []
-    guard = StarvationGuard(groups, figures, planner_cache) if queue.starving else None
-    beside = Beside(figures, patience, attempt)
+    guard = StarvationGuard(groups, figures, cache) if queue.starving else None
+    beside = Beside(figures, patience, attempt, (unit for unit in units if only is None or unit.id in only))
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):
             continue
@@ -95,6 +113,7 @@ def plan_round(
             elif guard is not None and unit.id in queue.starving:
                 guard.keep_waiting(unit)
             continue
+        beside.comes(unit)
         shape = unit_shape(unit, figures)
         if backfill is not None and shape is not None:
             shape = backfill.key(unit, shape)
@@ -110,7 +129,7 @@ def plan_round(
         tried.append(outcome)
         if outcome.nodes:
             queue.placed()
-        elif outcome.deferred and (outcome.kept_off or beside.over):
+        elif outcome.deferred and (outcome.kept_off or outcome.passed_over or beside.over):
             continue
         elif shape is not None and outcome.gate is None and not outcome.fault and not outcome.awaits:
             if unit.plain is not None and outcome.refusal is None and figures.of(unit.plain).follows:
@@ -123,7 +142,7 @@ def plan_round(
         beside.by(lambda unit: try_unit(unit, groups, figures, patience=patience))
         lend(tried, groups, figures, beside.attempt)
     decided = {one.unit.id for one in tried if not one.deferred}
-    gives_up = evict and bool(snapshot.members)
+    gives_up = search is not None and bool(snapshot.members)
     stale, left = give_up(groups, figures, tried=None if only is None else decided) if gives_up else ([], [])
     rejected += left
     aside = None
@@ -139,8 +158,12 @@ def plan_round(
 class Beside:
     """The attempts of a round that has a bound, beside room that is kept for those that it leaves undecided."""
 
-    def __init__(self, figures: Figures, patience: Patience | None, attempt: Callable[[Unit], Tried]) -> None:
+    def __init__(
+        self, figures: Figures, patience: Patience | None, attempt: Callable[[Unit], Tried], units: Iterable[Unit]
+    ) -> None:
+        """units: those that the round is to try."""
         self._figures, self._patience, self._attempt = figures, patience, attempt
+        self._shares = RoundShares(units, patience) if patience is not None else None
         self._kept: KeptRoom | None = None
         self._begun = False
         self.over = False
@@ -149,6 +172,11 @@ class Beside:
     def by(self, attempt: Callable[[Unit], Tried]) -> None:
         """Units are tried in another way from here on."""
         self._attempt = attempt
+
+    def comes(self, unit: Unit) -> None:
+        """A unit is the next of the queue."""
+        if self._shares is not None:
+            self._shares.comes(unit)
 
     def keep(self, unit: Unit) -> None:
         """Keeps the room that an undecided unit could use, unless that was kept for long enough. While a round searches
@@ -161,9 +189,11 @@ class Beside:
 
     def attempt(self, unit: Unit) -> Tried:
         """Tries one unit, the next of the queue."""
-        patience = self._patience
-        if patience is None:
+        patience, shares = self._patience, self._shares
+        if patience is None or shares is None:
             return self._attempt(unit)
+        if shares.passes_over(unit):
+            return Tried(unit, Proof.UNKNOWN, deferred=True, passed_over=True)
         if self._begun and (self.over or patience.cut() or (patience.stops and patience.spent())):
             self.over = True
             return Tried(unit, Proof.UNKNOWN, deferred=True)
@@ -173,7 +203,9 @@ class Beside:
         clock = patience.clock or (lambda: 0.0)
         began = clock()
         outcome = self._searched(unit)
-        outcome = replace(outcome, seconds=clock() - began) if patience.clock is not None else outcome
+        seconds = clock() - began
+        shares.took(unit, seconds)
+        outcome = replace(outcome, seconds=seconds) if patience.clock is not None else outcome
         if outcome.deferred and not outcome.kept_off:
             self.keep(unit)
         return outcome

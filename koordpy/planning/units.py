@@ -39,6 +39,16 @@ class Unit:
         """As messages call it: `pod ns/name`, or `gang` and its id."""
         return f"pod {self.plain.key}" if self.plain is not None else f"gang {self.group_id}"
 
+    @cached_property
+    def priority(self) -> int:
+        """The highest of its pending pods."""
+        return self.plain.priority if self.plain is not None else max(pod.priority for pod in self.pending)
+
+    @property
+    def namespace(self) -> str:
+        """That of its first pod."""
+        return (self.plain or self.members[0]).namespace
+
     @property
     def is_gang(self) -> bool:
         """Whether it is of gangs: no plain pod, and no GPU group outside any gang."""

@@ -48,7 +48,7 @@ def startless(units: Iterable[Unit], groups: Groups, figures: Figures) -> list[U
             held = held or admission.refusal(unit, use) is not None
             held = held or _lacks_something(unit, figures)
             if not held and looked < STARTLESS_UNITS and _told_by_counts(unit):
-                empty, looked = empty or emptied(figures.snapshot, figures.config), looked + 1
+                empty, looked = empty or emptied(figures), looked + 1
                 held = _fits_nowhere(unit, empty)
             known[key] = held
         if known[key]:

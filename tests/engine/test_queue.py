@@ -467,3 +467,42 @@ def test_a_search_that_was_given_up_counts_in_the_next_round(queue: UnitQueue, c
     queue.settle_behind(entry, interrupted=0.5)
     (entry,) = queue.take(light_pods=100)
     assert (entry.interrupted, entry.deferred, entry.woken, entry.attempts) == (0.5, None, True, 1)
+
+
+def test_who_was_passed_over_has_its_turn_before_others_of_its_namespace_and_priority_have_a_second(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    add(queue, "a", "b", "c")
+    queue.add("default/urgent", pod("urgent", priority=9))
+    answers = dict.fromkeys(("default/a", "default/urgent"), "refused")
+    turns = []
+    for also in ("default/b", "default/c", "default/a", ""):
+        taken = queue.take(light_pods=100)
+        turns.append({entry.unit.rpartition("/")[2] for entry in taken})
+        for entry in taken:
+            if entry.unit in answers:
+                queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+            else:
+                queue.settle_behind(entry, passed_over=True)
+        answers[also] = "refused"
+        clock.now += 1.0
+        queue.broadcast(Wake.ROOM, "test")
+        queue.poll()
+    assert turns == [{"a", "b", "c", "urgent"}, {"b", "c", "urgent"}, {"c", "urgent"}, {"a", "b", "c", "urgent"}]
+
+
+def test_who_was_passed_over_has_no_room_kept_for_it(queue: UnitQueue) -> None:
+    add(queue, "a", "b")
+    first, second = queue.take(light_pods=100)
+    queue.settle_behind(first)
+    queue.settle_behind(second, passed_over=True)
+    assert queue.behind() == [first]
+
+
+def test_it_is_known_who_came_since_the_units_were_taken(queue: UnitQueue) -> None:
+    add(queue, "a")
+    queue.take(light_pods=100)
+    assert not queue.came
+    for priority in (5, 9, 7):
+        queue.add(f"default/{priority}", pod(str(priority), priority=priority))
+    assert queue.came == {"default": 9}

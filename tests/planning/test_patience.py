@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.objects import PodStatus
+from koordpy.api.objects import Pod, PodStatus
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.patience import Interrupted, Interrupts, Patience
 from koordpy.planning.plan import Deferred, RoundPlan
@@ -333,3 +333,63 @@ def test_who_plans_says_when_the_first_unit_is_tried() -> None:
     patience = Patience(searches=True, spent=lambda: False, begins=lambda: said.append("begun"))
     plan = plan_round(world.snapshot(), only=frozenset(["default/a", "default/b"]), patience=patience)
     assert len(plan.placements) == 2 and said == ["begun"]
+
+
+def of(namespace: str, name: str, **options: Any) -> Pod:
+    one = pod(f"{namespace}-{name}", **options)
+    return replace(one, metadata=replace(one.metadata, name=name, namespace=namespace))
+
+
+def shared(world: World, names: Collection[str], *, seconds: float, came: dict[str, int] | None = None) -> list[str]:
+    """The units that a round of so many seconds tries, in its order, each of which takes one."""
+    patience = Patience(
+        searches=False,
+        spent=lambda: False,
+        shared=seconds,
+        came=lambda: came or {},
+        clock=itertools.count(0.0).__next__,
+    )
+    plan = plan_round(world.snapshot(), only=frozenset(names), evict=False, patience=patience)
+    assert {one.unit for one in plan.units} | {one.unit for one in plan.deferred} == set(names)
+    assert all(one == Deferred(one.unit, passed_over=True) for one in plan.deferred)
+    return [one.unit for one in plan.units]
+
+
+def tenants(**more: int) -> tuple[World, list[str]]:
+    """3,000 pods of `evil` that fit nowhere, none like another, and younger ones of others: namespace -> priority."""
+    world, names = World().add(node("n1:9")), []
+    for i in range(3000):
+        world.add(of("evil", f"e{i:04}", cpu=str(100 + i)))
+        names.append(f"evil/e{i:04}")
+    for namespace, priority in more.items():
+        world.add(of(namespace, "p", created=1, priority=priority))
+        names.append(f"{namespace}/p")
+    return world, names
+
+
+def test_a_namespace_that_had_its_part_of_a_long_round_lets_others_go_first() -> None:
+    world, names = tenants(b=0, c=0)
+    assert shared(world, names, seconds=5) == [*names[:5], *names[-2:]]
+
+
+def test_but_for_those_that_are_less_important() -> None:
+    world, names = tenants(b=-1)
+    assert shared(world, names, seconds=5) == [*names]
+
+
+@pytest.mark.parametrize(("came", "tries"), [({"b": 0}, 5), ({"b": -1}, 3000), ({"evil": 0}, 3000), ({}, 3000)])
+def test_and_for_those_who_came_meanwhile(came: dict[str, int], tries: int) -> None:
+    world, names = tenants()
+    assert shared(world, names, seconds=5, came=came) == names[:tries]
+
+
+def test_who_had_less_than_its_part_goes_on_in_the_order_of_the_queue() -> None:
+    world = World().add(node("n1:9"))
+    names = [f"{namespace}/p{i}" for i, namespace in enumerate("aabaacbbcda")]
+    for i, name in enumerate(names):
+        namespace, _, own = name.partition("/")
+        world.add(of(namespace, own, created=i))
+    # of eight seconds each of four namespaces has two: a had four of the first eight, b three; c and d had less
+    assert shared(world, names, seconds=8) == names
+    assert shared(world, names, seconds=7) == [*names[:7], *names[8:]]
+    assert shared(world, names, seconds=4) == [*names[:4], names[5], names[9]]

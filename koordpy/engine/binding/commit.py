@@ -221,6 +221,7 @@ class Committer:
                 self._open -= 1
                 if not self._open:
                     self._idle.set()
+                del job  # else its pod stays until the worker has another one
 
     async def _bind(self, job: PendingBinding) -> None:
         commit, placement = job.commit, job.placement
@@ -334,9 +335,12 @@ class Committer:
             commit.lost.append(job.placement.pod_key)
         else:
             commit.bound += 1
-        if not commit.left and commit.on_done is not None:
+        if commit.left:
+            return
+        if commit.on_done is not None:
             try:
                 commit.on_done(commit)
             except Exception:
                 # what has become of its pods is settled, and no Binding failed
                 logger.exception("%s: what follows its Bindings failed", commit.unit)
+        commit.jobs = []  # which refer to it

@@ -21,7 +21,7 @@ class Job:
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         plain = unit.plain
-        self.priority = plain.priority if plain is not None else max(pod.priority for pod in unit.pending)
+        self.priority = unit.priority
         self.age = plain.created if plain is not None else min(pod.created for pod in unit.members)
         self.since = plain.created if plain is not None else min(pod.created for pod in unit.pending)
         """When it began to wait: a gang that runs does not wait, a new member of it does."""

@@ -128,7 +128,7 @@ class Backfill:
                 draft.assign(snapshot.pods[key], node, main.claims(key), main.allocations(key), chips)
         if (starving := main.aside.get(Purpose.STARVING)) is not None:
             draft.set_aside(Purpose.STARVING, starving)
-        return try_unit(unit, self._groups, Figures(draft, self._figures.config, self._cache))
+        return try_unit(unit, self._groups, self._figures.of_draft(draft, self._cache))
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:

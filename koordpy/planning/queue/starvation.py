@@ -57,8 +57,8 @@ class AllEnded:
         """Of that cluster, in which the unit's own bound members stay."""
         own = {pod.key for pod in unit.members if pod.bound}
         if own:
-            return emptied(self._figures.snapshot, self._figures.config, self._cache, but=own)
-        self._known = self._known or emptied(self._figures.snapshot, self._figures.config, self._cache)
+            return emptied(self._figures, self._cache, but=own)
+        self._known = self._known or emptied(self._figures, self._cache)
         return self._known
 
     def attempt(self, unit: Unit) -> Tried:

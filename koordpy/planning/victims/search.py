@@ -102,6 +102,12 @@ class Preemptor:
         if victims:
             self.pool.evicted([victim.unit for victim in victims])
 
+    def take_apart(self) -> None:
+        """Ends it and its units, which refer to each other in circles."""
+        if self._pool is not None:
+            vars(self._pool).clear()
+        vars(self).clear()
+
     def reread(self) -> None:
         """Pods have left the draft by no plan of this search: the victim units are read anew when next asked for."""
         self._pool = None

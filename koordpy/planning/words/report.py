@@ -114,7 +114,7 @@ def report(
     deferred: list[Deferred] = []
     for one in tried:
         if one.deferred:
-            deferred.append(Deferred(one.unit.id, one.kept_off, one.interrupted))
+            deferred.append(Deferred(one.unit.id, one.kept_off, one.interrupted, one.passed_over))
             continue
         after = _unit_after(one.unit, placed, figures.draft.evicted)
         placements += _placements(one, after, figures)

@@ -1,0 +1,76 @@
+"""Planning time is shared among namespaces, live: counted in attempts, each of which takes as long."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from koordpy.engine.scheduler import Scheduler
+from koordpy.planning import round as rounds
+from koordpy.planning.attempt import Tried
+from koordpy.planning.units import Unit
+from tests.engine.live import QUICK, Live, gang, live, pod, small, until
+
+GANGS = 100
+SECONDS = 0.05
+PART = QUICK.round_seconds / SECONDS
+"""Attempts after which a round's time is used up."""
+HONEST = "honest/p"
+
+
+def never_fits(count: int) -> list[dict[str, Any]]:
+    """Gangs of one namespace of which none is like another."""
+    return [one for i in range(count) for one in gang(f"g{i}", 1, gpus=0, cpu=str(500 + i))]
+
+
+def honest(**options: Any) -> dict[str, Any]:
+    return pod("p", **{"namespace": "honest", "gpus": 0, "cpu": "1", "memory": "1Gi", **options})
+
+
+class Work:
+    """The attempts of rounds; in the middle of the first one that has `during` of them the honest pod comes."""
+
+    def __init__(self, cluster: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tried: list[str] = []
+        self.during = -1
+        self.scheduler: Scheduler | None = None
+        self._cluster, self._loop, self._known = cluster, asyncio.get_running_loop(), rounds.try_unit
+        monkeypatch.setattr(rounds, "try_unit", self)
+        cluster.server.store.create("namespaces", {"metadata": {"name": "honest"}})
+
+    def __call__(self, unit: Unit, *args: Any) -> Tried:
+        if len(self.tried) == self.during and self.scheduler is not None:
+            self._loop.call_soon_threadsafe(self._cluster.create, honest())
+            while HONEST not in self.scheduler.queue:
+                time.sleep(0.001)
+        self.tried.append(unit.id)
+        self._cluster.ahead_seconds += SECONDS
+        return self._known(unit, *args)
+
+
+async def test_a_pod_that_comes_while_another_namespace_is_planned_waits_for_no_more_than_that_one_s_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with live([small("n1")]) as cluster:
+        work = Work(cluster, monkeypatch)
+        cluster.create(*never_fits(GANGS))
+        async with cluster.running() as scheduler:
+            work.scheduler, work.during = scheduler, 3
+            await until(lambda: cluster.bound("p"))
+        assert work.tried.index(HONEST) <= PART + 2
+
+
+async def test_one_that_waits_with_many_of_another_namespace_waits_for_no_more_than_their_part_of_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with live([small("n1")]) as cluster:
+        work = Work(cluster, monkeypatch)
+        cluster.create(*never_fits(GANGS), honest(cpu="100"))
+        async with cluster.running() as scheduler:
+            await cluster.at_rest(scheduler, "pods")
+            before = len(work.tried)
+            cluster.nodes(small("n2", cpu=200))
+            await until(lambda: cluster.bound("p"))
+        assert before > GANGS
+        assert work.tried[before:].index(HONEST) <= PART + 2
