@@ -6,6 +6,7 @@ And every one that is null is as if it were not set, or is refused where koordpy
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -120,8 +121,13 @@ def put(values: Values, path: Path, value: Any) -> Values:
 
 
 def rendered(helm: Helm, values: Values) -> list[Any]:
-    """The objects, without what is drawn by lot: certificates, and when they end."""
-    objects = helm.render(values, "--include-crds=false").objects
+    """The objects, without what is drawn by lot: certificates, and when they end. To be read only."""
+    return _rendered(helm, json.dumps(values))
+
+
+@functools.cache  # what is beside a value is the same for most
+def _rendered(helm: Helm, values: str) -> list[Any]:
+    objects = helm.render(json.loads(values), "--include-crds=false").objects
     for one in objects:
         if one["kind"] == "Secret":
             one["data"] = sorted(one["data"])

@@ -1,5 +1,6 @@
 """Rules of victims in clusters too large for the exact model to prove its answer: they hold there as in small ones."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ GPU = "nvidia.com/gpu"
 SETTINGS = KoordpyConfiguration(preemption=Preemption(enabled=False), quota=Quota(enable_min_quota_scale=False))
 
 
+@functools.lru_cache(4)  # every way of choosing has the same before it
 def full_cluster(
     nodes: int, members: int, over: int, *, held: int = 0, halves: int = 0, lab: int | None = None, named: bool = False
 ) -> Snapshot:
