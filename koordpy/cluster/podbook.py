@@ -105,6 +105,7 @@ class PodBook:
             labels_count=labels_count(pod.metadata.namespace, self.quotas.settings),
             volcano=self.workloads is not None and self.workloads.volcano,
             queue=self.workloads.queue_of(pod) if self.workloads is not None else "",
+            follows=(old.gang, old.index) if same and old is not None else (None, None),
         )
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
@@ -140,7 +141,7 @@ class PodBook:
         self._expected.drop(key)
         self._closed_to.pop(key, None)
         if self.workloads is not None:
-            self.workloads.drop_pod(key)
+            self.workloads.drop(key)
         if old is not None:
             self._remove(old)
             if old.ties is not None:
@@ -178,7 +179,7 @@ class PodBook:
     def forget_finished(self, key: str, uid: str) -> None:
         """Forgets a pod that only counted for its workload."""
         if self.workloads is not None and key not in self._pods:
-            self.workloads.drop_pod(key, uid)
+            self.workloads.drop(key, uid)
 
     def _followed(self, info: PodInfo) -> PodInfo:
         """A pod with the gang that followed for it so far, where it names none, and its rank in its gang."""
@@ -192,7 +193,7 @@ class PodBook:
             return
         for ref in self.workloads.pass_over(self._gangs.groups):
             self._put_again([one.key for one in self._pods.values() if ref in (one.gang, self._named(one.pod))])
-        for key in self.workloads.update(self._gangs.named(), now):
+        for key in self.workloads.regroup(self._gangs.named(), now):
             if (old := self._pods.get(key)) is None:
                 continue
             filed = self._followed(old)
@@ -309,13 +310,17 @@ class PodBook:
         info = self._pods[key]
         if info.node:
             raise ValueError(f"{key} has node {info.node} already")
-        self._remove(info)
         taken = {claim: Promise(volume, node) for claim, volume in (claims or {}).items()}
         said = annotations if annotations and self._read_by_annotations(info) else {}
-        pod = self._expected.assume(info.pod, Assumption(node, taken, devices or {}, chips, said))
-        info = replace(info, pod=pod, node=node, pending=False)
+        self.placed(self._expected.assume(info.pod, Assumption(node, taken, devices or {}, chips, said)), node)
+
+    def placed(self, pod: Pod, node: str) -> None:
+        """Takes a pending pod that has a node by now, and annotations that tell of it: it is read no other way."""
+        old = self._pods[pod.key]
+        info = replace(old, pod=pod, node=node, pending=False, shape=b"")
         if self.workloads is not None:
             self.workloads.put_pod(info)
+        self._remove(old)
         self._add(info)
 
     def _read_by_annotations(self, info: PodInfo) -> bool:

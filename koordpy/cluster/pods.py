@@ -333,9 +333,11 @@ def pod_info(
     labels_count: bool = True,
     volcano: bool = False,
     queue: str = "",
+    follows: tuple[GangRef | None, int | None] = (None, None),
 ) -> PodInfo:
     """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs; labels_count:
-    as in `owner_in`; volcano: as in `gang_ref`; queue: as in `owner_in`.
+    as in `owner_in`; volcano: as in `gang_ref`; queue: as in `owner_in`; follows: (gang, rank index) so far: an
+    unfinished pod that names no gang keeps them where they follow from workloads.
 
     Raises UnreadableError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
     """
@@ -351,7 +353,11 @@ def pod_info(
     if pending and (fault := _above_limits(pod)):
         raise UnreadableError(fault)
     requests, scored = asked_by(pod)
-    gang = gang_ref(pod, volcano=volcano)
+    gang, index = gang_ref(pod, volcano=volcano), None
+    if gang is None and follows[0] is not None and follows[0].source is GangSource.WORKLOAD:
+        gang, index = follows if pod.status.phase not in FINISHED else (None, None)
+    elif gang is not None or gpu_group(pod) is not None:
+        index = rank_index(pod)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
     shape = _said(pod, requests, looked_for, owned=owned, gpus=gpus, queue=queue) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
@@ -364,7 +370,7 @@ def pod_info(
         node=node,
         pending=pending,
         gang=gang,
-        index=rank_index(pod) if gang is not None or gpu_group(pod) is not None else None,
+        index=index,
         created=seconds(meta.creation_timestamp),
         owner=owner_in(pod, counts=labels_count, queue=queue),
         shape=_short(shape),

@@ -221,7 +221,7 @@ class ClusterState(PodBook):
                 self.upsert(select_node(claim, node))
         pod = self._expected.bare(self._pods[key].pod)
         spec = changed(pod.spec, node_name=node)
-        self.put_pod(annotated(changed(pod, spec=spec), annotations or {}))
+        self.placed(annotated(changed(pod, spec=spec), annotations or {}), node)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class ClusterState(PodBook):
         nodes, neighbours = self._nodes, self._neighbours
         self.regroup(now)
         book = self.workloads
-        derived = dict(book.derived) if book is not None else {}
+        derived = book.derived if book is not None else {}
         over = {ref.key: why for ref, why in book.passed_over.items()} if book is not None else {}
         tree = nodes.tree
         allocatable, used, score_used = self._usage.arrays(nodes)

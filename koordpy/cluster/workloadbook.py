@@ -13,109 +13,57 @@ from koordpy.workloads.book import DerivedBook
 from koordpy.workloads.bylabels import kueue_index
 from koordpy.workloads.gangs import Derived, Settings
 from koordpy.workloads.kinds.registry import TRAIN_JOB
-from koordpy.workloads.known import Known
-from koordpy.workloads.model import Workload
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.volcano import VolcanoGroup, group_of_pod, task_index
 
 
-class WorkloadBook:
+class WorkloadBook(DerivedBook):
     """What pods belong to."""
 
     def __init__(self, settings: Settings, *, volcano: bool = False) -> None:
         """volcano: whether its PodGroups are read."""
-        self.volcano = volcano
+        super().__init__(settings, selector_matches, volcano=volcano)
         self.passed_over: dict[GangRef, str] = {}
         """PodGroups that are not used, and why."""
         self.unknown_steps: frozenset[GangRef] = frozenset()
         """PodGroups of TrainJobs whose steps are not known."""
-        self._book = DerivedBook(settings, selector_matches, volcano=volcano)
         self._refs: dict[str, GangRef] = {}
         """`namespace/name` of each gang that follows -> its identity, one object for all its pods."""
-        self._derived: dict[GangRef, Derived] = {}
-
-    def know(self, known: Known) -> None:
-        """Takes all workloads at once."""
-        self._book.know(known)
+        self.derived: Mapping[GangRef, Derived] = {}
+        """All that follows, as of the last `regroup`."""
 
     def put_pod(self, info: PodInfo) -> None:
         """Takes a pod as it is now."""
-        self._book.put(info.key, info.pod, bound=info.bound, created=info.created, free=self._is_free(info.gang))
-
-    def put_workload(self, workload: Workload) -> None:
-        """Takes a workload as it is now."""
-        self._book.put_workload(workload)
-
-    def read_volcano(self, on: bool) -> None:
-        """Takes whether PodGroups of Volcano are read."""
-        self.volcano = on
-        self._book.read_volcano(on)
-
-    def put_group(self, group: VolcanoGroup) -> list[str]:
-        """Takes a PodGroup of Volcano; the pods that are in another quota by it."""
-        old = self._book.put_group(group)
-        same = (old.queue if old is not None else "") == group.queue
-        return [] if same else list(self._book.of_group(group.head.key))
-
-    def drop_group(self, key: str) -> list[str]:
-        """Forgets a PodGroup of Volcano; its pods, which are in another quota maybe."""
-        self._book.drop_group(key)
-        return list(self._book.of_group(key))
+        self.put(info.key, info.pod, bound=info.bound, created=info.created, free=self._is_free(info.gang))
 
     def volcano_group(self, key: str) -> tuple[VolcanoGroup, list[WorkloadPod]] | None:
         """A PodGroup of Volcano by `namespace/name`, and the pods that name it; None where it is not there."""
-        group = self._book.known.groups.get(key)
-        return (group, list(self._book.of_group(key).values())) if group is not None else None
-
-    def drop_workload(self, uid: str) -> None:
-        """Forgets a workload."""
-        self._book.drop_workload(uid)
-
-    def drop_pod(self, key: str, uid: str = "") -> None:
-        """Forgets a pod; with a uid no other of its name."""
-        self._book.drop(key, uid)
+        group = self.known.groups.get(key)
+        return (group, list(self.of_group(key).values())) if group is not None else None
 
     def queue_of(self, pod: Pod) -> str:
         """Name of the quota that a pod's PodGroup of Volcano names; empty for none."""
         name = group_of_pod(pod) if self.volcano else ""
-        group = self._book.known.groups.get(f"{pod.metadata.namespace}/{name}") if name else None
+        group = self.known.groups.get(f"{pod.metadata.namespace}/{name}") if name else None
         return group.queue if group is not None else ""
 
-    def update(self, named: Iterable[GangRef], now: float) -> set[str]:
+    def regroup(self, named: Iterable[GangRef], now: float) -> set[str]:
         """Finds what follows now (seconds since the epoch); the pods whose gang may be another. named: gangs that pods
         name."""
-        book, known = self._book, self._book.gangs
-        pods = book.update([ref.key for ref in named if ref not in self.passed_over], now)
-        if book.gangs is not known:
-            self._refs = {key: self._refs.get(key) or ref_of(gang) for key, gang in book.gangs.items()}
-            self._derived = {self._refs[key]: gang for key, gang in book.gangs.items()}
-        else:
-            self._derived |= {self._refs[key]: book.gangs[key] for key in book.fresh}
-        book.fresh.clear()
+        known = self.gangs
+        pods = self.update([ref.key for ref in named if ref not in self.passed_over], now)
+        if self.gangs is not known:
+            self._refs = {key: self._refs.get(key) or ref_of(gang) for key, gang in self.gangs.items()}
+            self.derived = {self._refs[key]: gang for key, gang in self.gangs.items()}
+        elif self.fresh:
+            self.derived = {**self.derived, **{self._refs[key]: self.gangs[key] for key in self.fresh}}
+        self.fresh.clear()
         return pods
 
-    def altered(self) -> list[GangRef]:
+    def take_altered(self) -> list[GangRef]:
         """Gangs of which anything but their pods changed since this was last asked."""
-        found, self._book.altered = self._book.altered, set()
+        found, self.altered = self.altered, set()
         return [self._refs[key] for key in found if key in self._refs]
-
-    @property
-    def has_altered(self) -> bool:
-        """Whether `altered` has something to tell."""
-        return bool(self._book.altered)
-
-    def watch(self, kinds: frozenset[str]) -> None:
-        """Takes the kinds of workloads that come by themselves now."""
-        self._book.watch(kinds)
-
-    @property
-    def is_due(self) -> bool:
-        """Whether something follows that is not found yet."""
-        return self._book.is_due
-
-    def due(self) -> float | None:
-        """Seconds since the epoch at which something follows by time alone."""
-        return self._book.due()
 
     def pass_over(self, groups: Mapping[str, PodGroup]) -> set[GangRef]:
         """Looks for PodGroups of TrainJobs that want the pods of all steps at once, which never live together. Those
@@ -126,7 +74,7 @@ class WorkloadBook:
             owner = next((one for one in meta.owner_references if one.controller), None)
             if owner is None or owner.kind != TRAIN_JOB[1]:
                 continue
-            steps = self._book.known.steps(meta.namespace, owner.name)
+            steps = self.known.steps(meta.namespace, owner.name)
             if not steps:
                 unknown.add(GangRef(meta.namespace, meta.name))
             if steps and group.spec.min_member > max(steps):
@@ -138,19 +86,9 @@ class WorkloadBook:
         self.passed_over = found
         return changed
 
-    @property
-    def derived(self) -> Mapping[GangRef, Derived]:
-        """All that follows, as of the last `update`. Not a copy."""
-        return self._derived
-
-    @property
-    def meant(self) -> Mapping[str, tuple[str, ...]]:
-        """`namespace/name` of a workload -> its gangs, where these have other names, or there are none."""
-        return self._book.meant
-
     def ref(self, key: str) -> GangRef | None:
         """The gang that follows for a pod."""
-        return self._refs.get(self._book.gang_of(key))
+        return self._refs.get(self.gang_of(key))
 
     def _is_free(self, gang: GangRef | None) -> bool:
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
@@ -160,7 +98,7 @@ class WorkloadBook:
         gang = self.ref(info.key) if self._is_free(info.gang) else info.gang
         if gang is None:
             return None, rank_index(info.pod) if info.group is not None else None
-        index = self._book.index(info.key)
+        index = self.index(info.key)
         if index is None:
             index = kueue_index(info.pod)
         return gang, rank_index(info.pod, task_index(info.pod) if index is None else index)

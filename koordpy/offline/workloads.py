@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from koordpy.api.faults import Fault
 from koordpy.api.limits import OWNERS
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import Node, Pod, Wire
+from koordpy.api.objects import Node, OwnerReference, Pod, Wire
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
@@ -35,7 +35,7 @@ from koordpy.workloads.making import (
 )
 from koordpy.workloads.model import Workload
 from koordpy.workloads.podspecs import daemon_tolerations
-from koordpy.workloads.source import AskedFields, ControllingOwner, Head, Source, can_make, head_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Read:
 
     def _owner_of(self, head: Head) -> Head | None:
         """The object of the input that controls another; a StatefulSet may be a leader pod's."""
-        owner: ControllingOwner | None = head.owner
+        owner: OwnerReference | None = head.owner
         if owner is not None and owner.kind == "Pod":
             owner = self._pod_owners.get((head.namespace, owner.name))
         if owner is None:

@@ -12,13 +12,12 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from koordpy.api.objects import ObjectMeta, Pod
+from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.workloads.bylabels import by_labels, label_group
 from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
 from koordpy.workloads.known import Known, controller
 from koordpy.workloads.model import Workload
-from koordpy.workloads.runs import WorkloadPod, WorkloadRun
-from koordpy.workloads.source import ControllingOwner
+from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
 from koordpy.workloads.volcano import Matches, VolcanoGroup, group_of_pod, volcano_gangs
 
 BucketKey = tuple[str, ...]
@@ -97,6 +96,8 @@ class _Filed(WorkloadPod):
     """Those that may take it."""
     gang: str = ""
     """`namespace/name` of its gang."""
+    spoken: RoleOfRun | None = None
+    """The role that it is of, where it names a gang itself."""
 
 
 class DerivedBook:
@@ -104,7 +105,7 @@ class DerivedBook:
 
     def __init__(self, settings: Settings, matches: Matches, *, volcano: bool = False) -> None:
         """matches: whether a selector takes labels; volcano: whether PodGroups of Volcano are read."""
-        self._settings, self._matches, self._volcano = settings, matches, volcano
+        self._settings, self._matches, self.volcano = settings, matches, volcano
         self.known = Known(by_names=False)
         self.watched: frozenset[str] = frozenset()
         """Kinds whose objects come by themselves: an owner of such a kind that is not known yet is waited for."""
@@ -119,7 +120,7 @@ class DerivedBook:
         self._now = 0.0
         self._gone: set[str] = set()
         """uids of workloads, and of leaders of a group, that were deleted while pods of theirs are still there."""
-        self._orphans: dict[str, tuple[ControllingOwner, float]] = {}
+        self._orphans: dict[str, tuple[OwnerReference, float]] = {}
         """Pod that waits -> who controlled it, until when it waits for another."""
         self._until: dict[str, float] = {}
         """Pod -> when it waits no longer for its owner, or a leader for its workers."""
@@ -143,8 +144,8 @@ class DerivedBook:
     def know(self, known: Known) -> None:
         """Takes all workloads at once."""
         self.known, self._renames = known, True
-        for key in known.groups if self._volcano else ():
-            self._stir((VOLCANO, key))
+        for key in known.groups:
+            self._stir(key)
         self._place_anew(list(self._pods))
 
     def put_workload(self, workload: Workload) -> None:
@@ -183,23 +184,22 @@ class DerivedBook:
 
     def read_volcano(self, on: bool) -> None:
         """Takes whether PodGroups of Volcano are read."""
-        self._volcano = on
-        for key in self.known.groups:
-            self._stir((VOLCANO, key))
-        self._place_anew(list(self._pods))
+        self.volcano = on
+        self.know(self.known)
 
-    def put_group(self, group: VolcanoGroup) -> VolcanoGroup | None:
-        """Takes a PodGroup of Volcano; what it was."""
+    def put_group(self, group: VolcanoGroup) -> list[str]:
+        """Takes a PodGroup of Volcano; the pods that are in another quota by it."""
         key = group.head.key
-        old: VolcanoGroup | None = self.known.groups.get(key)
+        old = self.known.groups.get(key)
         self.known.groups[key] = group
-        self._stir((VOLCANO, key))
-        return old
+        self._stir(key)
+        return [] if group.queue == (old.queue if old is not None else "") else list(self.of_group(key))
 
-    def drop_group(self, key: str) -> None:
-        """Forgets a PodGroup of Volcano."""
+    def drop_group(self, key: str) -> list[str]:
+        """Forgets a PodGroup of Volcano; its pods, which are in another quota maybe."""
         self.known.groups.pop(key, None)
-        self._stir((VOLCANO, key))
+        self._stir(key)
+        return list(self.of_group(key))
 
     def of_group(self, key: str) -> Mapping[str, WorkloadPod]:
         """The pods that name a PodGroup of Volcano, finished ones as well."""
@@ -209,43 +209,47 @@ class DerivedBook:
     def put(self, key: str, pod: Pod, *, bound: bool, created: float, free: bool) -> None:
         """Takes a pod as it is now; its place is found here. key: `namespace/name`; bound: on a node, and not
         finished; free: it names no gang itself."""
-        uid, filed = pod.metadata.uid, self._pods.get(key)
+        uid, owner, filed = pod.metadata.uid, controller(pod), self._pods.get(key)
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        owner = controller(pod)
         was = controller(filed.pod) if filed is not None else None
-        if filed is not None and was == owner:
-            self._file(filed, WorkloadPod(key, pod, bound, created, filed.place), free)
-            return
+        anew = filed is None or was != owner
         if filed is None:
             filed = self._pods[key] = _Filed(key, pod, bound, created)
-        else:
+        elif anew:
             self._uncontrol(filed)
             if owner is None and was is not None and any(one.key[0] in (RUN, AWAITED) for one in filed.buckets):
                 self._orphans[key] = was, math.inf
             self._anew.add(key)
-        self.known.owned_by(pod)
-        if owner is not None:
-            self._controlled.setdefault(owner.uid, {})[key] = None
-        self._file(filed, WorkloadPod(key, pod, bound, created, self.known.place(pod)), free)
-        self._place_anew(self._below(uid))
+        filed.pod, filed.bound, filed.created, filed.free = pod, bound, created, free
+        if anew:
+            self.known.owned_by(pod)
+            if owner is not None:
+                self._controlled.setdefault(owner.uid, {})[key] = None
+            filed.place = self.known.place(pod)
+        self._file(filed)
+        if anew:
+            self._place_anew(self._below(uid))
 
-    def _file(self, filed: _Filed, now: WorkloadPod, free: bool) -> None:
-        said, key = self._says(filed), now.key
-        filed.pod, filed.bound, filed.created, filed.place = now.pod, now.bound, now.created, now.place
-        filed.free = free
-        self._until.pop(key, None)
-        buckets = tuple(map(self._bucket, self._buckets_of(filed))) if free else ()
+    def _file(self, filed: _Filed) -> None:
+        """Puts a pod into the buckets that may take it."""
+        self._until.pop(filed.key, None)
+        buckets = tuple(map(self._bucket, self._buckets_of(filed))) if filed.free else ()
         if buckets != filed.buckets:
             self._empty(filed)
             filed.buckets = buckets
             for bucket in buckets:
-                bucket.members[key], bucket.moved = filed, True
+                bucket.members[filed.key], bucket.moved = filed, True
                 if bucket.key[0] == RUN:
                     self._runs.setdefault(bucket.key[1], {})[bucket] = None
-        self._dirty |= dict.fromkeys(buckets)
-        self._speak(said, self._says(filed))
+        for bucket in buckets:
+            self._dirty[bucket] = None
+        names_one = any(one.key[0] == VOLCANO for one in buckets) if filed.free else filed.alive
+        place = filed.place
+        self._speak(
+            filed, (place.workload.head.uid, place.seat.group, place.seat.role) if place and names_one else None
+        )
 
     def drop(self, key: str, uid: str = "") -> None:
         """Forgets a pod; with a uid no other of its name."""
@@ -254,7 +258,7 @@ class DerivedBook:
             return
         self._until.pop(key, None)
         self._empty(filed)
-        self._speak(self._says(filed), None)
+        self._speak(filed, None)
         self._uncontrol(filed)
         del self._pods[key]
         below = self._below(filed.pod.metadata.uid)
@@ -280,22 +284,17 @@ class DerivedBook:
             if not controlled:
                 del self._controlled[owner.uid]
 
-    def _says(self, filed: _Filed) -> RoleOfRun | None:
-        """The role that a pod is of which names a gang itself."""
-        if filed.place is None or not (self._is_volcano(filed) if filed.free else filed.alive):
-            return None
-        return filed.place.workload.head.uid, filed.place.seat.group, filed.place.seat.role
-
-    def _speak(self, was: RoleOfRun | None, now: RoleOfRun | None) -> None:
+    def _speak(self, filed: _Filed, role: RoleOfRun | None) -> None:
         """Counts the pods of a role that name a gang themselves; none or one is what its run looks at."""
-        for role, sign in ((was, -1), (now, 1)) if was != now else ():
-            if role is None:
+        for one, sign in ((filed.spoken, -1), (role, 1)) if filed.spoken != role else ():
+            if one is None:
                 continue
-            number = self._spoken[role] = self._spoken.get(role, 0) + sign
+            number = self._spoken[one] = self._spoken.get(one, 0) + sign
             if not number:
-                del self._spoken[role]
+                del self._spoken[one]
             if number in (0, 1):
-                self._dirty |= self._runs.get(role[0], {})
+                self._dirty |= self._runs.get(one[0], {})
+        filed.spoken = role
 
     def _bucket(self, key: BucketKey) -> _Bucket:
         found = self._buckets.get(key)
@@ -303,16 +302,13 @@ class DerivedBook:
             found = self._buckets[key] = _Bucket(key)
         return found
 
-    def _stir(self, key: BucketKey) -> None:
-        self._dirty[self._bucket(key)] = None
-
-    def _is_volcano(self, pod: WorkloadPod) -> bool:
-        return self._volcano and bool(group_of_pod(pod.pod))
+    def _stir(self, group: str) -> None:
+        self._dirty[self._bucket((VOLCANO, group))] = None
 
     def _buckets_of(self, pod: WorkloadPod) -> tuple[BucketKey, ...]:
         meta, place = pod.pod.metadata, pod.place
-        if self._is_volcano(pod):
-            return ((VOLCANO, f"{meta.namespace}/{group_of_pod(pod.pod)}"),)
+        if self.volcano and (name := group_of_pod(pod.pod)):
+            return ((VOLCANO, f"{meta.namespace}/{name}"),)
         found: list[BucketKey] = []
         if place is not None and place.workload.is_kind:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
@@ -330,7 +326,7 @@ class DerivedBook:
                 self._until[pod.key] = pod.created + LEADER_SECONDS
         return tuple(found)
 
-    def _awaited(self, pod: WorkloadPod) -> ControllingOwner | None:
+    def _awaited(self, pod: WorkloadPod) -> OwnerReference | None:
         """The owner of a pod, or of what is known above it, that is to be seen soon, or was deleted."""
         if not self.watched:
             return None
@@ -347,8 +343,8 @@ class DerivedBook:
     def _place_anew(self, pods: Iterable[str]) -> None:
         for key in pods:
             filed = self._pods[key]
-            place = self.known.place(filed.pod)
-            self._file(filed, WorkloadPod(key, filed.pod, filed.bound, filed.created, place), filed.free)
+            filed.place = self.known.place(filed.pod)
+            self._file(filed)
             self._anew.add(key)
 
     # -- out ----------------------------------------------------------------------------------------------------------
@@ -430,7 +426,7 @@ class DerivedBook:
         key, members = bucket.key, bucket.members
         if key[0] == VOLCANO:
             group = self.known.groups.get(key[1])
-            if self._volcano and (members or group is not None):
+            if self.volcano and (members or group is not None):
                 return _Found(tuple(volcano_gangs(key[1], group, members.values(), self._matches)))
         elif not members:
             return _NOTHING
@@ -471,6 +467,8 @@ class DerivedBook:
         )
 
     def _run(self, bucket: _Bucket) -> _Found:
+        if bucket.moved:
+            bucket.members = {one.key: one for one in by_age(bucket.members.values())}
         run = WorkloadRun.of(self.known, bucket.members.values())
         head = run.workload.head
         if bucket.derivation is None or not bucket.derivation.holds(run, self._spoken):

@@ -40,7 +40,7 @@ class PodSet:
     pods: frozenset[str]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
     """One gang: the pods of one role of one run."""
 
@@ -165,6 +165,18 @@ def _asks(said: Mapping[str, str]) -> bool:
     return bool(wish.gather) or wish.pipeline > 1
 
 
+@dataclass(slots=True)
+class _Count:
+    """The members of a role, counted."""
+
+    members: list[WorkloadPod]
+    """All that have not Failed."""
+    alive: int
+    wanted: int
+    own: int
+    """The kind's own minimum."""
+
+
 class Derivation:
     """The gangs of one run. What its manifests say of them is read once, for as long as these stay the same."""
 
@@ -172,28 +184,41 @@ class Derivation:
         self, run: WorkloadRun, known: Known, settings: Settings, spoken: Container[tuple[str, str, str]]
     ) -> None:
         """spoken: (uid of the workload, group, role) of pods that name a gang themselves."""
-        self.run, self._settings = run, settings
+        self.run, self._schedulers = run, settings.schedulers
         self._seen = self._look(run, spoken)
         self.title = known.title(run.workload)
-        self.workload = run.workload
-        self.all_roles = run.roles()
-        ours = [self._ours(role) for role in self.all_roles if self._is_ours(role)]
-        self.said = {role.name: _merged(_notes(run, role)) for role in ours}
-        self.roles = [
+        self._workload, head = run.workload, run.workload.head
+        self._all_roles = run.roles()
+        self._ours = {role.name: self._own_parts(role) for role in self._all_roles if self._is_ours(role)}
+        self._is_mixed = list(self._ours.values()) != self._all_roles
+        """Whether others of its pods are for another scheduler."""
+        self._metas = {
+            role.name: ObjectMeta(namespace=head.namespace, name=head.name, annotations=_merged(_notes(run, role)))
+            for role in self._ours.values()
+        }
+        """Role -> what is said of it."""
+        self._roles = [
             role
-            for role in ours
-            if self.said[role.name].get(AUTO) != "off"
-            and (run.members.get(role.name) or (run.workload.head.uid, role.group, role.name) not in spoken)
+            for role in self._ours.values()
+            if self._metas[role.name].annotations.get(AUTO) != "off"
+            and (run.members.get(role.name) or (head.uid, role.group, role.name) not in spoken)
         ]
         oldest = {name: pods[0].pod.metadata.annotations for name, pods in run.members.items()}
         notes = [one.head.annotations for one in run.chain if one.is_kind]
-        self._asked = asks(run.workload, notes, oldest) or any(_asks(self.said[role.name]) for role in self.roles)
-        if run.workload.head.kind in ASKED_BY_TEMPLATE:
+        said = [self._metas[role.name].annotations for role in self._roles]
+        self._asked = asks(run.workload, notes, oldest) or any(map(_asks, said))
+        if head.kind in ASKED_BY_TEMPLATE:
             template = run.workload.roles[0].template.annotations
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
-        several = len(self.all_roles) > 1
-        self._later: tuple[tuple[str, int, str], ...] = ()
-        self._minima = minima(run.workload, self.roles, str(self.title), notes, oldest, several=several)
+        several = len(self._all_roles) > 1
+        self._minima = minima(run.workload, self._roles, str(self.title), notes, oldest, several=several)
+        kinds = settings.kinds | set(ASKED_BY_TEMPLATE)
+        self._is_read = bool(self._roles) and {head.kind, self.title.kind} <= kinds
+        self._is_read = self._is_read and settings.auto(head.namespace) == "workloads"
+        odd = any(one.get(AUTO, "off") not in ("on", "off") for one in said)
+        one = run.workload.counted and sum(role.number for role in self._all_roles) <= 1
+        self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
+        """Whether its pods are no plain ones (workloads.md 3)."""
 
     @staticmethod
     def _look(run: WorkloadRun, spoken: Container[tuple[str, str, str]]) -> object:
@@ -208,21 +233,21 @@ class Derivation:
 
     def holds(self, run: WorkloadRun, spoken: Container[tuple[str, str, str]]) -> bool:
         """Whether it says the same of the run as it is now."""
-        before = (self.run.workload, *self.run.chain)
-        if len(run.chain) + 1 != len(before) or any(map(is_not, before, (run.workload, *run.chain))):
+        before, now = (self._workload, *self.run.chain), (run.workload, *run.chain)
+        if len(now) != len(before) or any(map(is_not, before, now)):
             return False
         return self._seen is not None and self._seen == self._look(run, spoken)
 
     def _is_ours(self, role: Role) -> bool:
         """By its template, else by its pods."""
         if role.template.raw:
-            return any(one.scheduler in self._settings.schedulers for one in role.templates or (role.template,))
+            return any(one.scheduler in self._schedulers for one in role.templates or (role.template,))
         pods = self.run.members.get(role.name, ())
-        return not pods or any(one.pod.spec.scheduler_name in self._settings.schedulers for one in pods)
+        return not pods or any(one.pod.spec.scheduler_name in self._schedulers for one in pods)
 
-    def _ours(self, role: Role) -> Role:
+    def _own_parts(self, role: Role) -> Role:
         """The parts of a role that are not made for another scheduler."""
-        own = [one.scheduler in self._settings.schedulers for one in role.templates]
+        own = [one.scheduler in self._schedulers for one in role.templates]
         if all(own):
             return role
         parts, templates = tuple(compress(role.parts, own)), tuple(compress(role.templates, own))
@@ -236,84 +261,71 @@ class Derivation:
         parts = {part.key for part in role.parts}
         return [one for one in found if one.place is not None and one.place.seat.part in parts]
 
-    def _find_beside(self) -> list[WorkloadPod]:
+    def _find_beside(self) -> tuple[str, ...]:
         """The bound pods of the run that are another scheduler's."""
-        own = {role.name: self._ours(role) for role in self.all_roles if self._is_ours(role)}
-        ours = {one.key for role in own.values() for one in self._members(role)}
-        members = (one for role in self.all_roles for one in self.run.members.get(role.name, ()))
-        return [one for one in members if one.bound and not one.leaving and one.key not in ours]
+        if not self._is_mixed:
+            return ()
+        ours = {one.key for role in self._ours.values() for one in self._members(role)}
+        members = (one for role in self._all_roles for one in self.run.members.get(role.name, ()))
+        return tuple(one.key for one in members if one.stands and one.key not in ours)
 
     @cached_property
     def _unread(self) -> tuple[str, ...]:
         """Of its topmost object that is read."""
-        top = next((one for one in reversed(self.run.chain) if one.is_kind), self.workload)
-        templates = [role.template for role in self.all_roles if role.template.raw]
+        top = next((one for one in reversed(self.run.chain) if one.is_kind), self._workload)
+        templates = [role.template for role in self._all_roles if role.template.raw]
         return tuple(some(unread_of(top.head, templates)))
-
-    @property
-    def is_gang(self) -> bool:
-        """Whether its pods are no plain ones (workloads.md 3)."""
-        if not self._is_read:
-            return False
-        odd = any(self.said[role.name].get(AUTO, "off") not in ("on", "off") for role in self.roles)
-        one = self.workload.counted and sum(role.number for role in self.all_roles) <= 1
-        return self._asked or odd or (self.workload.by_default and not one)
-
-    @property
-    def _is_read(self) -> bool:
-        """Whether gangs of its namespace and kind follow from it."""
-        read = self._settings.auto(self.workload.head.namespace) == "workloads"
-        kinds = self._settings.kinds | set(ASKED_BY_TEMPLATE)
-        return read and bool(self.roles) and {self.workload.head.kind, self.title.kind} <= kinds
 
     def gangs(self, run: WorkloadRun) -> Iterator[Derived]:
         """One for each role that is there, named without regard to others; of plain pods those that nobody wants."""
-        self.run, self._beside = run, self._find_beside()
-        if self.is_gang:
-            yield from self._gangs()
-        elif self._is_read:
-            for role in self.roles:
-                members = [one for one in self._members(role) if not one.failed]
-                if beyond := self._beyond(role, members, wanted := self._wanted(role)):
-                    yield self._unwanted(self._gang(role, members, wanted, runs=False), beyond)
-
-    def _gangs(self) -> Iterator[Derived]:
-        run = self.run
-        runs = any(one.bound and not one.leaving for role in self.roles for one in self._members(role))
-        born = [role for role in self.roles if not role.after or run.members.get(role.name)]
-        wanted = {role.name: self._wanted(role) for role in born}
+        if not self._is_read:
+            return
+        self.run = run
+        self._beside, self._standing = self._find_beside(), self._find_standing()
+        born = [role for role in self._roles if not role.after or run.members.get(role.name)]
         self._later = tuple(
             (role.name, role.number, ", ".join(one.text for one in role.after if not one.met) or role.after[0].text)
-            for role in self.roles
+            for role in self._roles
             if role not in born
         )
+        runs = any(one.stands for role in self._roles for one in self._members(role))
         for role in born:
-            members = [one for one in self._members(role) if not one.failed]
-            if not members and not wanted[role.name]:
+            count = self._count(role)
+            if not count.members and not count.wanted:
                 continue
-            gang = self._gang(role, members, wanted[role.name], runs=runs)
-            if beyond := self._beyond(role, members, wanted[role.name]) if not gang.halted else ():
+            gang = self._gang(role, count, runs=runs)
+            beyond = () if gang.halted and self.is_gang else self._beyond(role, count)
+            if beyond:
                 yield self._unwanted(gang, beyond)
-                members = [one for one in members if one.key not in beyond]
-                gang = self._gang(role, members, wanted[role.name], runs=runs)
-            if members or wanted[role.name]:
+                count.members = [one for one in count.members if one.key not in beyond]
+                gang = self._gang(role, count, runs=runs)
+            if self.is_gang and (count.members or count.wanted):
                 yield gang
 
-    def _beyond(self, role: Role, members: list[WorkloadPod], wanted: int) -> tuple[str, ...]:
+    def _count(self, role: Role) -> _Count:
+        members = [one for one in self._members(role) if not one.failed]
+        alive = sum(one.alive for one in members)
+        parts = list(self.run.wanted(role))
+        is_told = self._workload.counted and self.run.is_present
+        own = wanted = sum(number for _, number in parts) if is_told else alive
+        if any(part.independent for part in role.parts):
+            own = sum(part.least(number) for part, number in parts)
+        return _Count(members, alive, wanted, own)
+
+    def _beyond(self, role: Role, count: _Count) -> tuple[str, ...]:
         """Pods that wait beyond the number that is wanted, those of the last indexes: their controller is about to
         delete them."""
-        known = any(one.head.uid == self.title.uid for one in self.run.chain)  # else its numbers are another's
-        if not known or not self.workload.counted or not self.run.is_present:
+        if count.alive <= count.wanted or not self._workload.counted or not self.run.is_present:
             return ()
-        if sum(one.alive for one in members) <= wanted:
-            return ()
-        alive = sorted((one for one in members if one.alive), key=lambda one: (not one.bound, _seat_order(one)))
+        if not any(one.head.uid == self.title.uid for one in self.run.chain):
+            return ()  # its numbers are another's
+        alive = sorted((one for one in count.members if one.alive), key=lambda one: (not one.bound, _seat_order(one)))
         by_index = any(part.filling is Filling.INDEX for part in role.parts)
         there: dict[object, WorkloadPod] = {}
         for one in alive:  # of two pods of one index one counts
             index = one.place.seat.index if one.place is not None and by_index else None
             there.setdefault(one.key if index is None else index, one)
-        return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
+        return tuple(one.key for one in list(there.values())[count.wanted :] if not one.bound)
 
     def _unwanted(self, gang: Derived, pods: tuple[str, ...]) -> Derived:
         """What is said of them, and holds them."""
@@ -330,42 +342,25 @@ class Derivation:
             lost=False,
         )
 
-    def _wanted(self, role: Role) -> int:
-        if not self.workload.counted or not self.run.is_present:
-            return sum(one.alive for one in self._members(role))
-        return sum(wanted for _, wanted in self.run.wanted(role))
-
-    def _own(self, role: Role) -> int:
-        """The kind's own minimum."""
-        if not any(part.independent for part in role.parts):
-            return self._wanted(role)
-        return sum(part.least(wanted) for part, wanted in self.run.wanted(role))
-
-    def _least(self, role: Role, wanted: int) -> tuple[int, Minimum]:
-        said = self._minima[role.name]
-        if self.workload.ordered:
-            return min(1, wanted), Minimum(None)
-        own = said.number is None or bool(said.fault)
-        least = self._own(role) if said.number is None or own else min(wanted, said.number)
-        return max(0, least), said
-
-    def _gang(self, role: Role, members: list[WorkloadPod], wanted: int, *, runs: bool) -> Derived:
-        least, said = self._least(role, wanted)
-        notes = self.said[role.name]
-        fault = said.fault
+    def _gang(self, role: Role, count: _Count, *, runs: bool) -> Derived:
+        """Of the members that are counted."""
+        workload, head, group = self._workload, self._workload.head, self.run.group
+        wanted, members = count.wanted, count.members
+        said = Minimum(None) if workload.ordered else self._minima[role.name]
+        least, by, fault = count.own, "", said.fault
+        if workload.ordered:
+            least = min(1, wanted)
+        elif said.number is not None and not said.fault:
+            least = max(0, min(wanted, said.number))
+            by = f", at least {least} by {said.by}" if said.by and least < wanted else ""
+        notes = self._metas[role.name].annotations
         if notes.get(AUTO, "on") not in ("on", "off"):
             fault = f"annotation {AUTO} cannot be read: {literal(notes[AUTO])} is neither on nor off"
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
         lacks = not bound and len(there) < least
-        head, group = self.workload.head, self.run.group
         name = f"{head.name}-{group}" if group else head.name
-        suffixed = self.workload.suffixed(group) if group == "" else len(self.all_roles) > 1
-        by = (
-            f", at least {least} by {said.by}"
-            if said.by and said.number is not None and not said.fault and least < wanted
-            else ""
-        )
+        suffixed = workload.suffixed(group) if group == "" else len(self._all_roles) > 1
         named = role.name if suffixed or self.title.kind in ("JobSet", "TrainJob") else ""
         return Derived(
             namespace=head.namespace,
@@ -374,7 +369,7 @@ class Derivation:
             min_member=least,
             wanted=wanted,
             origin=self._origin(role, wanted, named) + by,
-            meta=ObjectMeta(namespace=head.namespace, name=head.name, annotations=notes),
+            meta=self._metas[role.name],
             fault=fault,
             title=self.title,
             role=named,
@@ -382,13 +377,13 @@ class Derivation:
             apart=runs and not bound and (lacks or bool(fault)),
             succeeded=any(one.succeeded for one in members),
             joined=wanted > 0,
-            presumed=not self._asked and self.workload.head.kind == "Job",
-            beside=tuple(one.key for one in self._beside),
+            presumed=not self._asked and head.kind == "Job",
+            beside=self._beside,
             lost=self._lost(members),
-            packed=self.workload.packed,
+            packed=workload.packed,
             parted=role.packed,
-            warning=ORDERED if self.workload.ordered else said.doubt,
-            steps=self._later,
+            warning=ORDERED if workload.ordered else said.doubt,
+            steps=self._later if self.is_gang else (),
             halted=self._halted(role) if not wanted else "",
             unread=self._unread,
         )
@@ -397,7 +392,7 @@ class Derivation:
         """Why nothing is wanted of a role, where its workload or all of its Jobs are suspended or finished."""
         if not self.run.is_present:
             return ""
-        notes = {self.workload.note} if self.workload.note else {part.note for part in role.parts}
+        notes = {self._workload.note} if self._workload.note else {part.note for part in role.parts}
         note = notes.pop() if len(notes) == 1 else ""
         return f"{self.title} is {note}" if note else ""
 
@@ -413,21 +408,23 @@ class Derivation:
 
     def _lost(self, members: list[WorkloadPod]) -> bool:
         """Whether fewer are bound or have Succeeded than were bound together."""
-        standing: dict[str, int] = {}
-        started: dict[str, set[str]] = {}
-        for role, found in self.run.members.items():
-            standing[role] = sum((one.bound and not one.leaving) or one.succeeded for one in found)
-            for one in found:
-                if one.bound:
-                    together = one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, "")
-                    started.setdefault(together, set()).add(role)
         for one in members:
             said = one.pod.metadata.annotations
             number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
-            roles = started.get(said.get(keys.BIND_GROUP_ID, ""), set())
-            if one.bound and sum(standing[role] for role in roles) < number:
+            if one.bound and self._standing[said.get(keys.BIND_GROUP_ID, "")] < number:
                 return True
         return False
+
+    def _find_standing(self) -> dict[str, int]:
+        """Pods that were bound together, by their mark -> pods that stand of the roles of these."""
+        roles: dict[str, set[str]] = {}
+        standing: dict[str, int] = {}
+        for role, found in self.run.members.items():
+            standing[role] = sum(one.stands or one.succeeded for one in found)
+            for one in found:
+                if one.bound:
+                    roles.setdefault(one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, ""), set()).add(role)
+        return {mark: sum(standing[role] for role in names) for mark, names in roles.items()}
 
 
 def renamed(gang: Derived, suffix: str) -> Derived:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordpy.api.limits import OWNERS
-from koordpy.api.objects import Pod
+from koordpy.api.objects import OwnerReference, Pod
 from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.model import PodSeat, Workload
-from koordpy.workloads.source import ControllingOwner
+from koordpy.workloads.source import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Title:
         return f"{self.kind} {self.name}"
 
 
-def controller(pod: Pod) -> ControllingOwner | None:
+def controller(pod: Pod) -> OwnerReference | None:
     """The controlling owner of a pod."""
     for one in pod.metadata.owner_references:
         if one.controller:
-            return ControllingOwner(one.api_version, one.kind, one.name, one.uid)
+            return one
     return None
 
 
@@ -81,7 +81,7 @@ class Known:
         """Namespace -> the ReplicaSets that Deployments would make."""
         self.groups: dict[str, Any] = {}
         """`namespace/name` -> a PodGroup of Volcano."""
-        self._owners: dict[str, tuple[str, ControllingOwner]] = {}
+        self._owners: dict[str, tuple[str, OwnerReference]] = {}
         """Pod -> its uid and who controls it: on a chain may stand pods (a leader's StatefulSet)."""
 
     def put(self, workload: Workload) -> None:
@@ -148,12 +148,12 @@ class Known:
         """Forgets a pod."""
         self._owners.pop(key, None)
 
-    def _above(self, namespace: str, leader: ControllingOwner) -> ControllingOwner | None:
+    def _above(self, namespace: str, leader: OwnerReference) -> OwnerReference | None:
         """Who controls a pod that controls something."""
         uid, owner = self._owners.get(f"{namespace}/{leader.name}", ("", None))
         return owner if self._by_names or uid == leader.uid else None
 
-    def find(self, owner: ControllingOwner, namespace: str) -> Workload | None:
+    def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
         """The object that an ownerReference names."""
         if owner.uid and (found := self._by_uid.get(owner.uid)):
             return found
@@ -182,7 +182,7 @@ class Known:
             owner = above
         return self._deployed_by(owner, pod) if owner.kind == "ReplicaSet" else None
 
-    def _deployed_by(self, owner: ControllingOwner, pod: Pod) -> Workload | None:
+    def _deployed_by(self, owner: OwnerReference, pod: Pod) -> Workload | None:
         """The ReplicaSet that stands for one that is not in the input: a Deployment's by name and selector."""
         there = self._deployed.get(pod.metadata.namespace, ())
         return next((one for one in there if owner.name.startswith(f"{one.head.name}-") and _adopts(one, pod)), None)
@@ -222,12 +222,11 @@ class Known:
 
     def title(self, workload: Workload) -> Title:
         """What it is called: kinds that are no gangs' are passed over, and an owner that is only named counts."""
-        head = workload.head
-        found = ControllingOwner(head.api_version, head.kind, head.name, head.uid)
+        found: Head | OwnerReference = workload.head
         for one in self.chain(workload):
             head, owner = one.head, one.head.owner
             if head.kind in GANG_KINDS:
-                found = ControllingOwner(head.api_version, head.kind, head.name, head.uid)
+                found = head
             if owner is not None and owner.kind in GANG_KINDS and self.find(owner, head.namespace) is None:
                 found = owner
         return Title(found.kind, workload.head.namespace, found.name, found.api_version, found.uid)

@@ -48,9 +48,19 @@ class WorkloadPod:
         return index_in(self.pod.metadata.labels, self.pod.metadata.annotations)
 
     @property
+    def stands(self) -> bool:
+        """Whether it is on a node, and is to stay."""
+        return self.bound and not self.leaving
+
+    @property
     def waits(self) -> bool:
         """Whether it may be placed."""
         return self.alive and not self.bound and not self.pod.spec.scheduling_gates
+
+
+def by_age(pods: Iterable[WorkloadPod]) -> list[WorkloadPod]:
+    """The oldest first."""
+    return sorted(pods, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
 
 
 @dataclass(slots=True)
@@ -66,9 +76,9 @@ class WorkloadRun:
 
     @classmethod
     def of(cls, known: Known, pods: Iterable[WorkloadPod]) -> "WorkloadRun":
-        """The run of these pods, one at least, which are all that belong to it."""
+        """The run of these pods, one at least and the oldest first, which are all that belong to it."""
         found: WorkloadRun | None = None
-        for one in sorted(pods, key=lambda one: (one.created, natural_key(one.pod.metadata.name))):
+        for one in pods:
             assert one.place is not None
             seat, workload = one.place.seat, one.place.workload
             found = found or cls(workload, known.chain(workload), seat.group, seat.run)

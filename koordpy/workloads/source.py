@@ -9,6 +9,7 @@ from typing import Any
 
 from koordpy.api.faults import Fault, key_path, kind_name, literal, shown
 from koordpy.api.limits import WORKLOAD_PODS
+from koordpy.api.objects import OwnerReference
 from koordpy.api.spelling import hint
 
 _PREFIX_LETTERS = 8
@@ -166,16 +167,6 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class ControllingOwner:
-    """A controlling owner, as an ownerReference names it."""
-
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
 class Head:
     """Who a workload is."""
 
@@ -188,7 +179,7 @@ class Head:
     created: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owner: ControllingOwner | None
+    owner: OwnerReference | None
     has_uid: bool = True
 
     @property
@@ -201,8 +192,9 @@ class Head:
         return f"{self.kind} {self.name}"
 
 
-def _owner(source: Source) -> ControllingOwner:
-    return ControllingOwner(*(source.text(name) for name in ("apiVersion", "kind", "name", "uid")))
+def _owner(source: Source) -> OwnerReference:
+    api_version, kind, name, uid = (source.text(name) for name in ("apiVersion", "kind", "name", "uid"))
+    return OwnerReference(api_version=api_version, kind=kind, name=name, uid=uid, controller=True)
 
 
 def head_of(source: Source, *, uid: str = "", created: str = "") -> Head:

@@ -273,7 +273,7 @@ class Feeds:
         if book is None:
             return False
         due = book.due()
-        found = bool(self.state.moved) or book.has_altered
+        found = bool(self.state.moved or book.altered)
         unread = self.kinds is not None and self.kinds.workloads.is_due
         return found or unread or book.is_due or (due is not None and due <= now)
 
@@ -289,7 +289,7 @@ class Feeds:
         if self.kinds is not None:
             self.kinds.workloads.flush()
         self.state.regroup(now)
-        moved, altered = self.state.moved.copy(), book.altered()
+        moved, altered = self.state.moved.copy(), book.take_altered()
         self.state.moved.clear()
         if moved or altered:
             self.names.follow(book.derived.values())

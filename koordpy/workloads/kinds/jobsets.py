@@ -10,10 +10,10 @@ from hashlib import sha1
 from typing import Any
 
 from koordpy.api.faults import literal
-from koordpy.api.objects import Pod
+from koordpy.api.objects import OwnerReference, Pod
 from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, index_in, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import ControllingOwner, Head, Source, can_make, index_of, note_of
+from koordpy.workloads.source import Head, Source, can_make, index_of, note_of
 
 PREFIX = "jobset.sigs.k8s.io/"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -203,7 +203,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     )
 
 
-def jobset_by_jobs(owner: ControllingOwner, namespace: str, jobs: Sequence[Source]) -> dict[str, Any]:
+def jobset_by_jobs(owner: OwnerReference, namespace: str, jobs: Sequence[Source]) -> dict[str, Any]:
     """What is known of a JobSet by the labels and specs of its Jobs, where it cannot be read itself.
 
     A role of which no Job exists is not there; what a role waited for is not known.
