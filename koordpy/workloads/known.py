@@ -130,10 +130,6 @@ class Known:
         """uids of the workloads that an object controls itself."""
         return tuple(self._under.get(uid, ()))
 
-    def workloads(self) -> Iterator[Workload]:
-        """All of them."""
-        return iter(self._by_uid.values())
-
     def finished(self) -> Iterator[str]:
         """`namespace/name` of workloads that are over."""
         return (one.head.key for one in self._by_uid.values() if one.note == "finished")

@@ -6,10 +6,12 @@ Sources: workloads.md 4, 5.1 and 11.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from hashlib import sha256
+from typing import Any
 
 from msgspec import json
 
+from koordpy.workloads.book import DerivedBook
 from koordpy.workloads.kinds.jobsets import jobset_by_jobs, read_jobset
 from koordpy.workloads.kinds.registry import WorkloadKind
 from koordpy.workloads.model import Workload
@@ -20,23 +22,15 @@ COUNTED = ("succeeded", "failedIndexes", "completedIndexes", "restarts", "update
 """Fields of a status that decide how many pods are wanted, and which run they are of."""
 
 
-class Book(Protocol):
-    """Who takes the workloads."""
-
-    def put_workload(self, workload: Workload) -> None: ...
-
-    def drop_workload(self, uid: str) -> None: ...
-
-
 class WatchedWorkloads:
     """Objects in, workloads on to a book: those of JobSets with the next `flush`."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: DerivedBook) -> None:
         self._book = book
         self.watched: frozenset[str] = frozenset()
         """Kinds that can be read."""
         self._seen: dict[str, bytes] = {}
-        """uid -> what was read of the object."""
+        """uid -> digest of what was read of the object."""
         self._jobsets: dict[str, tuple[Source, Head]] = {}
         self._jobs: dict[str, dict[str, tuple[Source, Head]]] = {}
         """uid of a JobSet -> its Jobs by uid."""
@@ -52,18 +46,17 @@ class WatchedWorkloads:
 
         One that is being deleted counts as gone: its controller makes nothing more.
         """
+        uid = str(meta.get("uid"))
         if meta.get("deletionTimestamp"):
-            return self._drop_seen(str(meta.get("uid")))
-        version = f"{kind.group}/{kind.versions[0]}" if kind.group else kind.versions[0]
+            return self.drop(uid)
         raw = {
-            "apiVersion": version,
+            "apiVersion": f"{kind.group}/{kind.versions[0]}" if kind.group else kind.versions[0],
             "kind": kind.kind,
             "metadata": {name: meta[name] for name in _META if name in meta},
             "spec": _slim(spec),
             "status": _counted(status),
         }
-        said = json.encode(raw)
-        uid = str(meta.get("uid"))
+        said = sha256(json.encode(raw)).digest()
         if self._seen.get(uid) == said:
             return False
         self._seen[uid] = said
@@ -95,20 +88,16 @@ class WatchedWorkloads:
                 del self._jobs[jobset]
             self._stale.add(jobset)
 
-    def _drop_seen(self, uid: str) -> bool:
-        known = uid in self._seen
-        if known:
-            self.drop(uid)
-        return known
-
-    def drop(self, uid: str) -> None:
-        """Forgets an object."""
-        self._seen.pop(uid, None)
+    def drop(self, uid: str) -> bool:
+        """Forgets an object; whether it was known."""
+        if self._seen.pop(uid, None) is None:
+            return False
         if self._jobsets.pop(uid, None) is not None:
             self._stale.add(uid)
-            return
-        self._leave(uid)
-        self._book.drop_workload(uid)
+        else:
+            self._leave(uid)
+            self._book.drop_workload(uid)
+        return True
 
     def watch(self, kinds: frozenset[str]) -> None:
         """Takes which kinds can be read now."""

@@ -117,5 +117,5 @@ class WorkloadChanges:
 
     def delete(self, obj: WorkloadObject) -> None:
         """A workload that is gone."""
-        self._workloads.drop(obj.metadata.uid)
-        self._wake()
+        if self._workloads.drop(obj.metadata.uid):
+            self._wake()
