@@ -14,10 +14,10 @@ import msgspec
 from bench.timing import Row
 from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.changes.claimed import ClaimUsers
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.nodes import NodeChanges
 from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from tests.clusters import gang, pod, training_cluster

@@ -302,6 +302,10 @@ class Quota(Section, frozen=True):
     label_namespaces: tuple[NamespaceName, ...] = ()
     """Whose pods may name their user, and say that nobody evicts them. Empty: all."""
 
+    def labels_count(self, namespace: str) -> bool:
+        """Whether pods of a namespace may name their user, and say that nobody evicts them."""
+        return not self.label_namespaces or namespace in self.label_namespaces
+
 
 class Gpu(Section, frozen=True):
     objective: Literal["bottleneck", "sum", "partition"] = "bottleneck"

@@ -140,7 +140,7 @@ class GangBook:
     def _count(self, gang: GangRef) -> None:
         """Counts the members of the present run: at once where that costs little, else when the gang is looked at."""
         tally, need = self._tallies.get(gang, NOBODY), self.minimum(gang)
-        if need is None or self._history.is_unread(gang):
+        if need is None or gang in self._history.unread:
             return
         if self._is_mixed(gang):
             self._uncounted[gang] = None
@@ -262,7 +262,7 @@ class GangBook:
 
     def past(self, ref: GangRef) -> Past:
         """What is remembered of a gang."""
-        if self._history.is_unread(ref):
+        if ref in self._history.unread:
             members = Members(pods=self.members(ref))
             self._history.settle(ref, members.run, members.ended)
             self._count(ref)
@@ -279,9 +279,10 @@ class GangBook:
 
     def pasts(self) -> Mapping[GangRef, Past]:
         """The same of every gang of which something is."""
-        for ref in (*self._history.unread(), *self._uncounted):
+        history = self._history
+        for ref in (*history.unread, *self._uncounted, *history.changed):
             self.past(ref)
-        return self._history.view()
+        return history.views.copy()
 
     def linkers(self) -> tuple[GangRef, ...]:
         """Gangs whose object, or one of whose pods, carries a `groups` annotation."""

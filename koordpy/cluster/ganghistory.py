@@ -6,7 +6,7 @@ the status of the PodGroup told when the process first looked. Offline it is tha
 is read: of a world that is half read nothing is counted. What an earlier run has done counts for no later one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from koordpy.api.groups import PodGroupStatus
@@ -93,23 +93,16 @@ class GangHistory:
         self._whole: dict[GangRef, _Whole] = {}
         self._beside: dict[GangRef, frozenset[str]] = {}
         """Gang -> owners of the last run that had members bound."""
-        self._unread: dict[GangRef, PodGroupStatus | None] = {}
+        self.unread: dict[GangRef, PodGroupStatus | None] = {}
         """Gangs that nobody has looked at -> what their object tells of the time before."""
-        self._views: dict[GangRef, Past] = {}
-        self._changed: set[GangRef] = set()
+        self.views: dict[GangRef, Past] = {}
+        """What is remembered of gangs, of the `changed` ones as `past` last found it."""
+        self.changed: set[GangRef] = set()
 
     def tell(self, ref: GangRef, status: PodGroupStatus | None, *, known: bool) -> None:
         """The status of a gang's object counts until the gang is first looked at, and never again."""
-        if not known or ref in self._unread:
-            self._unread[ref] = status
-
-    def is_unread(self, ref: GangRef) -> bool:
-        """Whether nobody has looked at the gang yet."""
-        return ref in self._unread
-
-    def unread(self) -> list[GangRef]:
-        """Gangs that nobody has looked at yet."""
-        return list(self._unread)
+        if not known or ref in self.unread:
+            self.unread[ref] = status
 
     def succeeded(self, ref: GangRef, info: PodInfo) -> None:
         """The pod of a Succeeded member is deleted."""
@@ -118,7 +111,7 @@ class GangHistory:
         self._owners.setdefault(ref, set()).add(info.controller)
         if len(members) > MOST_KEPT:
             del members[next(iter(members))]
-        self._changed.add(ref)
+        self.changed.add(ref)
 
     def gone(self, ref: GangRef) -> Collection[Ended]:
         """Succeeded members whose pods are gone."""
@@ -144,7 +137,7 @@ class GangHistory:
             self._gone[ref], self._owners[ref] = kept, {one.owner for one in kept.values()}
         else:
             del self._gone[ref], self._owners[ref]
-        self._changed.add(ref)
+        self.changed.add(ref)
 
     def counted(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
         """How many members of the present run are bound or have Succeeded now; bound: whether any is."""
@@ -161,7 +154,7 @@ class GangHistory:
             del self._whole[ref]
         else:
             self._whole[ref] = now
-        self._changed.add(ref)
+        self.changed.add(ref)
 
     def ran(self, ref: GangRef, owners: frozenset[str]) -> None:
         """Members of these owners run beside one another: some are bound."""
@@ -170,7 +163,7 @@ class GangHistory:
         if now != known:
             self._beside[ref] = now
             if max(len(now), len(known)) > 1:
-                self._changed.add(ref)
+                self.changed.add(ref)
 
     def owned_by(self, ref: GangRef, owner: str) -> None:
         """A pod of the gang has another controlling owner now: an orphan, or adopted. The run goes on."""
@@ -179,13 +172,13 @@ class GangHistory:
 
     def forget(self, ref: GangRef) -> None:
         """Nothing names the gang any more."""
-        for known in (self._gone, self._owners, self._whole, self._beside, self._unread):
+        for known in (self._gone, self._owners, self._whole, self._beside, self.unread):
             known.pop(ref, None)
-        self._changed.add(ref)
+        self.changed.add(ref)
 
     def settle(self, ref: GangRef, run: Run, there: Collection[Ended]) -> None:
         """The first look at a gang takes in what its object told. there: Succeeded members whose pods exist."""
-        told = self._unread.pop(ref)
+        told = self.unread.pop(ref)
         if told is None:
             return
         owners = frozenset(told.occupied_by_uid.split(",") if told.occupied_by_uid else ())
@@ -204,27 +197,21 @@ class GangHistory:
         if missing > 0:
             self._gone.setdefault(ref, {}).update((f"/{number}", one) for number in range(missing))
             self._owners.setdefault(ref, set()).add(owner)
-        self._changed.add(ref)
+        self.changed.add(ref)
 
     def past(self, ref: GangRef) -> Past:
         """What is remembered of a gang."""
-        if ref in self._changed:
-            self._changed.discard(ref)
+        if ref in self.changed:
+            self.changed.discard(ref)
             whole = self._whole.get(ref)
             beside = self._beside.get(ref, frozenset())
             several = beside if len(beside) > 1 else frozenset[str]()
             past = Past(tuple(self.gone(ref)), whole.count if whole is not None else 0, several)
             if past == NO_PAST:
-                self._views.pop(ref, None)
+                self.views.pop(ref, None)
             else:
-                self._views[ref] = past
-        return self._views.get(ref, NO_PAST)
-
-    def view(self) -> Mapping[GangRef, Past]:
-        """The same of every gang of which something is."""
-        for ref in list(self._changed):
-            self.past(ref)
-        return self._views.copy()
+                self.views[ref] = past
+        return self.views.get(ref, NO_PAST)
 
 
 def _told_at(told: PodGroupStatus) -> float:

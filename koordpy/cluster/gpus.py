@@ -100,15 +100,6 @@ GroupKey = tuple[str, str, str]
 """Namespace, name and replica of a GPU group (gpu-topology.md 5)."""
 
 
-def gpu_group(pod: Pod) -> GroupKey | None:
-    """The GPU group of a pod; a pod with one of the labels only has none."""
-    labels = pod.metadata.labels
-    name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
-    if not name or replica is None:
-        return None
-    return pod.metadata.namespace, name, replica
-
-
 # -- the machine ------------------------------------------------------------------------------------------------------
 
 

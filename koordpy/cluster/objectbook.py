@@ -27,7 +27,7 @@ class ObjectBook(Generic[V]):
     def __init__(self, kinds: Iterable[type[Wire]], make_view: Callable[[Objects], V]) -> None:
         self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in kinds}
         self._make_view = make_view
-        self._view: V | None = None
+        self._view: V | None = make_view({kind: {} for kind in kinds})
 
     @property
     def kinds(self) -> tuple[type[Wire], ...]:

@@ -18,7 +18,6 @@ from koordpy.cluster.members import Members
 from koordpy.cluster.neighbours import Neighbours
 from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, gang_ref, in_group, pod_info, shape_of
-from koordpy.cluster.quota_owners import labels_count
 from koordpy.cluster.quotas import QuotaBook, ShareQueue
 from koordpy.cluster.reservations import Reservation
 from koordpy.cluster.resources import Amounts
@@ -102,7 +101,7 @@ class PodBook:
             looked_for=self._neighbours.looked_for,
             owned=self._owned,
             gpu_resources=self._gpus.config.resources,
-            labels_count=labels_count(pod.metadata.namespace, self.quotas.settings),
+            labels_count=self.quotas.settings.labels_count(pod.metadata.namespace),
             volcano=self.workloads is not None and self.workloads.volcano,
             queue=self.workloads.queue_of(pod) if self.workloads is not None else "",
             follows=(old.gang, old.index) if same and old is not None else (None, None),
@@ -274,21 +273,26 @@ class PodBook:
         """Takes a pod that holds what it held: only its devices may be told by what is written on it now."""
         if old.gang is not None:
             self._gangs.drop_member(old.gang, old)
-        self._npus.account(old, -1)
-        self._gpus.release(old)
+        self._account_devices(old, -1)
         self._file(info)
-        self._npus.account(info, 1)
-        self._gpus.hold(info, self._chips(info.key))
+        self._account_devices(info, 1)
 
     def _account(self, info: PodInfo, sign: int) -> None:
         self._usage.account(info, sign)
         self._neighbours.account(info, sign)
+        self._account_devices(info, sign)
+        self.quotas.account(info, sign)
+
+    def _account_devices(self, info: PodInfo, sign: int) -> None:
+        """A pod that asks for no device holds none, whatever is written on it; those of GPU groups count all the
+        same."""
+        if not info.extended and info.group is None:
+            return
         self._npus.account(info, sign)
         if sign > 0:
             self._gpus.hold(info, self._chips(info.key))
         else:
             self._gpus.release(info)
-        self.quotas.account(info, sign)
 
     def assume(
         self,

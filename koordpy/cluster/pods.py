@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,9 +16,9 @@ from koordpy.api.faults import UnreadableError
 from koordpy.api.limits import NAME_BYTES, RESOURCES, SELECTOR_TERMS, SPEC_BYTES, TIES_BYTES, too_long, too_many
 from koordpy.api.natural import number
 from koordpy.api.objects import Pod
-from koordpy.cluster.belonging import Owner, non_preemptible, owner_in
+from koordpy.api.quantity import is_extended
 from koordpy.cluster.gpu_env import is_injected
-from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask, gpu_group
+from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask
 from koordpy.cluster.owners import controller_of
 from koordpy.cluster.resources import Amounts, add_amounts, asked_by
 from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
@@ -62,6 +63,19 @@ class GangRef:
         return self.key if self.source is GangSource.GROUP else f"{self.key}@{self.source.value}"
 
 
+class Owner(NamedTuple):
+    """What of a pod decides whose it is, as far as its own labels tell (quota-fairness.md 1 and 5). Pods of one
+    namespace, quota and user share one."""
+
+    namespace: str
+    quota: str
+    """Its quota label, else the queue of its group; empty for none."""
+    user: str
+    """Its user label; empty for none that counts."""
+    rigid: bool
+    """Non-preemptible."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodInfo:
     """One pod. `node` is its node's name, empty while it is pending; an assumed pod has a node already."""
@@ -87,6 +101,8 @@ class PodInfo:
     """Priority of its upstream PodGroup, which counts instead of its own (kube-parity.md 6)."""
     gpus: GpuAsk | None = None
     """What it asks of the GPUs of a node; None without any."""
+    extended: bool = False
+    """Whether it asks for an extended resource: no family of devices has anything to say of any other pod."""
 
     @property
     def controller(self) -> str:
@@ -141,6 +157,34 @@ class PodInfo:
     def selector(self) -> str:
         """Value of the network-topology-selector; empty for none."""
         return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
+
+
+@lru_cache(maxsize=1 << 14)
+def _owner(namespace: str, quota: str, user: str, rigid: bool) -> Owner:
+    return Owner(namespace, quota, user, rigid)
+
+
+def non_preemptible(pod: Pod) -> bool:
+    """Whether the pod says that no rule may evict it: its quota's min has to hold it (quota-fairness.md 5)."""
+    labels = pod.metadata.labels
+    return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
+
+
+def owner_in(pod: Pod, *, counts: bool = True, queue: str = "") -> Owner:
+    """Whose a pod is; counts: whether what it says of its user and of evictions does; queue: its quota where it names
+    none."""
+    labels = pod.metadata.labels
+    quota, user = labels.get(keys.QUOTA_NAME, queue), labels.get(keys.QUOTA_USER, "") if counts else ""
+    return _owner(pod.metadata.namespace, quota, user, counts and non_preemptible(pod))
+
+
+def gpu_group(pod: Pod) -> GroupKey | None:
+    """The GPU group of a pod; a pod with one of the labels only has none."""
+    labels = pod.metadata.labels
+    name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
+    if not name or replica is None:
+        return None
+    return pod.metadata.namespace, name, replica
 
 
 def gang_ref(pod: Pod, *, volcano: bool = False) -> GangRef | None:
@@ -376,4 +420,5 @@ def pod_info(
         shape=_short(shape),
         ties=ties_of(pod),
         gpus=gpus,
+        extended=any(map(is_extended, requests)),
     )

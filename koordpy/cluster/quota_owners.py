@@ -33,11 +33,6 @@ def trusted(namespace: str, settings: Settings) -> bool:
     return not settings.trusted_namespaces or namespace in settings.trusted_namespaces
 
 
-def labels_count(namespace: str, settings: Settings) -> bool:
-    """Whether pods of a namespace may name their user, and say that nobody evicts them."""
-    return not settings.label_namespaces or namespace in settings.label_namespaces
-
-
 def may_name(namespace: str, quota_namespace: str, listed: Iterable[str], settings: Settings) -> bool:
     """Whether pods of a namespace may name a quota: its own namespace, and those that it lists."""
     return settings.pod_labels == "any" or namespace == quota_namespace or namespace in listed
@@ -50,7 +45,7 @@ def listable(names: tuple[str, ...], namespace: str, settings: Settings) -> tupl
 
 def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings) -> list[str]:
     """Labels of a pod that do not count for want of a right; of its quota QuotaTree knows."""
-    if labels_count(namespace, settings):
+    if settings.labels_count(namespace):
         return []
     rigid = {keys.QUOTA_PREEMPTIBLE: "false", keys.DISABLE_PREEMPTIBLE: "true"}
     user = [keys.QUOTA_USER] if labels.get(keys.QUOTA_USER) else []

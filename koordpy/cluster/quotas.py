@@ -16,9 +16,8 @@ from koordpy.api.custom import ElasticQuota
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
-from koordpy.cluster.belonging import Owner
 from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import Owner, PodInfo
 from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_owners import ignored_labels
 from koordpy.cluster.quota_tree import QuotaTree, ReadQuotas, over_since, read_quotas
@@ -287,8 +286,8 @@ class QuotaBook:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._objects: dict[str, ElasticQuota] = {}
-        self._tree: QuotaTree | None = None
         self._read: ReadQuotas = {}
+        self._tree: QuotaTree | None = read_quotas((), settings, self._read)
         self._held: Tally[Owner, str] = Tally()
         self._waiting: Tally[Owner, str] = Tally()
         self.version = 0

@@ -257,6 +257,11 @@ class Draft:
         self.changes: list[tuple[PodInfo, int, int]] = []
         """(pod, node position, 1 or -1) in the order that pods came and went."""
 
+    @property
+    def keeps_room(self) -> bool:
+        """Whether room is promised to any pod."""
+        return bool(self.snapshot.reservations or self.awaited)
+
     def free(self) -> Ints:
         """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
         return np.asarray(self.snapshot.allocatable - self.used)

@@ -175,7 +175,7 @@ class Dispatcher:
                 logger.error("%s: %s", name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
-        if self._is_void(name, placed, victims, found):
+        if self._is_void(entry, placed, victims, found):
             if placed:
                 found.void.add(name)
             self._queue.settle_again(entry)
@@ -185,7 +185,7 @@ class Dispatcher:
                 self._refusals.tell(verdict)
             self._rooms.start(found.plan, name, victims, entry)
             return False
-        self._rooms.not_needed(name)
+        entry.looked_again = False
         gangs = _gangs_of(found.snapshot, unit.pod_keys)
         waiting = min((read_gang(found.snapshot, ref).waiting_seconds for ref in gangs), default=WAITING_SECONDS)
         reports = tuple(found.reports[ref] for ref in gangs if ref in found.reports)
@@ -240,8 +240,9 @@ class Dispatcher:
                 gang = info.gang.key if info is not None and info.gang is not None else None
                 self._refusals.tell(PendingPod(key, entry.unit, gang, Reason.UNSCHEDULABLE, text))
 
-    def _is_void(self, unit: str, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round) -> bool:
+    def _is_void(self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round) -> bool:
         """Whether a unit's part of the plan cannot be carried out any more, or not yet."""
+        unit = entry.unit
         why = overtaken(self._state, found.snapshot, placed, found.foreign, found.victims if victims else ())
         if why:
             logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
@@ -254,7 +255,7 @@ class Dispatcher:
             logger.info("%s: its victims have changed; planning again", unit)
             self._metrics.conflicts.labels("overtaken_victim").inc()
             return True
-        return bool(victims) and self._rooms.look_again(unit)
+        return bool(victims) and self._rooms.look_again(entry)
 
     def _warn(self, about: str, text: str) -> None:
         """A setting that cannot be read, or does nothing: said once of each object."""

@@ -98,6 +98,9 @@ class Entry:
     """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
     interrupted: float = 0.0
     """Seconds of searches that were given up since it waits for one."""
+    looked_again: bool = False
+    """It was planned once more, because room came while victims were chosen for it: once only, for in a busy cluster
+    room comes all the time."""
     first_tried: float | None = None
     """When its first try began; None before, and once it was placed."""
 

@@ -25,14 +25,14 @@ from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
-from koordpy.engine.loop import Planner, SchedulingLoop
+from koordpy.engine.loop import Planner, SchedulingLoop, Watches
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings, empty_state
 from koordpy.engine.status.announce import Announcer
 from koordpy.engine.status.census import Census
-from koordpy.engine.status.recorder import EventRecorder, ObjectReference
-from koordpy.engine.status.references import References, of_object
+from koordpy.engine.status.recorder import EventRecorder, ObjectReference, of_object
+from koordpy.engine.status.references import References
 from koordpy.engine.status.writers import Writers
 from koordpy.engine.status.writing import Writing
 from koordpy.engine.steadytime import SteadyTime
@@ -40,7 +40,6 @@ from koordpy.engine.takeover import Takeover
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.reflector import Unreadable
-from koordpy.engine.watching.watches import Watches
 from koordpy.observe.decisions import DecisionLog
 from koordpy.observe.metrics import Metrics
 
@@ -266,8 +265,8 @@ class Scheduler:
 
     def _writing(self) -> bool:
         """Whether Bindings, evictions or conditions of pods are under way."""
-        evicting = self.evictor is not None and self.evictor.open > 0
-        return bool(self.committer.open) or evicting or (self.writers is not None and self.writers.pods.lined_up > 0)
+        evicting = self.evictor is not None and self.evictor.open
+        return bool(self.committer.open or evicting or (self.writers is not None and self.writers.pods.lined_up))
 
     def _incoming(self, state: State, event: str, pods: int) -> None:
         child = self._incoming_children.get((state, event))

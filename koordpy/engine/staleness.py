@@ -67,6 +67,7 @@ def overtaken(
         if any(
             (resource := npu_resource(pod.requests)) and resource not in pod.pod.metadata.annotations
             for pod in neighbours
+            if pod.extended
         ):
             # it holds chips that nobody can name
             return "npus"
@@ -86,7 +87,7 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: C
         pod = state.pod(placement.pod_key)
         if pod is None:
             continue
-        resource = npu_resource(pod.requests)
+        resource = npu_resource(pod.requests) if pod.extended else None
         if pod.gpus is not None:
             given = GpuHolding(pod.gpus.count, placement.chips or None, pod.group)
             gpus.setdefault(placement.node, {})[placement.pod_key] = given

@@ -24,7 +24,7 @@ from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.status.patches import merged_conditions, patch_status
-from koordpy.engine.status.references import of_object
+from koordpy.engine.status.recorder import of_object
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.yields import gainers
-from koordpy.planning.accelerators.base import merged
+from koordpy.planning.accelerators.base import NOTHING, merged
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
@@ -25,9 +25,9 @@ from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, Solve
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify.fault import Check, PlanFault, found
+from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.leaving import Taken, rejection
-from koordpy.planning.verify.plan import check_claims, check_plan
+from koordpy.planning.verify.plan import check_claims, check_plan, found
 from koordpy.planning.victim_selection.names import RuleName
 from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.asked import one_by_one
@@ -125,7 +125,7 @@ def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
 def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:
     """What holds a unit before its quotas and any node are looked at; None for nothing."""
     if unit.plain is not None:
-        return job_gate(unit, figures)
+        return job_gate(unit, figures) if unit.plain.extended else None
     return gate(unit, groups) or job_gate(unit, figures) or check_min_resources(unit, figures)
 
 
@@ -144,10 +144,10 @@ def try_unit(
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)
     use = figures.draft.quotas
-    refusal = figures.admission.refusal(unit, use)
+    refusal = figures.admission.refusal(unit, use) if use.quotas.tree.quotas else None
     if refusal is not None:
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
-    own = place_by_rules(unit, figures)
+    own = place_by_rules(unit, figures) if any(pod.extended for pod in unit.pending) else None
     if own is not None:
         return _by(Method.RULES, _accepted(unit, own, figures, search))
     if unit.plain is not None:
@@ -278,7 +278,7 @@ def _rejected(
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     """A plain pod's node: largest total, then fewest free slots, then natural name order (kube-parity.md 3); or by
     rules of its own where it has some."""
-    if (rules := rules_of(pod)) is not None:
+    if pod.extended and (rules := rules_of(pod)) is not None:
         return rules.best(pod, figures)
     own = figures.of(pod)
     if (ranked := own.ranked()) is not None:
@@ -338,7 +338,7 @@ def _accept(
     """Checks a plan independently and puts it on the draft. relief: whose victims are off the draft for it."""
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = figures.snapshot.pods
-    given = give(nodes, figures)
+    given = give(nodes, figures) if any(pods[key].extended for key in nodes) else NOTHING
     own = merged(given.notes, notes) if notes else given.notes
     faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, figures, given.chips, own)]
     if faults:

@@ -11,7 +11,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import NOTHING_KEPT, Draft, KeptClaims, Snapshot
-from koordpy.planning.among.members import Among, among, concerned
+from koordpy.planning.among.members import Among, among
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
@@ -21,6 +21,7 @@ from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.claims import claims_of
 from koordpy.planning.filters.dra import DynamicResources, Taken
 from koordpy.planning.filters.rules import DomainTable, Rule
+from koordpy.planning.filters.spread import FILTERS, constraints_of
 from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
@@ -31,9 +32,7 @@ from koordpy.planning.patience import NEVER
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.quota.admission import Admission
 from koordpy.planning.scene import Scene
-from koordpy.planning.scores.nodes import (
-    static_scores,
-)
+from koordpy.planning.scores.nodes import static_scores
 from koordpy.planning.shape_figures import ShapeFigures, Static
 from koordpy.planning.units import Groups, Unit
 
@@ -44,21 +43,30 @@ class PlannerCache:
 
     version: int = -1
     shapes: dict[bytes, Static] = field(default_factory=dict)
-    domains: DomainTable = field(default_factory=lambda: DomainTable(()))
+    table: DomainTable | None = None
     most: int = SHAPES_KEPT
     """Shapes, above which those of pods that are gone are forgotten."""
 
     def at(self, snapshot: Snapshot) -> "PlannerCache":
         """The figures that hold for a snapshot's static_version."""
-        if self.version != snapshot.static_version or len(self.domains.known) > DOMAIN_LABELS:
+        full = self.table is not None and len(self.table.known) > DOMAIN_LABELS
+        if self.version != snapshot.static_version or full:
             self.version = snapshot.static_version
             self.shapes = {}
-            self.domains = DomainTable(snapshot.nodes)
+            self.table = None
         if len(self.shapes) > self.most:
             live = {pod.shape for pod in snapshot.pending}
             self.shapes = {shape: static for shape, static in self.shapes.items() if shape in live}
             self.most = max(SHAPES_KEPT, 2 * len(self.shapes))
         return self
+
+    def domains(self, snapshot: Snapshot) -> DomainTable:
+        """The domains of node labels, for the first filter or score that asks."""
+        if self.version != snapshot.static_version:
+            return DomainTable(snapshot.nodes)
+        if self.table is None:
+            self.table = DomainTable(snapshot.nodes)
+        return self.table
 
 
 class Figures:
@@ -70,17 +78,13 @@ class Figures:
         self.config = config
         standing = (cache or PlannerCache()).at(self.snapshot)
         self._static = standing.shapes
-        self.domains = standing.domains
-        self.scene = Scene(draft, config, self.domains)
-        self.promises = NominatedCapacity(draft, config)
+        self.scene = Scene(draft, config, standing.domains)
         draft.kept = self._kept_claims
-        self.admission = Admission(draft, config.quota, self.promises)
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""
         self._shapes: dict[bytes, ShapeFigures] = {}
         self._among: dict[GangRef, tuple[tuple[int, bool], Among]] = {}
         self._plain_gpus: dict[bytes, PlainGpus] = {}
-        self._concerned: dict[bytes, bool] = {}
         self._ordinary: set[bytes] = set()
         """Shapes whose key is the shape itself."""
         self.built: tuple[Unit, tuple[int, bool], Problem] | None = None
@@ -102,6 +106,16 @@ class Figures:
             one.take_apart()
         vars(self.draft).clear()
         vars(self).clear()
+
+    @cached_property
+    def promises(self) -> NominatedCapacity:
+        """Room that is promised to pods. `Draft.keeps_room` says whether any is."""
+        return NominatedCapacity(self.draft, self.config)
+
+    @cached_property
+    def admission(self) -> Admission:
+        """What quotas let start."""
+        return Admission(self.draft, self.config.quota, self.promises)
 
     @property
     def moment(self) -> tuple[int, bool]:
@@ -171,28 +185,24 @@ class Figures:
             waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
             defaults = self.scene.spread_defaults
             spare = len(unit.pending) - max(1, sum(unit.need(one) for one in unit.gangs))
-            found = among(waiting, self.draft, self.domains, spread_defaults=defaults, spare=spare)
+            found = among(waiting, self.draft, self.scene.domains, spread_defaults=defaults, spare=spare)
             known = self.moment, found
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
 
     def concerned(self, pod: PodInfo) -> bool:
         """Whether a pod may be something to the other members of its gang."""
-        if self.scene.spread_defaults:  # by its owner, which is no part of the shape
-            return concerned(pod, self.scene.spread_defaults)
-        if not pod.shape:  # bound pods have none
-            return concerned(pod)
-        found = self._concerned.get(pod.shape)
-        if found is None:
-            found = self._concerned[pod.shape] = concerned(pod)
-        return found
+        defaults, spec = self.scene.spread_defaults, pod.pod.spec
+        if defaults and constraints_of(pod, FILTERS, defaults):
+            return True
+        return pod.ties is not None or bool(spec.topology_spread_constraints or spec.resource_claims)
 
     def reserved(self, pod: PodInfo) -> Reserved | None:
         """What nominated pods keep from a pod: those of its priority or above that the draft has not placed.
 
         The pod's own nomination and those of its gang's other members are no one else's.
         """
-        if not self.promises:
+        if not self.draft.keeps_room:
             return None
         own = self._promised_to(pod)
         others = self.promises.coming(pod, but=own)
@@ -206,7 +216,7 @@ class Figures:
 
     def _kept_claims(self, pod: PodInfo) -> KeptClaims:
         """What the same pods keep from a pod's claims, volumes and devices."""
-        if not self.promises:
+        if not self.draft.keeps_room:
             return NOTHING_KEPT
         every = {**self.promises.kept, **self.draft.awaited}
         return self._nominated_claims.of(self.promises.coming(pod, but=self._promised_to(pod)), every)
@@ -229,18 +239,18 @@ class Figures:
 
     def key(self, pod: PodInfo) -> bytes:
         """Equal for pending pods that share their figures in this round."""
-        if pod.shape in self._ordinary and not self.promises:
+        if pod.shape in self._ordinary and not self.draft.keeps_room:
             return pod.shape
         key, refusal = pod.shape, self._among_refusal(pod)
         if refusal is not None:
             key += refusal.reasons[0].encode()
-        if self.promises:
+        if self.draft.keeps_room:
             whose = parties(pod, self.snapshot.quotas)
             key += repr((sorted(self._promised_to(pod)), self.promises.netted, whose)).encode()
         job = self.npu_job(pod)
         if job is not None:
             key += (job if isinstance(job, str) else job.signature(pod)).encode()
-        elif not (self.promises or self.scene.spread_defaults or self.concerned(pod)):
+        elif not (self.draft.keeps_room or self.scene.spread_defaults or self.concerned(pod)):
             self._ordinary.add(pod.shape)
         return key
 

@@ -69,7 +69,7 @@ def _resource_claims(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
 
 
 def _accelerators(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    for family in families_of(pod):
+    for family in families_of(pod) if pod.extended else ():
         yield from family.rules(pod, scene)
 
 
@@ -99,6 +99,6 @@ def refusal_of(pod: PodInfo, scene: Scene) -> Refusal | None:
         if scene.snapshot.devices is None:
             return Refusal("DynamicResources", Code.UNRESOLVABLE, ("unsupported: resource claims",))
         found = resource_claims_refusal(pod, scene.snapshot.devices)
-    if found is not None:
+    if found is not None or not pod.extended:
         return found
     return next((wrong for family in families_of(pod) if (wrong := family.refusal(pod, scene)) is not None), None)

@@ -42,7 +42,7 @@ class NominatedCapacity:
         """Whether what nominated pods hold is counted less what is ending for them: the view of who seeks victims."""
 
     def __bool__(self) -> bool:
-        return bool(self.snapshot.reservations or self.draft.awaited)
+        return self.draft.keeps_room
 
     def concern(self, pod: PodInfo) -> bool:
         """Whether room is promised to a pod, or it leaves room that may be promised to others."""

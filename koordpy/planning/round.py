@@ -90,7 +90,7 @@ def _planned(
     else:
         waiting = patience.waiting if patience is not None else frozenset[str]()
         units = groups.units(only | waiting if only is not None else None)
-        if only is not None:
+        if only is not None and config.fairness.starvation_after > 0:
             units += starving_beside(groups, only, config.fairness.starvation_after)
 
     def attempt(unit: Unit) -> Tried:

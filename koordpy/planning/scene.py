@@ -3,6 +3,7 @@
 A filter or a score that looks at more than the pod and a node finds it here, so that none of them knows the planner.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 from koordpy.api.config import KoordpyConfiguration
@@ -22,12 +23,12 @@ from koordpy.planning.gpu.nodes import GpuNodes
 class Scene:
     """One round's draft and what hangs on it."""
 
-    def __init__(self, draft: Draft, config: KoordpyConfiguration, domains: DomainTable) -> None:
-        """domains: of the labels of the snapshot's nodes; kept between rounds."""
+    def __init__(self, draft: Draft, config: KoordpyConfiguration, domains: Callable[[Snapshot], DomainTable]) -> None:
+        """domains: those of the labels of the snapshot's nodes, which are kept between rounds."""
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
-        self.domains = domains
+        self._domains = domains
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
         self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
         """Whether a plan may place a pod whose terms of pod affinity say something of others."""
@@ -35,6 +36,11 @@ class Scene:
         self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
+
+    @cached_property
+    def domains(self) -> DomainTable:
+        """The domains that node labels make."""
+        return self._domains(self.snapshot)
 
     @cached_property
     def gpus(self) -> GpuNodes:
@@ -53,7 +59,7 @@ class Scene:
 
     def npu_job(self, pod: PodInfo) -> AscendJob | str | None:
         """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
-        return self.jobs.of(pod) if npu_resource(pod.requests) is not None else None
+        return self.jobs.of(pod) if pod.extended and npu_resource(pod.requests) is not None else None
 
     @cached_property
     def reach(self) -> VolumeReach:

@@ -58,7 +58,10 @@ class FiguresOwner(Protocol):
     snapshot: Snapshot
     config: KoordpyConfiguration
     scene: Scene
-    promises: NominatedCapacity
+
+    @property
+    def promises(self) -> NominatedCapacity:
+        """Room that is promised to pods."""
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check."""
@@ -225,10 +228,10 @@ class ShapeFigures:
         Answers whether a verdict may have changed on other nodes too.
         """
         owner = self._owner
-        if not self._followers and not owner.promises:
+        if not self._followers and not owner.draft.keeps_room:
             return False
         moved = False
-        if owner.promises and any(owner.promises.concern(change[0]) for change in changes):
+        if owner.draft.keeps_room and any(owner.promises.concern(change[0]) for change in changes):
             self._reserved = owner.reserved(self.pod)
             moved = True
         for change in changes:

@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.belonging import Owner
 from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import Owner, PodInfo
 from koordpy.cluster.quotas import Quotas
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.ties import read_terms

@@ -13,10 +13,9 @@ import yaml
 from aiohttp import web
 
 from koordpy.api.objects import Pod
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.client import ApiClient, ApiError, TokenBucket, Unreachable
 from koordpy.engine.apiserver.credentials import ClusterAccess, TokenFile, in_cluster, load_access
 from koordpy.engine.apiserver.kubeconfig import CredentialError
-from koordpy.engine.apiserver.ratelimit import TokenBucket
 from koordpy.engine.apiserver.resources import LEASES, NODES, PODS
 from tests.engine.scripted import (
     ScriptedServer,

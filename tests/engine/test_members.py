@@ -4,9 +4,9 @@ from msgspec import convert
 
 from koordpy.api.objects import Pod
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.changes.claimed import ClaimUsers
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import Wake

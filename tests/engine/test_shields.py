@@ -8,8 +8,8 @@ from koordpy.api import keys
 from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.evictions.unconfirmed import UnconfirmedHint
 from koordpy.engine.queue import Entry
+from koordpy.engine.unschedulable import UnconfirmedHint
 
 GPU = "nvidia.com/gpu"
 

@@ -51,7 +51,7 @@ class Waiting:
     def is_due(self) -> bool:
         """Whether the verdict would be sent now."""
         self.writer.release_due()
-        return self.writer.lined_up > 0
+        return bool(self.writer.lined_up)
 
 
 def test_a_gang_that_does_not_grow_is_told_after_a_moment() -> None:

@@ -9,10 +9,10 @@ def test_the_plan_of_a_plain_cpu_pod_enters_few_modules_and_none_of_devices_or_s
     found = of_a_plan()
     assert "koordpy.planning.attempt" in found
     assert not [name for name in found if name.startswith((*DEVICES, "koordpy.planning.solver."))]
-    assert len(found) <= 26, sorted(found)
+    assert len(found) <= 18, sorted(found)
 
 
 def test_its_way_from_the_watch_event_to_the_binding_enters_few_modules() -> None:
     found = of_a_binding()
     assert {"koordpy.engine.watching.reflector", "koordpy.engine.binding.confirming"} <= found.keys()
-    assert len(found) <= 102, sorted(found)
+    assert len(found) <= 75, sorted(found)

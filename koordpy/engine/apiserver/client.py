@@ -21,7 +21,6 @@ from koordpy.engine.apiserver.complaints import Complaints
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.apiserver.keepalive import keepalive_socket
 from koordpy.engine.apiserver.kubeconfig import CredentialError
-from koordpy.engine.apiserver.ratelimit import TokenBucket
 from koordpy.engine.apiserver.replies import Page, Status, reader_of, shown
 from koordpy.engine.apiserver.trust import refusal
 
@@ -83,6 +82,37 @@ class Stalled(Unreachable):
 
 
 _encoder = msgspec.json.Encoder()
+
+
+class TokenBucket:
+    """A rate limit (clientConnection qps and burst), first come first served: `qps` tokens a second, at most `burst`
+    saved up; a qps of 0 or less means no limit."""
+
+    def __init__(
+        self,
+        qps: float,
+        burst: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.qps, self.burst = qps, max(1, burst)
+        self._clock, self._sleep = clock, sleep
+        self._tokens, self._filled_at = float(self.burst), clock()
+
+    def reserve(self) -> float:
+        """Takes a token, perhaps one of the future; returns the seconds to wait until it is there."""
+        if self.qps <= 0:
+            return 0.0
+        now = self._clock()
+        self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self.qps) - 1
+        self._filled_at = now
+        return max(0.0, -self._tokens / self.qps)
+
+    async def take(self) -> None:
+        """Waits for a token."""
+        if wait := self.reserve():
+            await self._sleep(wait)
 
 
 class ApiClient:

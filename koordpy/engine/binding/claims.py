@@ -76,11 +76,9 @@ class _Awaited:
 
 
 def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> PodClaims | None:
-    """What has to be bound or reserved before a pod; None for most pods, at once for those without volumes."""
+    """What has to be bound or reserved before a pod; None where nothing has."""
     volumes = info.ties.volumes if info.ties is not None else ()
     reserves = bool(info.pod.spec.resource_claims)
-    if not volumes and not reserves:
-        return None
     chosen = placement.claims
     followed: list[str] = []
     for volume in volumes:

@@ -1,7 +1,7 @@
 """From a plan to Bindings: assumed units go out while the next round is planned (kube-parity.md 4.2 and 4.4).
 
 One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
-Before each it is asked what may stand in its way (`unitcommit.py`); those that the watch does not show in time are read
+Before each it is asked what may stand in its way (`unit.py`); those that the watch does not show in time are read
 (`confirming.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells.
 Before the first Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails
 after others were sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit
@@ -117,7 +117,9 @@ class Committer:
                 key, placement.node, placement.claims, placement.devices, placement.chips, placement.annotations
             )
             if not self._dry_run:
-                if (unbound := unbound_claims(self._state, info, placement)) is not None:
+                claiming = info.ties is not None or info.pod.spec.resource_claims
+                unbound = unbound_claims(self._state, info, placement) if claiming else None
+                if unbound is not None:
                     claims.append(unbound)
                 mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
                 node = self._state.node(placement.node)
@@ -234,7 +236,7 @@ class Committer:
             return
         commit.sent += 1
         annotations = {**placement.annotations, BOUND_EPOCH: str(self._epoch())}
-        if npu_resource(job.info.requests) is not None:
+        if job.info.extended and npu_resource(job.info.requests) is not None:
             annotations[PREDICATE_TIME] = str(self._now_ns())
         binding = Binding(job.info.namespace, job.info.name, placement.uid, placement.node, annotations)
         outcome = await self._binder.bind(binding, may_send=self._may_send)

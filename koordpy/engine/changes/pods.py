@@ -11,8 +11,8 @@ from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.quotas import card_hundredths
 from koordpy.engine.apiserver.versions import is_older
+from koordpy.engine.changes.claimed import ClaimUsers
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.queue import QueuedPod, pod_load
 from koordpy.engine.wakeups import Wake, changes_itself, of_pod
 from koordpy.engine.watching.intake import PodIntake
@@ -122,7 +122,9 @@ class PodChanges:
                 self.enqueue(after, event="PodAdd" if new else "PodUpdate")
         elif key in self._queue:
             self._queue.discard(key)
-        self._claiming.changed(key, after if after is not None and after.pending else None)
+        claims = after is not None and after.pending and (after.ties or after.pod.spec.resource_claims)
+        if claims or key in self._claiming.named:
+            self._claiming.changed(key, after if claims else None)
         spec = after.pod.spec if after is not None else None
         if spec is not None and spec.scheduling_gates and spec.scheduler_name in self._state.scheduler_names:
             self.gated.add(key)

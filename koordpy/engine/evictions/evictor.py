@@ -80,12 +80,8 @@ class Evictor:
         self.nominations = Nominations(feeds, self._calls, may_write=may_write, clock=clock, now=now)
         self.gang_evicted: list[Callable[[GangRef, Sequence[Eviction]], None]] = []
         """Hear which members of a gang one plan has evicted."""
-        self._jobs: set[asyncio.Task[None]] = set()
-
-    @property
-    def open(self) -> int:
+        self.open = self.nominations.tasks
         """Plans whose evictions are being sent, and void nominations that are being cleared."""
-        return len(self._jobs) + len(self.nominations.tasks)
 
     def submit(self, plan: EvictionPlan, done: Done) -> None:
         """Starts a plan. From now on its room is kept and its victims are seen as going."""
@@ -95,8 +91,8 @@ class Evictor:
         for victim in plan.evictions:
             self._state.foresee_end(victim.pod_key, rfc3339(now + timedelta(seconds=victim.grace_seconds)))
         task = asyncio.create_task(self._carry_out(plan, done), name=f"evictions for {plan.unit or 'quotas'}")
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
+        self.open.add(task)
+        task.add_done_callback(self.open.discard)
 
     async def run(self) -> None:
         """Ends nominations in time, until cancelled; then the evictions that are under way are left as they are."""
@@ -106,15 +102,15 @@ class Evictor:
                 await asyncio.sleep(LOOK_SECONDS)
                 await self.nominations.look()
         finally:
-            jobs = self._jobs | self.nominations.tasks
+            jobs = list(self.open)
             for task in jobs:
                 task.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
 
     async def drain(self, seconds: float) -> None:
         """Waits until the plans under way are carried out, at most so long."""
-        if jobs := self._jobs | self.nominations.tasks:
-            await asyncio.wait(jobs, timeout=seconds)
+        if self.open:
+            await asyncio.wait(self.open, timeout=seconds)
 
     # -- one plan -----------------------------------------------------------------------------------------------------
 

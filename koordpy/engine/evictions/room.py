@@ -36,9 +36,6 @@ class RoomMaking:
         """`mode`: of the fair shares, which says who takes back from whom."""
         self._state, self._queue, self._evictor = feeds.state, feeds.queue, evictor
         self._references, self._decisions, self._metrics, self._mode = references, decisions, metrics, mode
-        self._looked_again: set[str] = set()
-        """Units that were planned once more, because room came while victims were chosen for them: once only, for in a
-        busy cluster room comes all the time."""
         self._said: dict[str, str] = {}
         """Unit -> the victims that a dry run has told of."""
 
@@ -57,16 +54,12 @@ class RoomMaking:
                 return False
         return True
 
-    def look_again(self, unit: str) -> bool:
+    def look_again(self, entry: Entry) -> bool:
         """Whether room came while victims were chosen for a unit, so that it may need none."""
-        if unit in self._looked_again or not self._queue.missed(ROOM_CAME):
+        if entry.looked_again or not self._queue.missed(ROOM_CAME):
             return False
-        self._looked_again.add(unit)
+        entry.looked_again = True
         return True
-
-    def not_needed(self, unit: str) -> None:
-        """A unit was planned without victims."""
-        self._looked_again.discard(unit)
 
     def start(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
         """Starts what makes a unit's room. It is planned again when its victims are going: then it waits for them.
@@ -88,7 +81,7 @@ class RoomMaking:
             tuple(one for one in plan.nominations if one.unit == unit),
             benefit,
             self._references.beneficiary(gains) if gains else None,
-            rooms=(lambda: 0) if entry is None or unit in self._looked_again else (lambda: self._queue.rooms),
+            rooms=(lambda: 0) if entry is None or entry.looked_again else (lambda: self._queue.rooms),
             overtaken=PlanGround(self._state, placed, going).lost,
             losers=self._losers(victims),
         )
@@ -97,12 +90,12 @@ class RoomMaking:
             if entry is None:
                 return
             if why == OUTDATED:
-                self._looked_again.add(unit)
+                entry.looked_again = True
                 self._queue.settle_again(entry)
             elif why:
                 self._queue.settle_error(entry)
             else:
-                self._looked_again.discard(unit)
+                entry.looked_again = False
                 self._queue.settle_again(entry)
 
         self._evictor.submit(chosen, done)

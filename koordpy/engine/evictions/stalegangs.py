@@ -43,7 +43,8 @@ class StaleWatch:
         self._interval, self._now = interval_seconds, now
         self._dirty: dict[GangRef, None] = {}
         self._stale: dict[GangRef, StaleState] = {}
-        self._due: dict[GangRef, float] = {}
+        self.due: dict[GangRef, float] = {}
+        """Stale gang -> when a round is to be held for its sake, seconds since the epoch."""
         self._said: dict[GangRef, str] = {}
         """Since when each is stale by its condition, as it was read."""
         feeds.listeners.gang.append(self._changed)
@@ -72,18 +73,18 @@ class StaleWatch:
         for ref in suspects:
             found, before = stale_state(ref, snapshot, self._settings), self._stale.get(ref)
             if found is None:
-                for known in (self._stale, self._due, self._said):
+                for known in (self._stale, self.due, self._said):
                     known.pop(ref, None)
             else:
                 self._stale[ref], self._said[ref] = found, self._began(ref)
                 if found.due is None:
-                    self._due.pop(ref, None)
+                    self.due.pop(ref, None)
                 elif before is None or before.due != found.due:
-                    self._due[ref] = found.due
+                    self.due[ref] = found.due
             if found != before:
                 for told in self.told:
                     told(ref)
-        if self._due:
+        if self.due:
             self._wake()
 
     def _remind(self) -> None:
@@ -116,14 +117,10 @@ class StaleWatch:
         found = self._stale.get(GangRef(namespace, name, GangSource.GROUP))
         return found.text(key) if found is not None else ""
 
-    def next_due(self) -> float | None:
-        """When a round is to be held for the sake of a stale gang, seconds since the epoch; None for never."""
-        return min(self._due.values(), default=None)
-
     def take(self) -> list[str]:
         """The units whose gangs are due: the round under way is to try them."""
         now = self._now()
-        due = [ref for ref, at in self._due.items() if at <= now]
+        due = [ref for ref, at in self.due.items() if at <= now]
         for ref in due:
-            self._due[ref] = now + AGAIN_SECONDS
+            self.due[ref] = now + AGAIN_SECONDS
         return list(dict.fromkeys(self._feeds.names.of_gang(ref) for ref in due))

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from koordpy.cluster.pods import GangSource, PodInfo
-from koordpy.engine.status.recorder import EventRecorder, ObjectReference
-from koordpy.engine.status.references import of_pod
+from koordpy.engine.status.recorder import EventRecorder, ObjectReference, of_pod
 from koordpy.planning.plan import GangReport
 
 

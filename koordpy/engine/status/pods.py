@@ -56,7 +56,8 @@ class PodStatusWriter:
         self._told: dict[str, _Told] = {}
         self._wanted: dict[str, _WantedStatus] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
-        self._queued: set[str] = set()
+        self.lined_up: set[str] = set()
+        """Keys of pods whose verdicts wait for nothing but their turn."""
         self._sending: set[str] = set()
 
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
@@ -99,11 +100,6 @@ class PodStatusWriter:
         """Verdicts not sent yet, held ones included."""
         return len(self._wanted)
 
-    @property
-    def lined_up(self) -> int:
-        """Verdicts that wait for nothing but their turn."""
-        return self._ready.qsize()
-
     async def run(self) -> None:
         """Sends verdicts until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -121,14 +117,14 @@ class PodStatusWriter:
                 self._line_up(key)
 
     def _line_up(self, key: str) -> None:
-        if key not in self._queued:
-            self._queued.add(key)
+        if key not in self.lined_up:
+            self.lined_up.add(key)
             self._ready.put_nowait(key)
 
     async def _work(self) -> None:
         while True:
             key = await self._ready.get()
-            self._queued.discard(key)
+            self.lined_up.discard(key)
             try:
                 await self._send(key)
             except Exception:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.ratelimit import TokenBucket
-from koordpy.engine.apiserver.resources import EVENTS
+from koordpy.api.objects import ObjectMeta
+from koordpy.cluster.pods import PodInfo
+from koordpy.engine.apiserver.client import ApiClient, ApiError, TokenBucket, Unreachable
+from koordpy.engine.apiserver.resources import EVENTS, Resource
+from koordpy.engine.watching.lines import Names
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +49,17 @@ class ObjectReference(NamedTuple):
             "uid": self.uid,
         }
         return {key: value for key, value in named.items() if value}
+
+
+def of_pod(info: PodInfo) -> ObjectReference:
+    """A pod."""
+    return ObjectReference("v1", "Pod", info.name, info.namespace, info.uid)
+
+
+def of_object(resource: Resource, meta: ObjectMeta | Names) -> ObjectReference:
+    """An object by its metadata."""
+    namespace = meta.namespace if resource.namespaced else ""
+    return ObjectReference(resource.api_version, resource.kind, meta.name, namespace, meta.uid)
 
 
 class _Key(NamedTuple):

@@ -1,24 +1,11 @@
 """Which object an event is about: from a pod, a gang or a name to kind, name and uid as the API server knows them."""
 
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.apiserver.resources import DEVICES, NODES, Resource
-from koordpy.engine.status.recorder import ObjectReference
+from koordpy.engine.apiserver.resources import DEVICES, NODES
+from koordpy.engine.status.recorder import ObjectReference, of_object, of_pod
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.engine.watching.lines import Names
 from koordpy.workloads.known import Title
-
-
-def of_pod(info: PodInfo) -> ObjectReference:
-    """A pod."""
-    return ObjectReference("v1", "Pod", info.name, info.namespace, info.uid)
-
-
-def of_object(resource: Resource, meta: ObjectMeta | Names) -> ObjectReference:
-    """An object by its metadata."""
-    namespace = meta.namespace if resource.namespaced else ""
-    return ObjectReference(resource.api_version, resource.kind, meta.name, namespace, meta.uid)
 
 
 class References:

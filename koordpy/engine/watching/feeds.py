@@ -46,7 +46,7 @@ from koordpy.engine.apiserver.resources import (
     Wanted,
     discover,
 )
-from koordpy.engine.changes.claimed import ClaimedChanges
+from koordpy.engine.changes.claimed import ClaimedChanges, ClaimUsers
 from koordpy.engine.changes.groups import GroupChanges, QuotaChanges, UpstreamGroupChanges
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.kept import KeptChanges
@@ -65,7 +65,6 @@ from koordpy.engine.changes.workloads import (
     WatchedKinds,
     WorkloadChanges,
 )
-from koordpy.engine.claimusers import ClaimUsers
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import Wake, of_budget, of_config_map, of_device, of_devices, of_kept, of_storage

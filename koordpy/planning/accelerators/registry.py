@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.accelerators.base import NOTHING, Accelerator, FamilyRound, Given, NodeWorth, merged
@@ -18,14 +17,9 @@ PLUGINS = frozenset(family.plugin for family in ACCELERATORS)
 """Filters whose word on a node evictions may change."""
 
 
-def asks_devices(pod: PodInfo) -> bool:
-    """Whether a pod asks for any extended resource."""
-    return any(map(is_extended, pod.requests))
-
-
 def families_of(pod: PodInfo) -> Iterator[Accelerator]:
     """The families of which a pod asks for devices; none is asked about a pod without extended resources."""
-    return (family for family in ACCELERATORS if asks_devices(pod) and family.asks(pod))
+    return (family for family in ACCELERATORS if pod.extended and family.asks(pod))
 
 
 def give(nodes: Mapping[str, int], now: FamilyRound) -> Given:

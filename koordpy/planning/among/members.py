@@ -62,14 +62,6 @@ class Among:
         return frozenset(one.plugin for one in own if not isinstance(one, Apart))
 
 
-def concerned(pod: PodInfo, defaults: SpreadDefaults | None = None) -> bool:
-    """Whether a pod may be something to other members. defaults: spread constraints of pods that have none."""
-    spec = pod.pod.spec
-    if defaults and constraints_of(pod, FILTERS, defaults):
-        return True
-    return pod.ties is not None or bool(spec.topology_spread_constraints or spec.resource_claims)
-
-
 def among(
     pending: Sequence[PodInfo],
     draft: Draft,

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.registry import asks_devices
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate
 from koordpy.planning.jobs.base import JobRules, Placed
@@ -19,7 +18,7 @@ JOB_RULES: tuple[JobRules, ...] = (
 
 def _concerned(unit: Unit) -> Iterator[JobRules]:
     """The rules of the devices that a unit waits for."""
-    return (rules for rules in JOB_RULES if any(asks_devices(pod) and rules.family.asks(pod) for pod in unit.pending))
+    return (rules for rules in JOB_RULES if any(pod.extended and rules.family.asks(pod) for pod in unit.pending))
 
 
 def job_gate(unit: Unit, figures: Figures) -> Gate | None:
@@ -38,8 +37,8 @@ def knows_network(unit: Unit, figures: Figures) -> bool:
 
 
 def rules_of(pod: PodInfo) -> JobRules | None:
-    """Who says where a plain pod goes; None where the scores do."""
-    return next((rules for rules in JOB_RULES if asks_devices(pod) and rules.family.asks(pod)), None)
+    """Who says where a plain pod with extended resources goes; None where the scores do."""
+    return next((rules for rules in JOB_RULES if rules.family.asks(pod)), None)
 
 
 def keep_room(returns: Mapping[str, int], figures: Figures) -> None:

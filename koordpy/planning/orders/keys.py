@@ -1,6 +1,7 @@
 """What the order of the queue looks at: a unit as a job, and the key of the queue that it waits in."""
 
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 from koordpy.api.config import Fairness
@@ -55,3 +56,15 @@ class QueueKeys:
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
         """Key of a queue with the job that it offers; oldest: age of the oldest pending job in it."""
         return ()
+
+
+class CountOrder(QueueKeys):
+    """Mode gpu-count: users by the accelerators that they hold, per weight."""
+
+    def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
+        return ShareQueue("", self.use.quotas.user_of(pod))
+
+    def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
+        held, weight = self.use.user_devices(queue.user), self.config.weights.get(queue.user, 1)
+        ratio: Any = (Fraction(held) / Fraction(weight) if held else 0) if weight else INFINITE
+        return ratio, oldest, natural_key(queue.user)

@@ -5,10 +5,9 @@ An order is `QueueKeys` in a module of its own, and one line here (docs/extendin
 
 from collections.abc import Mapping
 
-from koordpy.planning.orders.by_count import CountOrder
 from koordpy.planning.orders.exact import Exact
 from koordpy.planning.orders.kai import Kai
-from koordpy.planning.orders.keys import QueueKeys
+from koordpy.planning.orders.keys import CountOrder, QueueKeys
 
 ORDERS: Mapping[str, type[QueueKeys]] = {
     "off": QueueKeys,

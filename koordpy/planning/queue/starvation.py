@@ -32,8 +32,6 @@ from koordpy.planning.units import Groups, Unit
 
 def starving_beside(groups: Groups, only: Collection[str], after: float) -> list[Unit]:
     """Units that are not due in this round and may be starving, the longest wait first: their nodes are held, too."""
-    if after <= 0:
-        return []
     latest = groups.snapshot.now - after
     waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
     out: dict[str, Unit] = {}

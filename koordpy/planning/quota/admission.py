@@ -10,14 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from koordpy.api import keys
 from koordpy.api.config import Quota as QuotaSettings
 from koordpy.api.quantity import quantity_text
-from koordpy.api.spelling import hint
 from koordpy.cluster.pods import PodInfo, total_requests
 from koordpy.cluster.quotas import Quotas, QuotaUse
 from koordpy.cluster.resources import Amounts
-from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.cluster.snapshot import Draft
 from koordpy.planning.nominated_capacity import NominatedCapacity
 from koordpy.planning.placement.problem import Allowance
 from koordpy.planning.quota.runtime import QuotaFigures, limits, quota_figures
@@ -289,20 +287,6 @@ class Admission:
                     if wanted > room:
                         out[Allowance(room, tuple(amounts))] = None
         return tuple(out)
-
-
-def quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of pods whose label names a quota that nobody knows, of quotas that cannot be read."""
-    quotas = snapshot.quotas
-    tree = quotas.tree
-    out = [(f"ElasticQuota/{quota.key}", text) for quota in tree.quotas.values() for text in quota.doubts]
-    out += [(f"ElasticQuota/{fault.key}", fault.told) for fault in tree.faults]
-    for pod in (pod for unit in units for pod in unit.pending):
-        out += [(f"Pod/{pod.key}", text) for text in quotas.ignored(pod)]
-        if name := quotas.unknown(pod):
-            text = f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}"
-            out.append((f"Pod/{pod.key}", text + hint(name, tree.quotas)))
-    return out
 
 
 def core_members(unit: Unit) -> tuple[PodInfo, ...]:

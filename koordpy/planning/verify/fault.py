@@ -1,6 +1,5 @@
 """What a check finds wrong with a plan."""
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Self
 
@@ -38,8 +37,3 @@ class PlanFault(str):
         out = super().__new__(cls, text)
         out.check = check
         return out
-
-
-def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
-    """The texts of one check as faults."""
-    return [PlanFault(text, check) for text in texts]

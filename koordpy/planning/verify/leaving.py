@@ -19,7 +19,8 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify.fault import Check, PlanFault, found
+from koordpy.planning.verify.fault import Check, PlanFault
+from koordpy.planning.verify.plan import found
 from koordpy.planning.victim_selection.lines import Lines
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"

@@ -18,11 +18,16 @@ from koordpy.planning.parts import parts_of
 from koordpy.planning.units import Unit
 from koordpy.planning.verify.ascend import check_places
 from koordpy.planning.verify.claims import faults_of_claims
-from koordpy.planning.verify.fault import Check, PlanFault, found
+from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.gpus import check_containers, check_gpus
 from koordpy.planning.verify.npus import check_npus
 from koordpy.planning.verify.quotas import check_quotas
 from koordpy.planning.verify.ties import check_ties
+
+
+def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
+    """The texts of one check as faults."""
+    return [PlanFault(text, check) for text in texts]
 
 
 def check_plan(

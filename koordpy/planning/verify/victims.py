@@ -21,10 +21,10 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.limits import REFITTED_UNITS
 from koordpy.planning.nominated import Reserved
 from koordpy.planning.units import Unit
-from koordpy.planning.verify.fault import Check, PlanFault, found
+from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.gpus import takes_promised
 from koordpy.planning.verify.leaving import MOVE, PRIORITY, QUOTA, SHARE, Leaving, Round, Taken
-from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns
+from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns, found
 from koordpy.planning.victim_selection.lines import Lines
 
 Sums = Mapping[str, Counter[str]]

@@ -1,16 +1,17 @@
 """What is said of settings that do nothing: InvalidAnnotation events live, lines on stderr offline."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from koordpy.api import keys
 from koordpy.api.settings import odd_settings
+from koordpy.api.spelling import hint
 from koordpy.api.unread import Holder
 from koordpy.cluster.pods import GangSource, PodInfo
+from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.accelerators.registry import families_of
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import wish_warnings
 from koordpy.planning.jobs.registry import knows_network
-from koordpy.planning.quota.admission import quota_warnings
 from koordpy.planning.units import Groups, Unit
 
 NO_GOAL = (
@@ -32,13 +33,29 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
     """(object such as PodGroup/default/g, text): settings that ask for what is not done, labels that name nothing."""
     snapshot = groups.snapshot
     out = wish_warnings(units, groups) if any(unit.gangs for unit in units) else []
-    out += quota_warnings(units, snapshot)
+    out += _quota_warnings(units, snapshot)
     out += snapshot.topology_warnings
     out += snapshot.node_warnings
     out += snapshot.gpus.warnings
     for pod in (pod for unit in units for pod in unit.pending):
-        out += [(f"Pod/{pod.key}", text) for text in odd_settings(_holder(pod), pod.pod.metadata)]
-        out += [(f"Pod/{pod.key}", text) for family in families_of(pod) for text in family.warnings(pod)]
+        if pod.pod.metadata.labels or pod.pod.metadata.annotations:
+            out += [(f"Pod/{pod.key}", text) for text in odd_settings(_holder(pod), pod.pod.metadata)]
+        if pod.extended:
+            out += [(f"Pod/{pod.key}", text) for family in families_of(pod) for text in family.warnings(pod)]
+    return out
+
+
+def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
+    """(object, text) of pods whose label names a quota that nobody knows, of quotas that cannot be read."""
+    quotas = snapshot.quotas
+    tree = quotas.tree
+    out = [(f"ElasticQuota/{quota.key}", text) for quota in tree.quotas.values() for text in quota.doubts]
+    out += [(f"ElasticQuota/{fault.key}", fault.told) for fault in tree.faults]
+    for pod in (pod for unit in units for pod in unit.pending if pod.pod.metadata.labels):
+        out += [(f"Pod/{pod.key}", text) for text in quotas.ignored(pod)]
+        if name := quotas.unknown(pod):
+            text = f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}"
+            out.append((f"Pod/{pod.key}", text + hint(name, tree.quotas)))
     return out
 
 
