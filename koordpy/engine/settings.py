@@ -120,7 +120,7 @@ def engine_settings(config: KoordpyConfiguration, *, dry_run: bool = False) -> E
 
 
 def empty_state(settings: EngineSettings) -> ClusterState:
-    """What a scheduler of these settings knows before it has seen anything."""
+    """What a scheduler of these settings, live or offline, knows before it has seen anything."""
     state = ClusterState(
         scheduler_names=settings.scheduler_names,
         storage=True,

@@ -120,8 +120,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     from koordpy.api.configfile import KUBE_SCHEDULER_NAME, ConfigError, Flag, load_config
     from koordpy.api.leafreaders import parse_moment
     from koordpy.api.objects import Pod
-    from koordpy.cluster.state import ClusterState
-    from koordpy.cluster.ties import spread_keys
+    from koordpy.engine.settings import empty_state, engine_settings
     from koordpy.offline import workload_warnings
     from koordpy.offline.lacking import missing_objects, unmade_pods
     from koordpy.offline.manifests import load_manifests
@@ -145,17 +144,7 @@ def _prepare(args: argparse.Namespace) -> Offline:
     faults += loaded.fault_lines
     if faults:
         raise InputFaultsError(faults)
-    spread = config.filters.pod_topology_spread
-    state = ClusterState(
-        scheduler_names=config.scheduler_names,
-        storage=True,
-        devices=True,
-        owners=spread.reads_owners,
-        gpu=config.gpu,
-        quota=config.quota,
-        gangs=config.gangs,
-    )
-    state.look_for(spread_keys(spread.constraints))
+    state = empty_state(engine_settings(config))
     pods = set()
     found = [obj for obj in objects if isinstance(obj, Pod)]
     assert state.workloads is not None
