@@ -113,7 +113,13 @@ class Faults:
 
     def expire_versions(self) -> None:
         """Forget all history: watches and continue tokens from before now get 410. Open watches go on."""
-        self._store.compact()
+        store = self._store
+        store.version += 1
+        for resource in store.registry:
+            shelf = store.shelf(resource)
+            shelf.horizon = store.version
+            shelf._changes.clear()
+        store._pages.clear()
 
     async def wait(self, *, watch: bool) -> None:
         """What a request waits before it is looked at."""

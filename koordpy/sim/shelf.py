@@ -136,11 +136,6 @@ class Shelf:
             watcher.push(change)
         return change
 
-    def compact(self, version: int) -> None:
-        """Forget the history up to a version: watches cannot resume from before it."""
-        self._changes.clear()
-        self.horizon = version
-
     def since(self, version: int) -> list[Change] | None:
         """Changes after a version, None when some of them are forgotten."""
         if version < self.horizon:

@@ -265,13 +265,6 @@ class Store:
         self._tell(resource, change)
         return last
 
-    def compact(self) -> None:
-        """Forget all history: no watch and no continue token from before can go on (410)."""
-        self.version += 1
-        for resource in self.registry:
-            self.shelf(resource).compact(self.version)
-        self._pages.clear()
-
     def limit_history(self, history: int) -> None:
         """Keep so many changes of each resource from now on."""
         self._history = history

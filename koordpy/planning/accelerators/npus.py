@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from koordpy.cluster.npus import npu_resource
+from koordpy.api import keys
+from koordpy.cluster.npus import chip_ids, npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.base import Accelerator, FamilyRound, Given, NodeWorth
 from koordpy.planning.accelerators.npus_between import npu_by_count
 from koordpy.planning.accelerators.npus_dealing import deal, deal_node
 from koordpy.planning.ascend.filter import PLUGIN, AscendChips, illegal
 from koordpy.planning.ascend.job import AscendJob
-from koordpy.planning.ascend.notes import chip_notes
 from koordpy.planning.filters.base import Refusal
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.scene import Scene
@@ -52,5 +52,17 @@ class NpuFamily(Accelerator):
             pod = snapshot.pods[key]
             job = now.scene.npu_job(pod)
             if isinstance(job, AscendJob):
-                notes[key] = chip_notes(job, pod, own)
+                notes[key] = _chip_notes(job, pod, own)
         return Given(chips, notes)
+
+
+def _chip_notes(job: AscendJob, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:
+    """What the Binding of an NPU pod says: its chips, ascending, and its rank, as the device plugin reads them
+    (ascend.md 6)."""
+    resource = npu_resource(pod.requests)
+    if resource is None:
+        raise ValueError(f"{pod.key} asks for no NPUs")
+    notes = {resource: chip_ids(chips, resource), keys.DISTRIBUTED_JOB: "true" if job.several else "false"}
+    if job.several:
+        notes[keys.RANK_INDEX] = str(job.ranks[pod.key])
+    return notes
