@@ -72,6 +72,10 @@ COUNTED_VICTIMS_STATES = 60_000
 """Pods times what a quota wants back times nodes, beyond which the solver is asked."""
 GATHERED_VICTIMS_STEPS = 2_000_000
 """Ways to split pods over domains that are looked at for priorities and level 9."""
+LEAST_VICTIMS_ENTRIES = 30_000_000
+"""Table entries written for a bound of what victims of a mixed gang cost at least; beyond, the solver finds its own."""
+FIRST_TRY_SHARE = 0.07
+"""Part of its deterministic time that a solve has before that bound is looked for."""
 NODE_COVER_STATES = 4096
 """States of the dynamic programme that finds the cheapest victims of one node; beyond, CP-SAT chooses."""
 NODE_COVER_COMBINATIONS = 8
@@ -84,9 +88,12 @@ PRIORITY_PARTS = 4
 """Priorities up to which victims of each are looked at by themselves, before all are."""
 LEVEL_WEIGHT = 1 << 24
 """Weight of the first of several cost levels that one solve decides; beyond, levels are solved in turn."""
-LATE_LEVEL_SHARE = 0.2
+EARLY_LEVEL_SHARE = 0.35
+"""Part of the deterministic time left that a solve for cost levels 1 to 6 may take: where they are not proven by then,
+twice the time hardly ever proves them."""
+LATE_LEVEL_SHARE = 0.1
 """Part of the deterministic time left that a solve for cost levels 7 to 9 may take: they are no part of a proof."""
-BEST_PLACES_SHARE = 0.25
+BEST_PLACES_SHARE = 0.1
 """Deterministic time for the best places beside chosen victims, as a part of a placement's: the model has some."""
 VICTIM_TRIES = 200
 """Choices of victims that the trial may refuse before the search gives up."""

@@ -12,17 +12,18 @@ from tests.planning.test_solver import random_problem
 def assert_counted(walk: Walk) -> None:
     search, count = walk.search, len(walk.search.shapes)
     taken = {node: [0] * count for node in search.totals}
-    left = dict(walk.size)
+    left = dict(search.size)
     for at, node in enumerate(walk.sequence):
         if search.shape[at] >= 0:
             taken[node][search.shape[at]] += 1
         for level in walk.levels:
             left[level, search.path[node][level]] -= 1
-    assert walk.left == left
-    for level in walk.levels:
-        sizes = [(n, left[key]) for key, n in walk.size.items() if key[0] == level]
-        assert walk.fresh[level] == sum(n == size for size, n in sizes)
-        assert walk.begun[level] == sum(0 < n < size for size, n in sizes)
+    for i, level in enumerate(walk.levels):
+        assert all(walk.left[walk.at[node][i]] == left[level, search.path[node][level]] for node in search.nodes)
+        sizes = [(n, left[key]) for key, n in search.size.items() if key[0] == level]
+        assert walk.fresh[i] == sum(n == size for size, n in sizes)
+        assert walk.begun[i] == sum(0 < n < size for size, n in sizes)
+    assert walk.rest == {node: search.totals[node] - sum(held) for node, held in taken.items()}
     if walk.mixed:
         assert walk.taken == {node: tuple(held) for node, held in taken.items()}
         # what each node may hold in the end: of its mixtures those that have room for what it has

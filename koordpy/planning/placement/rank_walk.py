@@ -5,6 +5,7 @@ the first complete sequence within the limits is the naturally smallest.
 """
 
 from collections.abc import Sequence
+from operator import ge, le
 
 import numpy as np
 
@@ -25,12 +26,18 @@ class Walk:
         self.mixtures = search.mixtures
         self.levels = search.levels
         self.sequence: list[int] = []
-        self.size = {key: n for key, n in search.size.items() if key[0] in search.levels}
-        self.left = dict(self.size)
-        self.begun = dict.fromkeys(self.levels, 0)
-        """Level -> domains with some members, waiting for more; `fresh`: those with none yet."""
-        self.fresh = dict(zip(self.levels, search.bins, strict=True))
+        numbers = {key: number for number, key in enumerate(search.size)}
+        self.at = {node: [numbers[n, search.path[node][n]] for n in self.levels] for node in search.nodes}
+        """Node -> number of its domain of each level of the ring."""
+        self.size = list(search.size.values())
+        """Per domain its members; `left`: those that are not placed yet."""
+        self.left = list(self.size)
+        self.begun = [0] * len(self.levels)
+        """Per level the domains with some members, waiting for more; `fresh`: those with none yet."""
+        self.fresh = list(search.bins)
         self.taken: dict[int, Mixture] = {node: (0,) * len(search.shapes) for node in search.totals}
+        self.rest = dict(search.totals)
+        """Node -> new pods that it still takes."""
         self.ranges: dict[tuple[int, Mixture], tuple[Mixture, Mixture] | None] = {}
         self.mixed = len(search.shapes) > 1
         self.memory: set[tuple[object, ...]] = set()
@@ -120,14 +127,13 @@ class Walk:
         if forced is not None:
             return [forced]
         shape, out, seen = search.shape[at], [], set()
-        for node in search.totals:
-            taken = self.taken[node]
-            if sum(taken) == search.totals[node]:
+        for node, rest in self.rest.items():
+            if not rest:
                 continue
             span = self._range(node)
-            if span is None or span[1][shape] <= taken[shape]:
+            if span is None or span[1][shape] <= self.taken[node][shape]:
                 continue
-            if not any(taken):
+            if rest == search.totals[node]:
                 if self.kind[node] in seen:
                     continue
                 seen.add(self.kind[node])
@@ -137,24 +143,19 @@ class Walk:
     def _runs(self, node: int, before: Sequence[int]) -> list[int]:
         if not self.sequence:
             return [1] * len(self.levels)
-        path, last = self.search.path[node], self.search.path[self.sequence[-1]]
-        return [n + (path[level] != last[level]) for n, level in zip(before, self.levels, strict=True)]
+        last = self.at[self.sequence[-1]]
+        return [n + (here != there) for n, here, there in zip(before, self.at[node], last, strict=True)]
 
     def _promising(self, runs: Sequence[int]) -> bool:
         """Whether every level may still end within its limit."""
-        search, at = self.search, len(self.sequence)
-        first, now = search.path[self.sequence[0]], search.path[self.sequence[-1]]
-        for i, level in enumerate(self.levels):
-            begun, fresh = self.begun[level], self.fresh[level]
-            here = self.left[level, now[level]]
-            begun -= 0 < here < self.size[level, now[level]]
-            need = begun + fresh + max(0, fresh - self.pack[i][at])
-            a, b = first[level], now[level]
-            last = search.forced[-1]
-            ends = last is None or search.path[last][level] == a
-            saves = (ends and self.left[level, a] > 0 and a != b) or (
-                a == b and not begun and not fresh and runs[i] > 1
-            )
+        done, last = len(self.sequence), self.search.forced[-1]
+        first, now = self.at[self.sequence[0]], self.at[self.sequence[-1]]
+        for i, (a, b) in enumerate(zip(first, now, strict=True)):
+            begun, fresh = self.begun[i], self.fresh[i]
+            begun -= 0 < self.left[b] < self.size[b]
+            need = begun + fresh + max(0, fresh - self.pack[i][done])
+            ends = last is None or self.at[last][i] == a
+            saves = (ends and self.left[a] > 0 and a != b) or (a == b and not begun and not fresh and runs[i] > 1)
             if runs[i] + need - saves > self.limits[i]:
                 return False
         return True
@@ -172,7 +173,7 @@ class Walk:
                 self.taken[node] = taken
                 return False
             self._shift(before, after)
-            if any(lo > n or hi < n for lo, n, hi in zip(self.low, search.wanted, self.high, strict=True)):
+            if not (all(map(le, self.low, search.wanted)) and all(map(ge, self.high, search.wanted))):
                 self._shift(after, before)
                 self.taken[node] = taken
                 return False
@@ -180,17 +181,17 @@ class Walk:
             self.taken[node] = (self.taken[node][0] + 1,)
         self.sequence.append(node)
         self._move(node, 1)
+        if shape >= 0:
+            self.rest[node] -= 1
         return True
 
     def _move(self, node: int, sign: int) -> None:
         """Counts one member in or out of the node's domains."""
-        path = self.search.path[node]
-        for level in self.levels:
-            key = (level, path[level])
-            before, size = self.left[key], self.size[key]
-            after = self.left[key] = before - sign
-            self.fresh[level] += (after == size) - (before == size)
-            self.begun[level] += (0 < after < size) - (0 < before < size)
+        for i, number in enumerate(self.at[node]):
+            before, size = self.left[number], self.size[number]
+            after = self.left[number] = before - sign
+            self.fresh[i] += (after == size) - (before == size)
+            self.begun[i] += (0 < after < size) - (0 < before < size)
 
     def _shift(self, before: tuple[Mixture, Mixture], after: tuple[Mixture, Mixture]) -> None:
         for i in range(len(self.low)):
@@ -202,6 +203,7 @@ class Walk:
         shape = self.search.shape[len(self.sequence)]
         self._move(node, -1)
         if shape >= 0:
+            self.rest[node] += 1
             before = self._range(node)
             self.taken[node] = tuple(n - (i == shape) for i, n in enumerate(self.taken[node]))
             after = self._range(node)

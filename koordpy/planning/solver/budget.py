@@ -33,8 +33,9 @@ class TimeBudget:
         interrupts: Interrupts = NEVER,
     ) -> None:
         """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see. probing:
-        whether a model is looked through for symmetries and implications first. In one of thousands of 0/1 of which few
-        are tied, as victims are, that alone takes all the time (2.0 and no answer, against 0.5 and the optimum)."""
+        whether a model is looked through for symmetries and implications first, and simplified over and over. In one
+        of thousands of 0/1 of which few are tied, as victims are, that alone takes all the time (2.0 and no answer,
+        against 0.5 and the optimum)."""
         self.left = deterministic_time
         self._watchdog, self._probing, self._interrupts = watchdog_seconds, probing, interrupts
         self.proven = True
@@ -47,12 +48,22 @@ class TimeBudget:
         return cls(problem.deterministic_time, watchdog_seconds=watchdog, interrupts=interrupts)
 
     def solve(
-        self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
+        self,
+        stage: str,
+        model: cp_model.CpModel,
+        *,
+        share: float = 1.0,
+        linearization: int = 1,
+        again: bool = False,
     ) -> tuple[Proof, list[int]]:
-        """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
+        """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none).
+
+        again: whether an open answer is no last one.
+        """
         limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
-            self.leave_open(stage)
+            if not again:
+                self.leave_open(stage)
             return Proof.UNKNOWN, []
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
@@ -63,6 +74,7 @@ class TimeBudget:
         if not self._probing:
             solver.parameters.symmetry_level = 0
             solver.parameters.cp_model_probing_level = 0
+            solver.parameters.max_presolve_iterations = 1
         # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
         solver.parameters.catch_sigint_signal = False
         status = self._interrupts.solving(lambda: solver.solve(model), solver.stop_search)
@@ -73,7 +85,7 @@ class TimeBudget:
         # amounts whose sums leave 64 bits end here: no answer, and no reason to lose a round
         fault = _first_words(model.validate()) if status == cp_model.MODEL_INVALID else ""
         self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used, fault=fault))
-        if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
+        if proof in (Proof.FEASIBLE, Proof.UNKNOWN) and not again:
             self.leave_open(stage, told=False)
         return proof, list(solver.response_proto.solution)
 

@@ -6,6 +6,7 @@ one after the other in tree order, each with its maximal fillings; a domain is p
 serves where the vectors are few; nothing but room may matter (`applies`), the solver decides the rest.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,7 @@ class Cover:
         """[states] where a state comes from when a node takes the filling."""
         found = self._steps.get(filling)
         if found is None:
-            found = np.zeros(1, dtype=np.int64)
-            for n, taken in zip(self.counts, filling, strict=True):
-                found = (found[:, None] * (n + 1) + np.maximum(np.arange(n + 1) - taken, 0)).reshape(-1)
-            self._steps[filling] = found
+            found = self._steps[filling] = origins(self.counts, filling)
         return found
 
     def _leave(
@@ -156,6 +154,14 @@ class Cover:
             out.append(state % (n + 1))
             state //= n + 1
         return out[::-1]
+
+
+def origins(counts: Sequence[int], filling: Sequence[int]) -> Ints:
+    """[vectors of up to so many pods per shape, as numbers] what is still to be placed once a filling is."""
+    found = np.zeros(1, dtype=np.int64)
+    for n, taken in zip(counts, filling, strict=True):
+        found = (found[:, None] * (n + 1) + np.maximum(np.arange(n + 1) - taken, 0)).reshape(-1)
+    return found
 
 
 class TooMuchWork(Exception):

@@ -4,10 +4,10 @@ Source: gang-network.md section 7, "Order of goals". One big weighted objective 
 and a stage whose optimum is known by a bound, or met already, is not solved at all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 
-from koordpy.planning.limits import LEVEL_WEIGHT, STAGE_SHARE
+from koordpy.planning.limits import FIRST_TRY_SHARE, LEVEL_WEIGHT, STAGE_SHARE
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
@@ -16,6 +16,9 @@ Term = tuple[cp_model.IntVar, int]
 
 Stage = tuple[str, Sequence[Term], int | None]
 """(name, sum, what it is at least)."""
+
+Least = Callable[[Sequence[Term]], int | None]
+"""What a sum is at least, where that is known."""
 
 
 def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
@@ -74,10 +77,12 @@ class StagedModel:
         self.hold(terms, current)
         return current
 
-    def minimise_all(self, stages: Iterable[Stage], *, share: float = STAGE_SHARE, first: str = "") -> None:
+    def minimise_all(
+        self, stages: Iterable[Stage], *, share: float = STAGE_SHARE, first: str = "", least: Least | None = None
+    ) -> None:
         """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
         solution where the first solve gives none. share: of the time that is left, for one solve. first: what a solve
-        is called that finds the first solution, too; by default as its stage."""
+        is called that finds the first solution, too; by default as its stage. least: asked where one takes long."""
         rest = [stage for stage in stages if stage[1]]
         while rest:
             together = 0
@@ -93,18 +98,27 @@ class StagedModel:
                     weight *= width
                     together += 1
                 name = first if first and not self.values else rest[0][0]
-                self._minimise(name, goal, share)
+                self._minimise(name, goal, share, least)
                 if not self.values:
                     return
             for _, terms, _ in rest[: max(1, together)]:
                 self.hold(terms, self.value(terms))
             del rest[: max(1, together)]
 
-    def _minimise(self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE) -> None:
-        """One solve for the least of a sum; the current solution, if any, stays where none is found."""
-        hint(self.model, self.values)
+    def _minimise(
+        self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE, least: Least | None = None
+    ) -> None:
+        """One solve for the least of a sum, with little time at first where `least` may spare the rest; the current
+        solution, if any, stays where none is found."""
         self.model.minimize(self._sum(terms))
-        proof, values = self.budget.solve(stage, self.model, share=share, linearization=2)
+        for part in (share,) if least is None else (FIRST_TRY_SHARE * share, share):
+            hint(self.model, self.values)
+            proof, values = self.budget.solve(stage, self.model, share=part, linearization=2, again=part < share)
+            if least is None or proof not in (Proof.FEASIBLE, Proof.UNKNOWN):
+                break
+            self.values = values or self.values
+            if values and part < share and self.value(terms) == least(terms):
+                break
         if proof is Proof.INFEASIBLE and self.values:
             self.budget.broken(stage, "a solved model became infeasible")
         self.model.clear_objective()  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ model is asked again.
 
 from collections.abc import Callable, Sequence
 
-from koordpy.planning.limits import LATE_LEVEL_SHARE, LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
+from koordpy.planning.limits import EARLY_LEVEL_SHARE, LATE_LEVEL_SHARE, LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
 from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.staged import StagedModel
@@ -60,7 +60,7 @@ class _Levels:
         if not self.model.possible:
             return None
         stages = StagedModel(self.budget, self.model.base)
-        stages.minimise_all(self.model.early, first=_FIRST)
+        stages.minimise_all(self.model.early, share=EARLY_LEVEL_SHARE, first=_FIRST, least=self.model.least)
         if not stages.values and (self._impossible or not self._any(stages)):
             return None
         proven = self.budget.proven

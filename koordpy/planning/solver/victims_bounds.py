@@ -5,16 +5,18 @@ Source: preemption.md 6. Each measure of room by itself: slots per shape, and th
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.placement.problem import Problem, slots
+from koordpy.planning.limits import COVER_FILLINGS, LEAST_VICTIMS_ENTRIES, NODE_COVER_STATES
+from koordpy.planning.placement.problem import Problem, hard_regions, slots
+from koordpy.planning.solver.cover import origins
+from koordpy.planning.solver.room import maximal_fillings
 from koordpy.planning.victim_selection.choice import Choices, UnitFigures
 
 
@@ -110,8 +112,8 @@ def held_bounds(choices: Choices, units: Iterable[int], taken: Iterable[int], wa
         gains[column] = sum(amount for amount, _ in frees)
         for level, n in zip(levels, most, strict=True):
             costs = [(amount, level(unit)) for amount, unit in frees]
-            best = max((Fraction(amount, cost) for amount, cost in costs if cost), default=Fraction(0))
-            gains[column] = min(gains[column], sum(a for a, cost in costs if not cost) + int(best * n))
+            best = max((amount * n // cost for amount, cost in costs if cost), default=0)
+            gains[column] = min(gains[column], sum(a for a, cost in costs if not cost) + best)
     return Bounds(choices.problem, freed_by(choices, able), wanted, gains)
 
 
@@ -131,3 +133,99 @@ def priorities(choices: Choices) -> list[int]:
         return bool(Bounds(problem, freed_by(choices, gone), wanted).holds(problem.hard).any())
 
     return steps[bisect_left(steps, True, key=enough) :]
+
+
+Offer = tuple[tuple[int, ...], int]
+"""(pods per shape that a node takes at most together, the least price of the room for them)."""
+
+
+class LeastPrice:
+    """What a choice costs at least where each unit has a price, by the scarcest resource and whatever else binds units.
+
+    A table over the pods that are still to be placed; the part of a unit on each node is taken or not by itself.
+    """
+
+    def __init__(self, choices: Choices, bounds: Bounds, wanted: Mapping[int, int], units: Iterable[int]) -> None:
+        """bounds: of the room once all the units are gone; wanted: pods by shape."""
+        self.choices, self.bounds, self.wanted, self.units = choices, bounds, wanted, tuple(units)
+        problem = choices.problem
+        lacking: dict[int, int] = {}
+        for shape, pods in wanted.items():
+            for column, amount in problem.shapes[shape].request:
+                lacking[column] = lacking.get(column, 0) + pods * amount
+        free = np.maximum(problem.free, 0).sum(axis=0)
+        self.column = max(lacking, key=lambda column: lacking[column] / max(1, int(free[column])))
+        self._fillings: dict[tuple[tuple[int, ...], int], tuple[tuple[int, ...], ...] | None] = {}
+        self.asks = [[dict(problem.shapes[shape].request).get(self.column, 0)] for shape in wanted]
+
+    def of(self, price: Callable[[int], int]) -> int | None:
+        """The least sum of the prices; None where that is not known."""
+        problem, counts = self.choices.problem, list(self.wanted.values())
+        held: dict[int, list[tuple[int, int]]] = {}
+        for u in self.units:
+            gains = [(node, dict(amounts).get(self.column, 0)) for node, amounts in self.choices.units[u].frees]
+            whole, cost = sum(gain for _, gain in gains), price(u)
+            for node, gain in gains:
+                if gain:
+                    held.setdefault(node, []).append((gain, cost * gain // whole))
+        kinds: dict[tuple[int, tuple[tuple[int, int], ...], tuple[int, ...]], list[int]] = {}
+        room = np.stack([self.bounds.slots[shape] for shape in self.wanted], axis=1)
+        for node in np.nonzero(room.any(axis=1))[0].tolist():
+            free, parts = int(problem.free[node, self.column]), tuple(sorted(held.get(node, ())))
+            kinds.setdefault((free, parts, tuple(room[node].tolist())), []).append(node)
+        offers: dict[int, list[Offer]] = {}
+        for (free, parts, most), nodes in kinds.items():
+            found = self._offers(free, parts, most)
+            if found is None:
+                return None
+            offers.update(dict.fromkeys(nodes, found))
+        entries = int(np.prod([n + 1 for n in counts], dtype=object)) * sum(map(len, offers.values()))
+        if entries > LEAST_VICTIMS_ENTRIES:
+            return None
+        place, steps = problem.tree.levels[problem.hard], dict[tuple[int, ...], Ints]()
+        able = self.bounds.holds(problem.hard)
+        return min(
+            (
+                self._table([offers[n] for n in range(place.start[d], place.end[d]) if n in offers], counts, steps)
+                for _, d in hard_regions(problem)
+                if able[d]
+            ),
+            default=None,
+        )
+
+    def _table(self, offers: Iterable[Sequence[Offer]], counts: list[int], steps: dict[tuple[int, ...], Ints]) -> int:
+        """The least price of all pods on some nodes."""
+        table = np.full(int(np.prod([n + 1 for n in counts])), 1 << 60, dtype=np.int64)
+        table[0] = 0
+        for node in offers:
+            after = table
+            for filling, cost in node:
+                if filling not in steps:
+                    steps[filling] = origins(counts, filling)
+                after = np.minimum(after, table[steps[filling]] + cost)
+            table = after
+        return int(table[-1])
+
+    def _offers(self, free: int, parts: Sequence[tuple[int, int]], most: tuple[int, ...]) -> list[Offer] | None:
+        """What a node takes at which price, the cheap first; None where there are too many ways."""
+        prices = {free: 0}
+        for gain, cost in parts:
+            for have, before in list(prices.items()):
+                prices[have + gain] = min(prices.get(have + gain, 1 << 60), before + cost)
+            if len(prices) > NODE_COVER_STATES:
+                return None
+        out: list[Offer] = []
+        largest = -1
+        for have, cost in sorted(prices.items(), key=lambda one: (one[1], -one[0])):
+            have = max(0, have)  # shapes that ask nothing of it stand where it is overdrawn, too
+            if have <= largest:
+                continue
+            largest = have
+            if (most, have) not in self._fillings:
+                self._fillings[most, have] = maximal_fillings(most, [have], self.asks, most=COVER_FILLINGS)
+            if (fillings := self._fillings[most, have]) is None:
+                return None
+            for filling in fillings:
+                if any(filling) and not any(all(a <= b for a, b in zip(filling, f, strict=True)) for f, _ in out):
+                    out.append((filling, cost))
+        return out

@@ -4,6 +4,7 @@ Source: preemption.md 6 (2). One 0/1 per option, pods per shape and node; what s
 back as a cut or a need.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import permutations
 
@@ -12,7 +13,7 @@ from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import implied_by
 from koordpy.planning.solver.staged import Stage, Term, linear
-from koordpy.planning.solver.victims_bounds import Bounds, freed_by, held_bounds, wanted_of
+from koordpy.planning.solver.victims_bounds import Bounds, LeastPrice, freed_by, held_bounds, wanted_of
 from koordpy.planning.solver.victims_topology import Topology
 from koordpy.planning.victim_selection.choice import Choices, Crossing, Cut, MovedKind, Need, Rejoin
 
@@ -56,6 +57,14 @@ class VictimsModel:
         """What may still be had by choices that are held to what some options cost."""
         units = [self.choices.options[o].unit for o in taken]
         return held_bounds(self.choices, self.of_unit, units, self.wanted)
+
+    def least(self, goal: Iterable[Term]) -> int | None:
+        """What a sum is at least that no part of lowers."""
+        prices = Counter[int]()
+        for var, price in goal:
+            prices[var.index] += price
+        table = LeastPrice(self.choices, self.bounds, self.wanted, self.of_unit)
+        return table.of(lambda u: min(prices[self.taken[o].index] for o in self.of_unit[u]))
 
     def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
         return [(self.taken[o], amount) for o, amount in terms if amount and o not in self.closed]

@@ -6,7 +6,6 @@ pod looked at alone. What they allow may still be impossible; what they forbid i
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 
@@ -76,8 +75,8 @@ def _most(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -
     whole = sum(frees[o] for o in bounded)
     if not bounded or sum(amounts[o] for o in bounded) <= room:
         return free_of_it + whole
-    best = max(bounded, key=lambda o: Fraction(frees[o], amounts[o]))
-    return free_of_it + min(whole, max(0, room) * frees[best] // amounts[best])
+    room = max(0, room)
+    return free_of_it + min(whole, max(room * frees[o] // amounts[o] for o in bounded))
 
 
 def _apart(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, widest: bool) -> int:

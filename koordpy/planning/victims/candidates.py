@@ -151,6 +151,8 @@ class _ChoiceReader:
         known = pool.figures.get(i)
         if known is None:
             known = pool.figures[i] = self._read(i)
+        elif known.rank != pool.ranks[i]:
+            known = pool.figures[i] = replace(known, rank=pool.ranks[i])
         if self.devices is not None:
             known = self._with_devices(i, known, self.devices)
         if not self.selectors:

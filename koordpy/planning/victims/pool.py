@@ -41,6 +41,10 @@ class Pool:
     alive: list[bool] = field(default_factory=list)
     position: dict[int, int] = field(default_factory=dict)
     """id of a unit -> position in `units`."""
+    figures: dict[int, UnitFigures] = field(default_factory=dict)
+    """What the search has worked out of units, with their ranks of then."""
+    _frees: dict[int, Frees] = field(default_factory=dict)
+    _leaves: dict[int, dict[str, Amounts]] = field(default_factory=dict)
     _holdings: dict[type[Lines], Holdings] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,10 +61,6 @@ class Pool:
         self.__dict__.pop("entries", None)
         self.__dict__.pop("priority", None)
         self.__dict__.pop("ranks", None)
-        self.figures: dict[int, UnitFigures] = {}
-        """What the search has worked out of units, which holds until others come in."""
-        self._frees: dict[int, Frees] = {}
-        self._leaves: dict[int, dict[str, Amounts]] = {}
 
     def at(self, unit: VictimUnit) -> int:
         """Position of a unit."""

@@ -131,14 +131,11 @@ class Law:
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
                 for leaf, amounts in self.pool.leaves(i).items():
-                    for resource in keys.ACCELERATORS:
-                        if (
-                            amounts.get(resource)
-                            and leaf in self.tree.quotas
-                            and resource in self.tree.quotas[leaf].max
-                        ):
+                    counted = self.tree.quotas[leaf].max if leaf in self.tree.quotas else {}
+                    for resource, amount in amounts.items():
+                        if amount and resource in counted and resource in keys.ACCELERATORS:
                             scale = 1 if resource in keys.HUNDREDTHS else 100
-                            taken.setdefault((leaf, resource), []).append((o, amounts[resource] * scale))
+                            taken.setdefault((leaf, resource), []).append((o, amount * scale))
         for (leaf, resource), terms in taken.items():
             slack = self.mins.spare(Party(leaf), resource) * (1 if resource in keys.HUNDREDTHS else 100)
             if sum(n for _, n in terms) > slack:
