@@ -6,6 +6,7 @@ Sources: workloads.md 10.1 to 10.4.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -230,7 +231,7 @@ class Expansion:
     def _leader(self, step: _Step, part: JobPart) -> str:
         """The pod that those of a part follow; empty where there is none."""
         names = {one.role for one in step.role.after if one.state == SCHEDULED}
-        for one in self._siblings[step.key[:2]]:
+        for one in self._siblings[step.key[:2]] if names else ():
             pods = one.pods if len(one.role.parts) == 1 else one.of_part(part)
             if one.role.name in names and (found := next((pod.key for pod in pods if pod.alive), "")):
                 return found
@@ -248,11 +249,18 @@ class Expansion:
             step.made, kept = True, _of_group(step.run)
             for i, (part, wanted) in enumerate([] if step.is_over else list(step.run.wanted(step.role))):
                 base = self._templates.pod(step.role.templates[i] if step.role.templates else step.role.template)
-                head = step.top.head if step.top.jobs is None else step.top.jobs.get(part.key)
-                if base is not None and head is not None:  # else nobody is there to make them
-                    for slot in self._open(step, part, wanted):
-                        slot = changed(slot, labels={**slot.labels, **kept})
-                        self._make(step, part, slot, head, base, batch, label_of)
+                maker = step.top.head if step.top.jobs is None else step.top.jobs.get(part.key)
+                if base is None or maker is None:
+                    continue  # nobody is there to make them
+                owner, of_leader = _owner(step.workload.head, part), partial(label_of, self._leader(step, part))
+                for slot in self._open(step, part, wanted):
+                    meta = self._meta(slot, step.workload.head.namespace, maker, base.metadata, owner)
+                    meta.labels.update(kept)
+                    batch.pods.append(pod := Pod(metadata=meta, spec=placed(base.spec, slot, of_leader)))
+                    batch.claims += self._new_claims(slot, meta.namespace, maker)
+                    self.accounts[maker.uid].made += 1
+                    if (place := self._known.place(pod)) is not None:
+                        step.pods.append(WorkloadPod(pod.key, pod, bound=False, created=0.0, place=place))
         return batch
 
     def _open(self, step: _Step, part: JobPart, wanted: int) -> list[Slot]:
@@ -277,41 +285,30 @@ class Expansion:
         slots = (one for taken in (False, True) for one in part.slots() if (one.name in names) is taken)
         return list(islice(slots, max(0, wanted - len(alive))))
 
-    def _make(
-        self,
-        step: _Step,
-        part: JobPart,
-        slot: Slot,
-        maker: Head,
-        base: Pod,
-        batch: Batch,
-        label_of: Callable[[str, str], str],
-    ) -> None:
-        """maker: the topmost object; base: the template."""
-        head, name = step.workload.head, slot.name
-        while f"{head.namespace}/{name}" in self._taken:
+    def _meta(self, slot: Slot, namespace: str, maker: Head, base: ObjectMeta, owner: OwnerReference) -> ObjectMeta:
+        """Of the pod of a slot. maker: the topmost object; base: of the template."""
+        name = slot.name
+        while f"{namespace}/{name}" in self._taken:
             name = f"{name}-{maker.kind.lower()}"
-        self._taken.add(f"{head.namespace}/{name}")
-        meta = ObjectMeta(
+        self._taken.add(f"{namespace}/{name}")
+        return ObjectMeta(
             name=name,
-            namespace=head.namespace,
+            namespace=namespace,
             uid=f"{maker.uid}/{name}",
             creation_timestamp=maker.created or None,
-            labels={**base.metadata.labels, **slot.labels},
-            annotations={**base.metadata.annotations, **slot.annotations},
-            owner_references=[_owner(head, part)],
+            labels={**base.labels, **slot.labels},
+            annotations={**base.annotations, **slot.annotations},
+            owner_references=[owner],
         )
-        spec = placed(base.spec, slot, lambda key: label_of(self._leader(step, part), key))
-        pod = Pod(metadata=meta, spec=spec)
-        batch.pods.append(pod)
-        self.accounts[maker.uid].made += 1
-        for volume, claim in slot.claims:
-            of_claim = {"name": f"{volume}-{slot.name}", "namespace": head.namespace}
-            if (key := f"{head.namespace}/{of_claim['name']}") not in self._claims:
-                self._claims.add(key)
-                batch.claims.append({"metadata": {**of_claim, "creationTimestamp": maker.created}, "spec": claim})
-        if (place := self._known.place(pod)) is not None:
-            step.pods.append(WorkloadPod(pod.key, pod, bound=False, created=0.0, place=place))
+
+    def _new_claims(self, slot: Slot, namespace: str, maker: Head) -> Iterator[Mapping[str, Any]]:
+        """Manifests of the claims of a slot that are not there."""
+        for volume, spec in slot.claims:
+            name = f"{volume}-{slot.name}"
+            if f"{namespace}/{name}" not in self._claims:
+                self._claims.add(f"{namespace}/{name}")
+                meta = {"name": name, "namespace": namespace, "creationTimestamp": maker.created}
+                yield {"metadata": meta, "spec": spec}
 
     # -- what is told -------------------------------------------------------------------------------------------------
 

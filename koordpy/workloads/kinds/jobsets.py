@@ -103,10 +103,10 @@ class _ReplicatedJob:
         """A pod of a Job; its first one seeks a domain of its own, where that is asked, and the others follow it."""
         assert part.slot is not None
         slot = part.slot(i)
-        return replace(
-            slot,
-            labels={**slot.labels, **marks},
-            annotations={**slot.annotations, **marks},
+        return Slot(
+            slot.name,
+            {**slot.labels, **marks},
+            {**slot.annotations, **marks},
             apart=(self._key, PREFIX + "job-key", job_key, True) if self._key and not i else None,
             follows=self._key if i else "",
         )
