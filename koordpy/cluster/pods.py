@@ -107,7 +107,10 @@ class PodInfo:
     @property
     def controller(self) -> str:
         """uid of its controlling owner; empty for none."""
-        return next((owner.uid for owner in self.pod.metadata.owner_references if owner.controller), "")
+        for owner in self.pod.metadata.owner_references:
+            if owner.controller:
+                return owner.uid
+        return ""
 
     @property
     def group(self) -> GroupKey | None:

@@ -106,12 +106,13 @@ def prepare(args: argparse.Namespace) -> Offline:
 @contextmanager
 def nothing_collected() -> Iterator[None]:
     """Modules and input are a few hundred thousand values without cycles: looking for garbage among them takes as long
-    as reading them."""
+    as reading them. Afterwards it is looked for as seldom as in a live scheduler: a plan makes values, few cycles."""
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 
