@@ -411,7 +411,7 @@ class UnitQueue:
         if self._ended(entry):
             return
         entry.woken = True
-        if passed_over and entry.passed_over is None:
+        if passed_over and entry.passed_over is None and entry.deferred is None:  # else its search has turns of its own
             entry.passed_over = self.clock()
         entry.interrupted += interrupted
         self._undecided(entry)

@@ -499,6 +499,21 @@ def test_who_was_passed_over_has_no_room_kept_for_it(queue: UnitQueue) -> None:
     assert queue.behind() == [first]
 
 
+def test_who_waits_for_a_search_keeps_nobody_of_its_namespace_waiting_when_it_is_passed_over(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    add(queue, "a", "b")
+    first, second = queue.take(light_pods=100)
+    queue.settle_unschedulable(first, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+    queue.settle_deferred(second)
+    assert queue.take(light_pods=100) == [second]
+    queue.settle_behind(second, passed_over=True)
+    clock.now += 1.0
+    queue.broadcast(Wake.ROOM, "test")
+    queue.poll()
+    assert queue.take(light_pods=100) == [first]
+
+
 def test_it_is_known_who_came_since_the_units_were_taken(queue: UnitQueue) -> None:
     add(queue, "a")
     queue.take(light_pods=100)
