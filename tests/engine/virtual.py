@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import functools
 import gc
+import heapq
 import random
-import selectors
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -34,19 +35,8 @@ EPOCH_SECONDS = 1_767_225_600.0
 """2026-01-01T00:00:00Z."""
 LATEST_SECONDS = 0.05
 """What is sent arrives after this long at the most."""
-
-
-class _NoWaiting(selectors.SelectSelector):
-    """Nothing ever comes from outside: the time until the next timer has passed at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.passed = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        assert timeout is not None, "everybody waits for ever"
-        self.passed += max(0.0, timeout)
-        return []
+MANY_TIMERS = 100
+"""Of more, those that were cancelled are thrown out once they are half of all."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -61,7 +51,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self, seed: int) -> None:
-        self._quick = _NoWaiting()
+        self._passed = 0.0
         self.dice = random.Random(seed)
         self.steps = 0
         self.on_step: Callable[[int], None] | None = None
@@ -71,15 +61,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.on_send: Callable[[Wire, str, str, bytes | None], None] | None = None
         self.on_reply: Callable[[Wire, str, str, int, bytes], None] | None = None
         self.history: list[tuple[Any, ...]] = []
-        super().__init__(self._quick)
+        super().__init__()
         self._clock_resolution = 1e-9
 
     def time(self) -> float:
-        return self._quick.passed
+        return self._passed
 
     def wall(self) -> float:
         """Epoch seconds."""
-        return EPOCH_SECONDS + self._quick.passed
+        return EPOCH_SECONDS + self._passed
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Calls it now; the answer takes its time."""
@@ -104,10 +94,41 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     def _run_once(self) -> None:
+        """One turn, as the base class takes it but for what comes from outside, which nothing does: the time until the
+        next timer has passed at once."""
         self.steps += 1
         if self.on_step is not None:
             self.on_step(self.steps)
-        super()._run_once()
+        timers: list[asyncio.TimerHandle] = self._scheduled
+        ready: deque[asyncio.Handle] = self._ready
+        if len(timers) > MANY_TIMERS and self._timer_cancelled_count > len(timers) / 2:
+            timers = self._scheduled = [one for one in timers if not self._forgotten(one)]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        else:
+            while timers and timers[0]._cancelled:
+                self._timer_cancelled_count -= 1
+                heapq.heappop(timers)._scheduled = False
+        if not ready and not self._stopping:
+            assert timers, "everybody waits for ever"
+            self._passed += max(0.0, timers[0]._when - self._passed)
+        until = self._passed + self._clock_resolution
+        while timers and timers[0]._when < until:
+            due = heapq.heappop(timers)
+            due._scheduled = False
+            ready.append(due)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+        handle = None  # type: ignore[assignment]
+
+    @staticmethod
+    def _forgotten(timer: asyncio.TimerHandle) -> bool:
+        """Whether a timer is cancelled; then it is no longer among the timers."""
+        if timer._cancelled:
+            timer._scheduled = False
+        return timer._cancelled
 
 
 def run(schedule: Callable[[VirtualLoop], Coroutine[Any, Any, T]], seed: int) -> T:
