@@ -193,7 +193,7 @@ class Read:
         above = self._owned.get(head.uid)
         workload = self._workload(group, source, head, jobs)
         self.workloads.append(workload)
-        if above is not None and above.kind not in _STAND_FOR_ALL:
+        if above is not None and (group_of(above.api_version), above.kind) not in CHILDREN:
             return  # the one above makes these pods
         note = "suspended" if top is not head and self._source(top).at("spec").flag("suspend") else ""
         self.parts.append(WorkloadManifest(maker, head, ((source, ""),), workload))
@@ -313,9 +313,6 @@ class Read:
             top if top.workload is None else changed(top, workload=ended[top.workload.head.uid]) for top in self.tops
         ]
         return frozenset(found)
-
-
-_STAND_FOR_ALL = ("Deployment", "CronJob", "TrainJob", "RayJob", "RayService")
 
 
 def replaced(head: Head, maker: "Maker") -> Head:

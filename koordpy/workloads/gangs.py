@@ -360,7 +360,7 @@ class Derivation:
         bound = any(one.bound for one in there)
         lacks = not bound and len(there) < least
         name = f"{head.name}-{group}" if group else head.name
-        suffixed = workload.suffixed(group) if group == "" else len(self._all_roles) > 1
+        suffixed = len(self._all_roles) > 1
         named = role.name if suffixed or self.title.kind in ("JobSet", "TrainJob") else ""
         return Derived(
             namespace=head.namespace,

@@ -215,10 +215,6 @@ class Workload:
     wide: Callable[[str], Sequence[Role]] | None = None
     """Roles of a group that the spec does not count (maxSurge)."""
 
-    def suffixed(self, group: str) -> bool:
-        """Whether names of its gangs tell the role."""
-        return sum(role.group == group for role in self.roles) > 1
-
 
 def seats(
     starts: Mapping[str, int], role_of: Callable[[Pod], str], index_of: Callable[[Pod], int | None]

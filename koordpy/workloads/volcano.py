@@ -14,7 +14,7 @@ from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
 from koordpy.api.quantity import units
 from koordpy.api.strict import decode
 from koordpy.workloads.gangs import Derived, PodSet
-from koordpy.workloads.runs import WorkloadPod
+from koordpy.workloads.runs import WorkloadPod, by_age
 from koordpy.workloads.source import Head, Source, index_of
 
 GROUP = "scheduling.volcano.sh"
@@ -130,8 +130,7 @@ def volcano_gangs(
     """The gangs of a PodGroup of Volcano (`namespace/name`) and the pods that name it. group: None where it is not
     there; matches: whether a selector takes labels."""
     namespace, _, name = key.partition("/")
-    alive = (one for one in members if not one.failed)
-    pods = sorted(alive, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
+    pods = by_age(one for one in members if not one.failed)
     make = partial(
         Derived,
         namespace=namespace,
