@@ -56,6 +56,14 @@ def test_within_max_the_runtime_is_short() -> None:
     assert helps(made, QUIET, quota("a", {GPU: 2}, {GPU: 8}))
 
 
+def test_quotas_that_ask_for_as_much_stand_in_natural_order() -> None:
+    others = [quota(f"b{i}", {GPU: 3}, {GPU: 8}) for i in (10, 2)]
+    made = world(quota("a", {}, {GPU: 8}), *others, of("r", "b10", 3, at="n1"), of("s", "b2", 3, at="n1"))
+    for each in (of("p", "a", 2), of("q10", "b10", 1), of("q2", "b2", 1)):
+        made.add(each)
+    assert "(what waits in other quotas asks for 1 in b2, 1 in b10)" in misses(made)[0]
+
+
 def test_a_larger_max_is_not_said_to_be_enough_where_nothing_is_left() -> None:
     owned = [quota("a", {}, {GPU: 4}), quota("b", {GPU: 4}, {GPU: 8}), of("r", "a", 4, at="n1"), of("s", "b", 4)]
     made = world(*owned, of("p", "a", 2))

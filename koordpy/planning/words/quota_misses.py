@@ -8,6 +8,7 @@ what the cluster has left for it then.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from koordpy.api.natural import natural_key
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.snapshot import Draft, Snapshot
@@ -66,7 +67,7 @@ def _kept_for(refusal: QuotaRefusal, resource: str, admission: Admission) -> str
         for name, amounts in quotas.own_waiting.items()
         if name in quotas.tree.quotas and refusal.quota not in quotas.tree.path(name) and amounts.get(resource, 0) > 0
     }
-    largest = sorted(asked, key=lambda name: -asked[name])
+    largest = sorted(asked, key=lambda name: (-asked[name], natural_key(name)))
     if not largest:
         return ""
     texts = [f"{quantity_text(resource, asked[name])} in {name}" for name in largest[:NEAREST]]
