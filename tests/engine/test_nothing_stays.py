@@ -12,14 +12,16 @@ from tests.engine.live import in_virtual_time, live, small, until
 async def test_a_pod_that_was_bound_goes_with_its_deletion() -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         known: list[weakref.ref[Any]] = []
-        cluster.pod("p")
-        await until(lambda: scheduler.state.pod("default/p") is not None)
+        cluster.pod("short-lived")
+        await until(lambda: scheduler.state.pod("default/short-lived") is not None)
         gc.collect()
         gc.disable()
         try:
-            known += [weakref.ref(one.pod.metadata) for one in gc.get_objects() if isinstance(one, PodInfo)]
-            await until(lambda: cluster.bound("p"))
-            cluster.delete("p")
+            infos = [one for one in gc.get_objects() if isinstance(one, PodInfo) and one.name == "short-lived"]
+            known += [weakref.ref(one.pod.metadata) for one in infos]
+            del infos
+            await until(lambda: cluster.bound("short-lived"))
+            cluster.delete("short-lived")
             cluster.pod("q")  # the last plan of all is kept
             await until(lambda: cluster.bound("q"))
             assert known and not any(one() for one in known)
