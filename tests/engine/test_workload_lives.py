@@ -1,20 +1,19 @@
 """Random lives of workloads in virtual time; KOORDPY_WORKLOADS=2000 tries that many of each sort."""
 
-import os
 from collections import Counter
 
 import pytest
 
 from tests.engine.grouplives import GroupLives
+from tests.engine.seeds import batches
 from tests.engine.virtual import one_after_the_other
 from tests.engine.workloadlives import WorkloadLives, live_through
 
-COUNT = int(os.environ.get("KOORDPY_WORKLOADS", "0"))
 BATCH = 100
 BATCHES = [
     (lives, first)
     for lives, most in ((WorkloadLives, 1400), (GroupLives, 600))
-    for first in range(0, COUNT or most, BATCH)
+    for first in batches("KOORDPY_WORKLOADS", most, BATCH)
 ]
 
 
