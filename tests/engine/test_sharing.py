@@ -42,8 +42,12 @@ class Work:
     def __call__(self, unit: Unit, *args: Any) -> Tried:
         if len(self.tried) == self.during and self.scheduler is not None:
             self._loop.call_soon_threadsafe(self._cluster.create, honest())
-            while HONEST not in self.scheduler.queue:
+            for _ in range(30_000):
+                if HONEST in self.scheduler.queue:
+                    break
                 time.sleep(0.001)
+            else:
+                pytest.fail("the honest pod never came")
         self.tried.append(unit.id)
         self._cluster.ahead_seconds += SECONDS
         return self._known(unit, *args)
