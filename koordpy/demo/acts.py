@@ -4,7 +4,6 @@ The forecast is what `koordpy simulate` would say of the same manifests in the s
 come to the same answer; the reasons shown beside each gang are read from `explain` on the cluster before its arrival.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,22 +12,19 @@ from pathlib import Path
 import yaml
 
 import koordpy
-from koordpy.api import keys
 from koordpy.api.config import Gangs, KoordpyConfiguration
 from koordpy.api.leafreaders import parse_moment
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
-from koordpy.cluster.tree import Tree
-from koordpy.demo.npus import why_npus
-from koordpy.demo.outcome import Manifest, key_of
+from koordpy.demo.objects import Manifest, key_of
 from koordpy.demo.programme import TRAINING
+from koordpy.demo.reasons import UnitSize, domain_of, gpus_text, short, why_domain, why_npus
 from koordpy.offline.manifests import load_manifests
 from koordpy.offline.preparing import DEFAULT_NOW, InputFaultsError, filled_all, growth_of, label_of, node_of
 from koordpy.offline.workloads import Growth
-from koordpy.planning.explain import DomainExplanation, Explanation, explain
+from koordpy.planning.explain import Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.sim.rounds import SimulationResult, simulate
@@ -204,7 +200,7 @@ class Forecaster:
     def _gangs(self, act: Act, asked: "Sequence[_Asked]", result: SimulationResult) -> tuple[GangForecast, ...]:
         proofs = {report.name: proof for report, proof in result.gangs}
         origins = {report.name: report.origin for report, _ in result.gangs if report.workload is not None}
-        chosen = {b.pod_key: _gpus(b.annotations) for b in result.bindings}
+        chosen = {b.pod_key: gpus_text(b.annotations) for b in result.bindings}
         notes = {b.pod_key: b.annotations for b in result.bindings}
         made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
         tree = self.state.tree
@@ -221,7 +217,7 @@ class Forecaster:
                     why += f"; {gpus}"
             else:
                 unit = [one.before.pods[key] for key in units[head].pod_keys]
-                why = made.get(told.gang) or _why(told, layers, size=_Size.of(unit))
+                why = made.get(told.gang) or why_domain(told, layers, size=UnitSize.of(unit))
                 if out and len({pod.gang for pod in unit}) > 1:
                     why = f"all or none with {out[-1].name}, planned together"
                 npus = why_npus(members, notes, act.labels)
@@ -250,81 +246,3 @@ class _Asked:
     members: Sequence[str]
     told: Explanation
     before: Snapshot
-
-
-def _gpus(annotations: Mapping[str, str]) -> str:
-    """`GPUs 5, 6`; empty where none were chosen by name."""
-    text = annotations.get(keys.GPU_ALLOCATION)
-    given = json.loads(text)["allocatedGPUs"] if text else {}
-    minors = [minor for container in given.values() for minor in container]
-    return f"GPUs {', '.join(minors)}" if minors else ""
-
-
-def domain_of(tree: Tree, nodes: Iterable[str]) -> str:
-    """`block dc-0/spine-0/block-0`: the lowest domain that holds all these nodes; empty for none."""
-    at = [tree.index[node] for node in nodes]
-    if not at:
-        return ""
-    level, domain = tree.lowest_common(at)
-    return f"{short(tree.layer_name(level))} {tree.path(level, domain)}".rstrip()
-
-
-def short(layer: str) -> str:
-    """`blockLayer` -> `block`, `ClusterTopologyLayer` -> `cluster`."""
-    return "cluster" if layer == keys.CLUSTER_LAYER else layer.removesuffix("Layer")
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """What a unit needs at least, in slots of its largest kind of pod; for one kind that is the number of its pods."""
-
-    gangs: int
-    mixed: bool
-    slots: int
-    """Of a mixed unit only."""
-
-    @classmethod
-    def of(cls, pods: Sequence[PodInfo]) -> "_Size":
-        gpus = [sum(pod.requests.get(name, 0) for name in keys.GPU_RESOURCES) for pod in pods]
-        mixed = len({pod.shape for pod in pods}) > 1
-        return cls(len({pod.gang for pod in pods}), mixed, -(-sum(gpus) // max(1, *gpus)))
-
-
-def _why(told: Explanation, layers: Sequence[str], *, size: _Size) -> str:
-    """What speaks for the chosen domain, in the order of the goals (gang-network.md 5)."""
-    chosen = next((domain for domain in told.domains if domain.chosen), None)
-    if chosen is None:
-        return "; ".join(told.would_fit_if[-1:]) and f"would fit if {told.would_fit_if[-1]}"
-    level, needed = layers.index(chosen.layer), size.slots if size.mixed else chosen.needed
-    texts = [f"lowest common layer{' of both gangs' if size.gangs == 2 else ''}: {short(chosen.layer)}"]
-    if level + 1 < len(layers) - 1:
-        below = layers[level + 1]
-        most = max(domain.slots for domain in told.domains if domain.layer == below)
-        if most < needed:
-            texts[0] += f", no {short(below)} is large enough (at most {most} of {needed} slots)"
-    texts.append(_choice(chosen, needed, told.domains, layers[:level]))
-    return "; ".join(texts)
-
-
-def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExplanation], above: Sequence[str]) -> str:
-    """Why this one of the domains of its layer."""
-    able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= needed]
-    name = short(chosen.layer)
-    if len(able) == 1:
-        return f"the only {name} with {needed} slots"
-    slots = {(domain.layer, domain.name): domain.slots for domain in domains}
-    if chosen.slots > min(domain.slots for domain in able):
-        return f"of {len(able)} with room the one where it takes fewest domains"
-    able = [domain for domain in able if domain.slots == chosen.slots]
-    if len(able) == 1:
-        return f"best fit: {chosen.slots} slots for {needed}, other {name}s with room have more"
-    path = chosen.name
-    for layer in reversed(above):
-        path = path.rpartition("/")[0]
-        depth = path.count("/") + 1 if path else 0
-        rooms = {other: slots[layer, other] for other in {"/".join(d.name.split("/")[:depth]) for d in able}}
-        if rooms[path] < max(rooms.values()):
-            return (
-                f"best fit: of {len(able)} alike one in the {short(layer)} with least room left ({rooms[path]} slots)"
-            )
-    return f"{len(able)} alike, the first by name"

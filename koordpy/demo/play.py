@@ -14,7 +14,7 @@ from rich.live import Live
 from koordpy.api import keys
 from koordpy.demo.acts import Act, Forecast, Forecaster, read_acts, read_cluster
 from koordpy.demo.checks import checks, settled
-from koordpy.demo.outcome import key_of, outcome_of
+from koordpy.demo.objects import key_of
 from koordpy.demo.programme import Programme
 from koordpy.demo.scene import DemoScene, scene_of
 from koordpy.demo.stage import Stage
@@ -62,7 +62,7 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
                 teller.say(f"API server on {stage.server.url}, {len(scene.gpus)} nodes; the scheduler leads")
                 teller.say(f"the page: {stage.page}")
                 forecasts = await _acts(read_acts(programme.acts), forecaster, stage, teller, speed=speed)
-            found = checks(forecasts, outcome_of(stage.pods(), nodes), programme=programme.name)
+            found = checks(forecasts, stage.pods(), scene.gpus)
             teller.conclude([(check.text, check.faults) for check in found], every=headless)
             status = int(not all(check.holds for check in found)) if headless or watched else 0
             if keep:

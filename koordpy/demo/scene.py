@@ -10,8 +10,9 @@ from typing import Any
 
 from koordpy.api.natural import natural_key
 from koordpy.cluster.tree import Tree
-from koordpy.demo.acts import Forecast, GangForecast, domain_of
-from koordpy.demo.outcome import Manifest, devices_of, gpus_of, key_of, rank_of, refusal
+from koordpy.demo.acts import Forecast, GangForecast
+from koordpy.demo.objects import Manifest, devices_of, gpus_of, key_of, rank_of, refusal
+from koordpy.demo.reasons import domain_of
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

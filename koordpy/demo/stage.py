@@ -15,7 +15,7 @@ from typing import Self
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.demo.outcome import Manifest
+from koordpy.demo.objects import Manifest
 from koordpy.engine.apiserver import resources
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
@@ -90,9 +90,8 @@ class Stage:
             self._open.callback(WorkloadControllers(self.server.store).close)
             self.kubeconfig.write_text(self.server.kubeconfig(), encoding="utf-8")
             self._client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url), qps=0))
-            await self._open.enter_async_context(
-                FakeKubelet(self.server.url, start_seconds=self._start_seconds, end_seconds=self._start_seconds)
-            )
+            kubelet = FakeKubelet(self.server.store, start_seconds=self._start_seconds, end_seconds=self._start_seconds)
+            self._open.callback(kubelet.close)
         except BaseException:
             await self._open.aclose()
             raise

@@ -78,8 +78,9 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 async def play(program: str, folder: Path) -> Seen:
-    async with live() as cluster, FakeKubelet(cluster.server.url):
-        controllers = WorkloadControllers(cluster.server.store)
+    async with live() as cluster:
+        store = cluster.server.store
+        controllers, kubelet = WorkloadControllers(store), FakeKubelet(store)
         create(cluster, *read_cluster())
         async with cluster.running(lease=LONG_LEASE) as scheduler:
             await asyncio.wait_for(scheduler.leading.wait(), 60)
@@ -98,6 +99,7 @@ async def play(program: str, folder: Path) -> Seen:
                     return await look(one, cluster, scheduler.metrics.render().decode())
             finally:
                 controllers.close()
+                kubelet.close()
                 await health.stop()
 
 

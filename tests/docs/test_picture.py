@@ -4,7 +4,8 @@ from xml.etree import ElementTree
 
 from rich.text import Text
 
-from koordpy.demo.acts import Forecaster, domain_of, read_acts
+from koordpy.demo.acts import Forecaster, read_acts
+from koordpy.demo.reasons import domain_of
 from tests.docs.film import Frame, film, frame_of
 from tests.docs.worked import ROOT
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -88,7 +89,7 @@ async def test_apply_get_describe_and_delete(server: ApiServer, kubectl: Kubectl
         "type": "Warning",
     }
     server.store.create("events", event)
-    async with FakeKubelet(server.url):
+    with closing(FakeKubelet(server.store)):
         server.store.create(
             "pods", {"metadata": {"name": "q"}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}}
         )
@@ -138,7 +139,7 @@ async def test_what_kubectl_sends_as_protobuf(server: ApiServer, kubectl: Kubect
     assert (await kubectl("auth", "can-i", "create", "pods")).strip() == "yes"
     server.store.create("nodes", {"metadata": {"name": "n1"}})
     server.store.create("pods", {"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}})
-    async with FakeKubelet(server.url):
+    with closing(FakeKubelet(server.store)):
         assert "pod/p evicted" in await kubectl("drain", "n1", "--force", "--timeout=60s")
     assert server.store.list("pods") == [] and server.store.get("nodes", "n1")["spec"]["unschedulable"]
 

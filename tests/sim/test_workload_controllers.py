@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def example(name: str) -> dict[str, Any]:
 @pytest.fixture
 async def controllers(server: ApiServer) -> AsyncIterator[WorkloadControllers]:
     found = WorkloadControllers(server.store)
-    async with FakeKubelet(server.url):
+    with closing(FakeKubelet(server.store)):
         yield found
     found.close()
 
