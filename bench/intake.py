@@ -14,9 +14,8 @@ import msgspec
 from bench.timing import Row
 from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.claimed import ClaimUsers
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.nodes import NodeChanges
+from koordpy.engine.changes.kinds import ClaimUsers, node_changes
 from koordpy.engine.changes.pods import PodChanges
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
@@ -58,7 +57,7 @@ class _Cache:
         self.state, self.queue = ClusterState(storage=True, devices=True), UnitQueue()
         hub = Hub(self.state, self.queue, UnitNames())
         self.pods = PodChanges(hub, ClaimUsers())
-        of_nodes = NodeChanges(hub)
+        of_nodes = node_changes(hub)
         for node in nodes:
             of_nodes.upsert(node, None)
 

@@ -91,7 +91,7 @@ class DeviceBook(ObjectBook[DeviceObjects]):
         for _, name, _ in claim_names(pod):
             key = f"{pod.metadata.namespace}/{name}"
             claim = self.get(ResourceClaim, key)
-            if not isinstance(claim, ResourceClaim):
+            if claim is None:
                 continue
             status = claim.status
             if key in taken:
@@ -117,7 +117,7 @@ class DeviceBook(ObjectBook[DeviceObjects]):
         out: list[Any] = []
         for request in claim.spec.devices.requests:
             found = self.get(DeviceClass, request.exact.device_class_name)
-            if isinstance(found, DeviceClass):
+            if found is not None:
                 out += [{"source": "FromClass", "requests": [request.name], **one} for one in found.spec.config]
         return [*out, *({"source": "FromClaim", **one} for one in claim.spec.devices.config)]
 

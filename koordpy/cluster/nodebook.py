@@ -122,8 +122,10 @@ class NodeBook:
 
     def put_hypernode(self, obj: HyperNode) -> None:
         """Takes a HyperNode; the tree is made of them where there is no ClusterNetworkTopology."""
+        known = self._hypernodes.get(obj.metadata.name)
         self._hypernodes[obj.metadata.name] = obj
-        self._hypernodes_changed()
+        if known is None or known.spec != obj.spec:
+            self._hypernodes_changed()
 
     def drop_hypernode(self, name: str) -> None:
         """Forgets a HyperNode."""

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from koordpy.api.objects import Wire
 
 V = TypeVar("V")
+W = TypeVar("W", bound=Wire)
 
 Objects = Mapping[type[Wire], Mapping[str, Any]]
 """Kind -> `namespace/name`, or a cluster-scoped name -> object."""
@@ -46,9 +47,9 @@ class ObjectBook(Generic[V]):
         if self._objects[kind].pop(key, None) is not None:
             self._view = None
 
-    def get(self, kind: type[Wire], key: str) -> Wire | None:
+    def get(self, kind: type[W], key: str) -> W | None:
         """A known object."""
-        found: Wire | None = self._objects[kind].get(key)
+        found: W | None = self._objects[kind].get(key)
         return found
 
     def view(self) -> V:

@@ -6,7 +6,7 @@ picture that is made of all.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace as changed
 
@@ -23,7 +23,7 @@ from koordpy.cluster.devices import DeviceBook, DeviceId, Grant
 from koordpy.cluster.expected import annotated
 from koordpy.cluster.gpu_book import GpuBook, GpuHolding
 from koordpy.cluster.nodebook import NodeBook
-from koordpy.cluster.objectbook import ObjectBook, object_key
+from koordpy.cluster.objectbook import ObjectBook, W, object_key
 from koordpy.cluster.owners import OwnerBook, label_keys
 from koordpy.cluster.podbook import PodBook
 from koordpy.cluster.pods import in_group
@@ -117,10 +117,10 @@ class ClusterState(PodBook):
         else:
             self._others.pop((kind, key), None)
 
-    def get(self, kind: type[Wire], key: str) -> Wire | None:
+    def get(self, kind: type[W], key: str) -> W | None:
         """An object of a kind that no index is kept of, or one of storage, resource claims and owners."""
         book = self._books.get(kind)
-        return book.get(kind, key) if book is not None else self._others.get((kind, key))
+        return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
     def _put_node(self, node: Node) -> None:
         self._nodes.put(node)
@@ -211,9 +211,9 @@ class ClusterState(PodBook):
         for claim_name, volume_name in (claims or {}).items():
             claim = self.get(PersistentVolumeClaim, claim_name)
             volume = self.get(PersistentVolume, volume_name) if volume_name else None
-            if not isinstance(claim, PersistentVolumeClaim):
+            if claim is None:
                 continue
-            if isinstance(volume, PersistentVolume):
+            if volume is not None:
                 bound, taken = bind_static(claim, volume)
                 self.upsert(bound)
                 self.upsert(taken)

@@ -18,8 +18,7 @@ from koordpy.engine.apiserver.resources import LEASES
 from koordpy.engine.binding.binder import Binder, BindResult
 from koordpy.engine.binding.claims import ClaimBinder
 from koordpy.engine.binding.commit import Committer
-from koordpy.engine.binding.releases import DeviceReleaser
-from koordpy.engine.binding.reservations import DeviceReserver
+from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.room import RoomMaking

@@ -14,8 +14,8 @@ import msgspec
 
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.lease import LeaderElector
+from koordpy.engine.apiserver.replies import reached
 from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.apiserver.versions import reached
 from koordpy.engine.watching.feeds import Feeds
 
 logger = logging.getLogger(__name__)

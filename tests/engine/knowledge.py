@@ -79,7 +79,7 @@ class Knowledge:
     def _check(self, scheduler: Scheduler, key: str, uid: str, node: str, minors: set[int], what: str) -> Node | None:
         """The node, where it is known."""
         gone = self._answered.get(scheduler, set())
-        known: dict[str, Pod] = scheduler.feeds.reflectors()["pods"].objects
+        known: dict[str, Pod] = scheduler.feeds.reflectors["pods"].objects
         pods = {one: pod for one, pod in known.items() if one not in gone}
         pod = pods.get(uid)
         if pod is None or pod.metadata.deletion_timestamp or pod.spec.node_name not in ("", node):
@@ -110,10 +110,10 @@ class Knowledge:
 
     def _check_gathered(self, scheduler: Scheduler, unit: str, placements: Sequence[Placement]) -> None:
         """Members that are placed together go into one domain, as the tree is known."""
-        if not scheduler.feeds.reflectors()[TOPOLOGIES].objects:
+        if not scheduler.feeds.reflectors[TOPOLOGIES].objects:
             return
         domains: dict[str, set[str]] = {}
-        pods: dict[str, Pod] = scheduler.feeds.reflectors()["pods"].objects
+        pods: dict[str, Pod] = scheduler.feeds.reflectors["pods"].objects
         for one in placements:
             node, pod = _named(scheduler, "nodes", one.node), pods.get(one.uid)
             if node is not None and pod is not None and (group := pod.metadata.labels.get(keys.LABEL_POD_GROUP)):
@@ -130,7 +130,7 @@ class Knowledge:
 
 def _named(scheduler: Scheduler, kind: str, name: str) -> Any:
     """An object as a watch has brought it last; None where it is gone, or has not come."""
-    known = scheduler.feeds.reflectors()[kind].objects.values()
+    known = scheduler.feeds.reflectors[kind].objects.values()
     return next((one for one in known if one.metadata.name == name), None)
 
 

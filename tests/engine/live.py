@@ -159,7 +159,7 @@ class Live:
 
     def is_known_to(self, scheduler: Scheduler, *plurals: str) -> bool:
         """Whether it has seen all that is stored of these resources."""
-        feeds = scheduler.feeds.reflectors()
+        feeds = scheduler.feeds.reflectors
         for plural in plurals:
             stored = {
                 obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"] for obj in self.server.store.list(plural)

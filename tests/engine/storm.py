@@ -258,7 +258,7 @@ class Storm:
         return scheduler is not None and self._knows(scheduler, plurals)
 
     def _knows(self, scheduler: Scheduler, plurals: tuple[str, ...]) -> bool:
-        feeds = scheduler.feeds.reflectors()
+        feeds = scheduler.feeds.reflectors
         for plural in plurals:
             there = {
                 obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]

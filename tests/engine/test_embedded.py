@@ -104,7 +104,7 @@ async def test_a_pod_is_seen_told_of_bound_and_seen_bound(tmp_path: Any) -> None
             binding = Binding("default", "a", pod.metadata.uid, "n1", {"scheduling.koordinator.sh/rank": "0"})
             assert (await Binder(client).bind(binding)).result is BindResult.BOUND
             again = await Binder(client).bind(binding)
-            assert (again.result, again.resolved) == (BindResult.BOUND, True)
+            assert again.result is BindResult.BOUND and again.message
             other = Binding("default", "a", "another-uid", "n1")
             assert (await Binder(client).bind(other)).result is BindResult.GONE
             await until(lambda: sink.held[pod.metadata.uid].spec.node_name == "n1")
@@ -134,7 +134,7 @@ async def test_bindings_through_a_storm_of_faults_are_each_made_once_and_known(t
             node = server.store.get("pods", outcome.binding.name, "default")["spec"].get("nodeName")
             assert outcome.result is (BindResult.BOUND if node == "n1" else BindResult.REFUSED)
         assert {outcome.result for outcome in outcomes} == {BindResult.BOUND, BindResult.REFUSED}
-        assert any(outcome.resolved and outcome.result is BindResult.BOUND for outcome in outcomes)
+        assert any(outcome.message and outcome.result is BindResult.BOUND for outcome in outcomes)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -4,8 +4,8 @@ from msgspec import convert
 
 from koordpy.api.objects import Pod
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.claimed import ClaimUsers
 from koordpy.engine.changes.hub import Hub
+from koordpy.engine.changes.kinds import ClaimUsers
 from koordpy.engine.changes.pods import PodChanges
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue

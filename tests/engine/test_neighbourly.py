@@ -9,10 +9,10 @@ from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Pod
+from koordpy.cluster.pods import GangSource
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.claimed import ClaimUsers
-from koordpy.engine.changes.groups import GroupChanges, QuotaChanges
 from koordpy.engine.changes.hub import Hub
+from koordpy.engine.changes.kinds import ClaimUsers, group_changes, quota_changes
 from koordpy.engine.changes.pods import PodChanges
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
@@ -31,7 +31,8 @@ class Waiting:
         self.state = ClusterState(quota=settings or Settings())
         self.names = UnitNames()
         hub = Hub(self.state, self.queue, self.names)
-        self.pods, self.groups, self.quotas = PodChanges(hub, ClaimUsers()), GroupChanges(hub), QuotaChanges(hub)
+        self.pods = PodChanges(hub, ClaimUsers())
+        self.groups, self.quotas = group_changes(hub, GangSource.GROUP), quota_changes(hub)
         self.state.upsert(node("n1:1"))
         self.say("a", groups='["b"]')
         for name in "cd":
@@ -39,7 +40,7 @@ class Waiting:
         for name in "acd":
             self.pods.upsert(pod(f"{name}-0", gang=name, cpu="9"), None)
         self.pods.upsert(pod("alone", cpu="9"), None)
-        self.quotas.put(quota("q", 0, 10))
+        self.quotas.upsert(quota("q", 0, 10), None)
         self.tried()
         self.tried()
 
@@ -47,7 +48,7 @@ class Waiting:
         """A PodGroup with annotations, of which groups is short."""
         notes = {keys.GANG_GROUPS if key == "groups" else f"example.com/{key}": text for key, text in notes.items()}
         one = group(gang, 2, notes)
-        self.groups.put(one)
+        self.groups.upsert(one, None)
         return one
 
     def tried(self) -> set[str]:
@@ -83,7 +84,7 @@ def test_a_gang_that_comes_changes_or_goes_wakes_those_that_name_it() -> None:
     assert waiting.tried() == {"gang:default/a,default/b"}
     waiting.say("b", turn="1")
     assert waiting.tried() == {"gang:default/a,default/b"}
-    waiting.groups.drop(b)
+    waiting.groups.delete(b)
     assert waiting.tried() == {"gang:default/a"}
 
 
@@ -108,7 +109,7 @@ def test_gangs_that_no_link_concerns_have_no_links_read_and_all_others_are_named
         one, named = rng.choice(names), rng.sample([*names, "gone"], rng.choice((0, 0, 1, 2)))
         turn = rng.randrange(3)
         if turn == 0:
-            waiting.groups.drop(group(one, 2))
+            waiting.groups.delete(group(one, 2))
         elif turn == 1:
             waiting.say(one, **({"groups": json.dumps(named)} if named else {}))
         else:
@@ -123,15 +124,15 @@ def test_gangs_that_no_link_concerns_have_no_links_read_and_all_others_are_named
 def test_a_quota_that_says_nothing_of_quotas_wakes_nobody() -> None:
     waiting = Waiting()
     one = quota("q", 0, 10)
-    waiting.quotas.put(replace(one, metadata=replace(one.metadata, annotations={"example.com/turn": "1"})))
+    waiting.quotas.upsert(replace(one, metadata=replace(one.metadata, annotations={"example.com/turn": "1"})), None)
     assert waiting.tried() == set()
-    waiting.quotas.put(quota("q", 0, 20))
+    waiting.quotas.upsert(quota("q", 0, 20), None)
     assert "default/alone" in waiting.tried()
 
 
 def test_a_quota_that_does_not_count_wakes_nobody() -> None:
     waiting = Waiting(Settings(namespaces=["koordpy-system"]))
-    waiting.quotas.put(quota("q", 0, 20))
-    waiting.quotas.drop(quota("q", 0, 20))
+    waiting.quotas.upsert(quota("q", 0, 20), None)
+    waiting.quotas.delete(quota("q", 0, 20))
     assert waiting.tried() == set()
     assert not waiting.queue.missed(Wake.QUOTA)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.engine.binding.releases import ASKED_AGAIN_SWEEPS, MAX_TRIES
+from koordpy.engine.binding.devices import ASKED_AGAIN_SWEEPS, MAX_RELEASE_TRIES
 from koordpy.engine.queue import State
 from tests.engine.live import LONG_LEASE, Live, in_virtual_time, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
@@ -220,7 +220,7 @@ async def test_a_claim_that_cannot_be_released_stands_in_the_way_of_no_other() -
         deleted_instead_of_bound(cluster, scheduler, "q")
         cluster.create(claiming("q", "second"))
         await until(lambda: status(cluster, "second") == {} and scheduler.releaser.released == 1)
-        assert (users(cluster, "first"), stuck[0].hits) == ({"p"}, MAX_TRIES)
+        assert (users(cluster, "first"), stuck[0].hits) == ({"p"}, MAX_RELEASE_TRIES)
 
 
 def refuse(cluster: Live, name: str) -> InjectedFault:
@@ -272,7 +272,7 @@ async def test_devices_that_a_release_frees_wake_who_waits_for_them_though_the_w
         await until(lambda: cluster.bound("p"))
         cluster.create(claiming("q", "second"))
         await until(lambda: "cannot allocate all claims" in cluster.condition("q").get("message", ""))
-        reflector = scheduler.feeds.reflectors()[CLAIMS]
+        reflector = scheduler.feeds.reflectors[CLAIMS]
         held, handle = [], reflector._handle
         reflector._handle = held.append  # type: ignore[method-assign]
         tried = cluster.planner.tried("default/q")

@@ -5,7 +5,7 @@ import pytest
 from koordpy.api.dra import ResourceClaim
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.binding.replies import take_reply
+from koordpy.engine.binding.devices import take_reply
 
 
 def claim(version: str) -> ResourceClaim:

@@ -4,9 +4,8 @@ from koordpy.api.custom import ElasticQuota
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
-from koordpy.engine.changes.groups import QuotaChanges
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.served_versions import ServedVersions
+from koordpy.engine.changes.kinds import ServedVersions, quota_changes
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 
@@ -20,11 +19,9 @@ class Cluster:
 
     def __init__(self) -> None:
         self.state = ClusterState()
-        changes = QuotaChanges(Hub(self.state, UnitQueue(), UnitNames()))
-        self.twins: ServedVersions[ElasticQuota] = ServedVersions(
-            ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, put=changes.put, drop=changes.drop
-        )
-        (_, self.first), (_, self.second) = self.twins.sinks()
+        changes = quota_changes(Hub(self.state, UnitQueue(), UnitNames()))
+        self.twins: ServedVersions[ElasticQuota] = ServedVersions(ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, changes)
+        self.first, self.second = self.twins.sinks().values()
 
     @property
     def counting(self) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import math
 import random
+import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -17,11 +18,12 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from koordpy.api.objects import Pod
 from koordpy.engine.apiserver.complaints import Complaints
 from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.apiserver.keepalive import keepalive_socket
 from koordpy.engine.apiserver.kubeconfig import CredentialError
 from koordpy.engine.apiserver.replies import Page, Status, reader_of, shown
+from koordpy.engine.apiserver.resources import PODS
 from koordpy.engine.apiserver.trust import refusal
 
 T = TypeVar("T")
@@ -180,6 +182,21 @@ class ApiClient:
             if error.status == 404:
                 return None
             raise
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod of a name as the API server has it now, whatever its uid; None where it has none.
+
+        What is done with the answer cannot be taken back: a pod that is gone is forgotten, a place given to the next.
+        So one that is about anything else (a proxy's, a cache's) is no answer, but an ApiError.
+        """
+        pod = await self.get_or_none(PODS.path(namespace, name), type=Pod)
+        meta = pod.metadata if pod is not None else None
+        if meta is not None and (not meta.uid or (meta.namespace, meta.name) != (namespace, name)):
+            text = (
+                f"asked for pod {namespace}/{name}, the answer is about {meta.namespace}/{meta.name}, uid {meta.uid!r}"
+            )
+            raise ApiError(200, "Undecodable", text)
+        return pod
 
     async def list_page(
         self, path: str, *, type: type[T], limit: int = 500, continue_token: str = "", params: Params | None = None
@@ -378,7 +395,7 @@ class ApiClient:
                 # the binder bounds its requests itself, and each watch holds a connection for minutes
                 limit=0,
                 ssl=self.access.ssl_context if self.access.ssl_context is not None else True,
-                socket_factory=keepalive_socket,
+                socket_factory=_keepalive_socket,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -427,3 +444,14 @@ class ApiClient:
 
 def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket that notices within half a minute that the other machine is gone, also while a watch is silent."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), seconds)
+    return made

@@ -1,4 +1,4 @@
-"""Bodies of the API server's replies: pages of lists, errors, and objects of any kind."""
+"""What the API server replies: pages of lists, errors, objects of any kind, and resource versions as an order."""
 
 import functools
 from collections.abc import Callable
@@ -42,3 +42,21 @@ def reader_of(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 def shown(body: bytes) -> str:
     """The beginning of an answer that is no JSON."""
     return body[:200].decode("utf-8", "replace").strip()
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether a resource version is known to come before another."""
+    numbers = all(text.isascii() and text.isdigit() for text in (version, than))
+    return numbers and int(version) < int(than)
+
+
+def reached(version: str, wanted: str) -> bool:
+    """Whether a resource version is at least another; they count up (KEP-5504), and equal ones are equal anyhow.
+
+    Nothing is wanted by an empty one.
+    """
+    if not wanted:
+        return True
+    if version.isascii() and version.isdigit() and wanted.isascii() and wanted.isdigit():
+        return int(version) >= int(wanted)
+    return version == wanted

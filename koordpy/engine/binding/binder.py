@@ -18,7 +18,6 @@ from koordpy.api.keys import BOUND_EPOCH
 from koordpy.api.objects import Pod
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.reading import read_pod
 from koordpy.engine.apiserver.resources import PODS
 
 logger = logging.getLogger(__name__)
@@ -58,14 +57,13 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class BindOutcome:
-    """What became of one Binding. `resolved`: the reply was lost or unclear and reading the pod told."""
+    """What became of one Binding."""
 
     binding: Binding
     result: BindResult
     message: str = ""
     node: str = ""
     retry_after: float | None = None
-    resolved: bool = False
     passing: bool = False
     """Refused for what mostly passes by itself: too many requests, a conflict, a failure of the server or the network.
     """
@@ -152,7 +150,7 @@ class Binder:
         while True:
             asked = self._clock()
             try:
-                pod = await read_pod(self._client, binding.namespace, binding.name)
+                pod = await self._client.read_pod(binding.namespace, binding.name)
             except (ApiError, Unreachable) as error:
                 message = f"{message}; then {error}" if backoff.tries == 0 else message
             else:
@@ -175,22 +173,20 @@ def _may_be_written_yet(error: ApiError) -> bool:
 def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
     """What a read of the pod after the fact says; REFUSED when it is simply not bound."""
 
-    def outcome(result: BindResult, text: str = message, node: str = "") -> BindOutcome:
-        return BindOutcome(binding, result, text, node=node, resolved=True)
+    def outcome(result: BindResult, text: str, *, node: str = "", read: Pod | None = pod) -> BindOutcome:
+        return BindOutcome(binding, result, text, node=node, pod=read)
 
     if pod is None:
         return outcome(BindResult.GONE, "the pod is gone")
     if pod.metadata.uid != binding.uid:
-        return outcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})")
+        return outcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})", read=None)
     if pod.spec.node_name == binding.node:
         mine = pod.metadata.annotations.get(BOUND_EPOCH) == binding.annotations.get(BOUND_EPOCH)
-        bound = outcome(BindResult.BOUND, node=binding.node)
-        return bound if mine else replace(bound, pod=pod)
+        return outcome(BindResult.BOUND, message, node=binding.node, read=None if mine else pod)
     if pod.spec.node_name:
-        theirs = outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
-        return replace(theirs, pod=pod)
+        return outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
     if pod.metadata.deletion_timestamp:
-        return replace(outcome(BindResult.TERMINATING, "the pod is being deleted"), pod=pod)
+        return outcome(BindResult.TERMINATING, "the pod is being deleted")
     if pod.spec.scheduling_gates:
-        return replace(outcome(BindResult.GATED, "the pod has scheduling gates"), pod=pod)
-    return replace(outcome(BindResult.REFUSED), passing=True)
+        return outcome(BindResult.GATED, "the pod has scheduling gates")
+    return BindOutcome(binding, BindResult.REFUSED, message, passing=True)

@@ -24,8 +24,8 @@ from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.volumes import claim_key, is_bound
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.apiserver.replies import reached
 from koordpy.engine.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from koordpy.engine.apiserver.versions import reached
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.plan import Placement
 
@@ -46,6 +46,19 @@ class ClaimsFailed(Exception):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Has what the client raises void the plan. A write whose answer is lost may be carried out all the same; then the
+    next plan finds it so."""
+    try:
+        yield
+    except ApiError as error:
+        cause = "conflict" if error.status in (404, 409) else "write"
+        raise ClaimsFailed(cause, f"{what}: {error}") from error
+    except Unreachable as error:
+        raise ClaimsFailed("write", f"{what}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +97,7 @@ def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> 
     for volume in volumes:
         key = claim_key(info.namespace, info.name, volume)
         if key and key not in chosen:
-            claim = _claim(state, key)
+            claim = state.get(PersistentVolumeClaim, key)
             if claim is None or not is_bound(claim):
                 followed.append(key)
     if not chosen and not followed and not reserves:
@@ -139,7 +152,7 @@ class ClaimBinder:
         self._may_write, self._bind_seconds = may_write, bind_seconds
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._listening: dict[str, set[asyncio.Event]] = {}
-        for heard in (feeds.listeners.storage, feeds.listeners.pod_gone):
+        for heard in (feeds.listeners.claimed, feeds.listeners.pod_gone):
             heard.append(self._changed)
 
     def _changed(self, key: str) -> None:
@@ -180,7 +193,7 @@ class ClaimBinder:
         out: dict[str, _Awaited] = {}
         for pod in pods:
             for key in (*pod.chosen, *pod.followed):
-                claim = _claim(self._state, key)
+                claim = self._state.get(PersistentVolumeClaim, key)
                 if claim is None:
                     raise ClaimsFailed("void", f"claim {key} is gone")
                 volume = pod.chosen.get(key, "")
@@ -193,7 +206,7 @@ class ClaimBinder:
         return out
 
     def _volume_for(self, key: str, one: _Awaited) -> PersistentVolume:
-        volume = self._volume(one.volume)
+        volume = self._state.get(PersistentVolume, one.volume)
         if volume is None or volume.metadata.deletion_timestamp:
             raise ClaimsFailed("void", f"volume {one.volume} is gone")
         meta, reference = one.claim.metadata, volume.spec.claim_ref
@@ -225,14 +238,8 @@ class ClaimBinder:
         async with self._places:
             if not self._may_write():
                 raise ClaimsFailed("not_sent", f"{what} was not written: not the leader")
-            try:
+            with failing(what):
                 written = await self._client.patch(path, body, type=_Written)
-            except ApiError as error:
-                cause = "conflict" if error.status in (404, 409) else "write"
-                raise ClaimsFailed(cause, f"{what}: {error}") from error
-            except Unreachable as error:
-                # it may be written all the same; then the next plan finds it so
-                raise ClaimsFailed("write", f"{what}: {error}") from error
         assert written is not None
         return written.metadata.resource_version
 
@@ -269,11 +276,11 @@ class ClaimBinder:
 
     def _is_through(self, key: str, one: _Awaited) -> bool:
         """Whether a claim is bound. Raises ClaimsFailed where it will not be, or is bound to what the node lacks."""
-        claim = _claim(self._state, key)
+        claim = self._state.get(PersistentVolumeClaim, key)
         if claim is None or claim.metadata.uid != one.claim.metadata.uid:
             raise ClaimsFailed("void", f"claim {key} is gone")
         if is_bound(claim):
-            volume = self._volume(claim.spec.volume_name)
+            volume = self._state.get(PersistentVolume, claim.spec.volume_name)
             if volume is not None and not self._reaches(volume, one.node):
                 raise ClaimsFailed("void", f"claim {key} is bound to a volume that {one.node} does not reach")
             # claim and volume come by different watches
@@ -294,7 +301,7 @@ class ClaimBinder:
             )
 
     def _check_volume(self, key: str, one: _Awaited) -> None:
-        volume = self._volume(one.volume)
+        volume = self._state.get(PersistentVolume, one.volume)
         if volume is None:
             raise ClaimsFailed("void", f"volume {one.volume} is gone")
         if not reached(volume.metadata.resource_version, one.volume_version):
@@ -309,20 +316,11 @@ class ClaimBinder:
             return True
         return any(term_matches(term, "", node.labels) for term in affinity.required.node_selector_terms)
 
-    def _volume(self, name: str) -> PersistentVolume | None:
-        found = self._state.get(PersistentVolume, name)
-        return found if isinstance(found, PersistentVolume) else None
-
 
 class _Written(Wire, frozen=True):
     """Reply to a write: only its metadata is looked at."""
 
     metadata: ObjectMeta = ObjectMeta()
-
-
-def _claim(state: ClusterState, key: str) -> PersistentVolumeClaim | None:
-    found = state.get(PersistentVolumeClaim, key)
-    return found if isinstance(found, PersistentVolumeClaim) else None
 
 
 def _some(awaited: Mapping[str, _Awaited]) -> str:

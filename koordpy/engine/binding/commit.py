@@ -20,8 +20,7 @@ from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
 from koordpy.engine.binding.claims import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
 from koordpy.engine.binding.confirming import Confirmations
-from koordpy.engine.binding.releases import DeviceReleaser
-from koordpy.engine.binding.reservations import DeviceReserver
+from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
 from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
 from koordpy.engine.queue import QueuedPod
 from koordpy.engine.settings import EngineSettings

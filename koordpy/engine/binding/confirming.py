@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.reading import read_pod
 from koordpy.engine.wakeups import Wake
 from koordpy.engine.watching.feeds import Feeds
 
@@ -57,7 +56,7 @@ class Confirmations:
     async def _read(self, key: str, waiting: _Unconfirmed) -> None:
         namespace, _, name = key.partition("/")
         try:
-            pod = await read_pod(self._client, namespace, name)
+            pod = await self._client.read_pod(namespace, name)
         except (ApiError, Unreachable) as error:
             logger.warning("pod %s: is it bound? %s", key, error)
             return

@@ -1,1 +1,1 @@
-"""What a change of each kind of object means: one module a concept, each putting it into the state and waking units."""
+"""What a change of each kind of object means: put into the state, and units woken."""

@@ -8,6 +8,7 @@ from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
+from koordpy.engine.wakeups import Wake
 
 
 @dataclass(slots=True)
@@ -24,8 +25,8 @@ class Listeners:
     """Key of a pod that is deleted or finished."""
     confirmed: list[Callable[[PodInfo], None]] = field(default_factory=list)
     """Hear of pods that the watch shows on their node, of those that were assumed there."""
-    storage: list[Callable[[str], None]] = field(default_factory=list)
-    """Key of a claim or volume, or of another object of storage, that came, changed or went."""
+    claimed: list[Callable[[str], None]] = field(default_factory=list)
+    """Key of a claim, of volumes or of devices, or of what it is given, that came, changed or went."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)
     """A kubelet turned down a pod of ours, with the reason."""
 
@@ -43,6 +44,11 @@ class Hub:
         """Domains, or the nodes in them, may be others than before."""
         for heard in self.listeners.topology:
             heard()
+
+    def layers_changed(self, event: str) -> None:
+        """Other layers hold: what a gang asks of them means something else."""
+        self.queue.broadcast(Wake.TOPOLOGY, event)
+        self.queue.touch_gangs(event)
 
     def gang_settings_changed(self, ref: GangRef, group: Any) -> None:
         """A PodGroup of either kind came, went or says something else."""

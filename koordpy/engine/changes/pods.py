@@ -10,9 +10,9 @@ from koordpy.api.faults import UnreadableError
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.quotas import card_hundredths
-from koordpy.engine.apiserver.versions import is_older
-from koordpy.engine.changes.claimed import ClaimUsers
+from koordpy.engine.apiserver.replies import is_older
 from koordpy.engine.changes.hub import Hub
+from koordpy.engine.changes.kinds import ClaimUsers
 from koordpy.engine.queue import QueuedPod, pod_load
 from koordpy.engine.wakeups import Wake, changes_itself, of_pod
 from koordpy.engine.watching.intake import PodIntake

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from msgspec import to_builtins
 
 from koordpy.api.workloadobjects import WorkloadObject, read_part
+from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.engine.changes.hub import Hub
 from koordpy.workloads.kinds.registry import WorkloadKind
@@ -70,7 +71,7 @@ class VolcanoChanges:
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
         """A PodGroup that came or changed."""
-        key = f"{obj.metadata.namespace}/{obj.metadata.name}"
+        key = object_key(obj)
         self.groups[key] = obj
         self._tell(key)
         if old is not None and (old.spec, old.metadata.annotations) == (obj.spec, obj.metadata.annotations):
@@ -88,7 +89,7 @@ class VolcanoChanges:
 
     def delete(self, obj: WorkloadObject) -> None:
         """A PodGroup that is gone."""
-        key = f"{obj.metadata.namespace}/{obj.metadata.name}"
+        key = object_key(obj)
         self.groups.pop(key, None)
         self._tell(key)
         self._state.drop_volcano_group(key)

@@ -14,7 +14,6 @@ import msgspec
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import MAX_RETRY_AFTER_SECONDS, ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.reading import read_pod
 from koordpy.engine.apiserver.resources import PODS
 from koordpy.engine.status.patches import patch_pod_status, rfc3339
 
@@ -133,7 +132,7 @@ class EvictionCalls:
     async def _has_gone(self, victim: PodInfo) -> bool:
         """Whether a victim is ending or gone at the API server. False where that cannot be told."""
         try:
-            pod = await read_pod(self._client, victim.namespace, victim.name)
+            pod = await self._client.read_pod(victim.namespace, victim.name)
         except (ApiError, Unreachable):
             return False
         return pod is None or pod.metadata.uid != victim.uid or bool(pod.metadata.deletion_timestamp)

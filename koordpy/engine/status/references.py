@@ -2,7 +2,7 @@
 
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.apiserver.resources import DEVICES, NODES
+from koordpy.engine.apiserver.resources import DEVICES, HYPERNODES, NODES, UPSTREAM_POD_GROUPS
 from koordpy.engine.status.recorder import ObjectReference, of_object, of_pod
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.workloads.known import Title
@@ -23,7 +23,7 @@ class References:
 
     def upstream_group(self, key: str) -> ObjectReference | None:
         """A PodGroup of scheduling.k8s.io, by `namespace/name`."""
-        group, resource = self._state.upstream_group(key), self._feeds.upstream_resource
+        group, resource = self._state.upstream_group(key), self._feeds.served.get(UPSTREAM_POD_GROUPS)
         return of_object(resource, group.metadata) if group is not None and resource is not None else None
 
     def named_gang(self, key: str, source: GangSource) -> ObjectReference | None:
@@ -57,7 +57,7 @@ class References:
 
     def hypernode(self, name: str) -> ObjectReference | None:
         """A HyperNode by its name."""
-        resource, found = self._feeds.hypernodes, self._state.hypernode(name)
+        resource, found = self._feeds.served.get(HYPERNODES), self._state.hypernode(name)
         return of_object(resource, found.metadata) if resource is not None and found is not None else None
 
     def beneficiary(self, name: str) -> ObjectReference | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from koordpy.api.groups import UpstreamPodGroup
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.apiserver.resources import UPSTREAM_POD_GROUPS, Resource
 from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.patches import condition_of, condition_patch, patch_status, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
@@ -62,7 +62,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
     stands = True
 
     def _find(self, key: str) -> tuple[UpstreamPodGroup, Resource] | None:
-        group, resource = self._writing.state.upstream_group(key), self._writing.feeds.upstream_resource
+        group, resource = self._writing.state.upstream_group(key), self._writing.feeds.served.get(UPSTREAM_POD_GROUPS)
         return (group, resource) if group is not None and resource is not None else None
 
     def _read(self, obj: UpstreamPodGroup) -> UpstreamCondition | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from koordpy.api.workloadobjects import WorkloadObject, read_part
 from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.apiserver.resources import VOLCANO_GROUPS, Resource
 from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.patches import patch_status, rfc3339, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
@@ -133,7 +133,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
             self.mark(key)
 
     def _find(self, key: str) -> tuple[WorkloadObject, Resource] | None:
-        group, resource = self._writing.feeds.volcano.groups.get(key), self._writing.feeds.volcano_resource
+        group, resource = self._writing.feeds.volcano.groups.get(key), self._writing.feeds.served.get(VOLCANO_GROUPS)
         return (group, resource) if group is not None and resource is not None else None
 
     def _read(self, obj: WorkloadObject) -> VolcanoStatus:

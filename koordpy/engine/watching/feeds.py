@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
-from koordpy.api.dra import ResourceClaim
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
 from koordpy.api.workloadobjects import WorkloadObject
 from koordpy.cluster.npus import watched
 from koordpy.cluster.objectbook import object_key
+from koordpy.cluster.pods import GangSource
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import (
@@ -38,7 +38,6 @@ from koordpy.engine.apiserver.resources import (
     POD_GROUPS_X,
     PODS,
     PRIORITY_CLASSES,
-    RESOURCE_CLAIMS,
     STORAGE,
     UPSTREAM_POD_GROUPS,
     VOLCANO_GROUPS,
@@ -46,17 +45,19 @@ from koordpy.engine.apiserver.resources import (
     Wanted,
     discover,
 )
-from koordpy.engine.changes.claimed import ClaimedChanges, ClaimUsers
-from koordpy.engine.changes.groups import GroupChanges, QuotaChanges, UpstreamGroupChanges
 from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kept import KeptChanges
-from koordpy.engine.changes.nodes import (
-    HyperNodeChanges,
-    NodeChanges,
-    TopologyChanges,
+from koordpy.engine.changes.kinds import (
+    ClaimUsers,
+    ServedVersions,
+    claimed_changes,
+    group_changes,
+    hypernode_changes,
+    kept_changes,
+    node_changes,
+    quota_changes,
+    topology_changes,
 )
 from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.changes.served_versions import ServedVersions
 from koordpy.engine.changes.workloads import (
     FORBIDDEN,
     NOT_SERVED,
@@ -97,19 +98,16 @@ class Feeds:
         hub, claiming = Hub(state, queue, names), ClaimUsers()
         self.listeners = hub.listeners
         self.pods = PodChanges(hub, claiming)
-        groups, quotas = GroupChanges(hub), QuotaChanges(hub)
         self.groups: ServedVersions[PodGroup] = ServedVersions(
-            POD_GROUPS, POD_GROUPS_X, put=groups.put, drop=groups.drop
+            POD_GROUPS, POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
         )
-        self.quotas: ServedVersions[ElasticQuota] = ServedVersions(
-            ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, put=quotas.put, drop=quotas.drop
-        )
-        self._served: dict[Wanted, Resource | None] = {}
+        self.quotas: ServedVersions[ElasticQuota] = ServedVersions(ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, quota_changes(hub))
+        self.served: dict[Wanted, Resource | None] = {}
         """What is not served everywhere, and where it is here."""
-        devices = ClaimedChanges(hub, claiming, of_devices)
+        devices = claimed_changes(hub, claiming, of_devices)
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
-            UPSTREAM_POD_GROUPS: (UpstreamPodGroup, UpstreamGroupChanges(hub)),
-            HYPERNODES: (HyperNode, HyperNodeChanges(hub)),
+            UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
+            HYPERNODES: (HyperNode, hypernode_changes(hub)),
             **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
         }
         self.volcano = VolcanoChanges(hub, wake)
@@ -125,7 +123,8 @@ class Feeds:
                 self._optional[Wanted(one.group, one.plural, one.versions)] = WorkloadObject, self.kinds.changes(one)
         self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
         self._clock = clock
-        self._reflectors: dict[str, Reflector[Any]] = {}
+        self.reflectors: dict[str, Reflector[Any]] = {}
+        """By the name of the resource."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._recheck = asyncio.Event()
         self._discovered = asyncio.Event()
@@ -134,23 +133,23 @@ class Feeds:
         self.heard_unreadable: list[Callable[[Unreadable], None]] = []
         """Hear of objects that cannot be read."""
         self._feed(PODS, Pod, self.pods, transform=self.pods.take_in, knows=lambda key: state.pod(key) is not None)
-        self._feed(NODES, Node, NodeChanges(hub))
-        self._feed(NAMESPACES, Namespace, KeptChanges(hub, of_kept(Wake.NAMESPACE)))
-        self._feed(PRIORITY_CLASSES, PriorityClass, KeptChanges(hub, of_kept(Wake.NOTHING)))
-        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, KeptChanges(hub, of_budget))
-        for resource, group_sink in self.groups.sinks():
+        self._feed(NODES, Node, node_changes(hub))
+        self._feed(NAMESPACES, Namespace, kept_changes(hub, of_kept(Wake.NAMESPACE)))
+        self._feed(PRIORITY_CLASSES, PriorityClass, kept_changes(hub, of_kept(Wake.NOTHING)))
+        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, kept_changes(hub, of_budget))
+        for resource, group_sink in self.groups.sinks().items():
             self._feed(resource, PodGroup, group_sink)
-        for resource, quota_sink in self.quotas.sinks():
+        for resource, quota_sink in self.quotas.sinks().items():
             self._feed(resource, ElasticQuota, quota_sink)
-        self._feed(CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, TopologyChanges(hub))
-        self._feed(DEVICES, Device, KeptChanges(hub, of_device))
-        self._feed(CONFIG_MAPS, ConfigMap, KeptChanges(hub, of_config_map, "NpuReport"), transform=watched)
-        storage = ClaimedChanges(hub, claiming, of_storage, storage=True)
+        self._feed(CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, topology_changes(hub))
+        self._feed(DEVICES, Device, kept_changes(hub, of_device))
+        self._feed(CONFIG_MAPS, ConfigMap, kept_changes(hub, of_config_map, "NpuReport"), transform=watched)
+        storage = claimed_changes(hub, claiming, of_storage)
         for resource, kind in STORAGE.items():
             self._feed(resource, kind, storage)
         for resource, kind in OWNERS.items() if owners else ():
             # others count for a pod, as if they had been relabelled
-            self._feed(resource, kind, KeptChanges(hub, of_kept(Wake.POD_LABELS)))
+            self._feed(resource, kind, kept_changes(hub, of_kept(Wake.POD_LABELS)))
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
@@ -158,7 +157,7 @@ class Feeds:
         """Watches until cancelled. The upstream group version is found first; without an answer it is asked again."""
         self._watches = True
         try:
-            for name in self._reflectors:
+            for name in self.reflectors:
                 self._start(name)
             await self._discover_for_ever()
         finally:
@@ -183,85 +182,56 @@ class Feeds:
                     raise
                 without[name] = error.message
 
-        looks = (look(name, reflector) for name, reflector in self._reflectors.items())
+        looks = (look(name, reflector) for name, reflector in self.reflectors.items())
         for failure in await asyncio.gather(*looks, return_exceptions=True):
             if failure is not None:
                 raise failure
-        missing = (one.name for one in INSTALLED if not self._reflectors[one.name].served)
+        missing = (one.name for one in INSTALLED if not self.reflectors[one.name].served)
         return {**without, **dict.fromkeys(missing, "its CustomResourceDefinition is not installed")}
 
     async def synced(self) -> None:
         """Waits until every feed has listed once and the upstream groups are known to be served or not."""
         await self._discovered.wait()
-        for reflector in list(self._reflectors.values()):
+        for reflector in list(self.reflectors.values()):
             await reflector.synced.wait()
-        missing = [f"{one.kind} ({one.group})" for one in INSTALLED if not self._reflectors[one.name].served]
+        missing = [f"{one.kind} ({one.group})" for one in INSTALLED if not self.reflectors[one.name].served]
         if missing:
             are = "is" if len(missing) == 1 else "are"
             logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
 
     def out_of_sync(self) -> dict[str, str]:
         """Names of the feeds that have not listed yet, and what each met with last."""
-        late = {name: one.trouble for name, one in self._reflectors.items() if not one.synced.is_set()}
+        late = {name: one.trouble for name, one in self.reflectors.items() if not one.synced.is_set()}
         return late if self._discovered.is_set() else {**late, "discovery": self._undiscovered}
-
-    def reflectors(self) -> dict[str, Reflector[Any]]:
-        """Every reflector by the name of its resource."""
-        return dict(self._reflectors)
 
     def objects(self, resource: Resource) -> list[Any]:
         """What is known of a resource."""
-        return list(self._reflectors[resource.name].objects.values())
+        return list(self.reflectors[resource.name].objects.values())
 
     def unreadable(self) -> list[Unreadable]:
         """Every object that cannot be read, as they are now."""
-        return [one for reflector in self._reflectors.values() for one in reflector.unreadable.values()]
+        return [one for reflector in self.reflectors.values() for one in reflector.unreadable.values()]
 
     def version(self, resource: Resource) -> str:
         """The last resource version that is known of it; empty before the first list."""
-        return self._reflectors[resource.name].resource_version
-
-    @property
-    def upstream_resource(self) -> Resource | None:
-        """The upstream pod groups, where they are served."""
-        return self._served.get(UPSTREAM_POD_GROUPS)
-
-    @property
-    def volcano_resource(self) -> Resource | None:
-        """The PodGroups of Volcano, where they are read and served."""
-        return self._served.get(VOLCANO_GROUPS)
-
-    @property
-    def hypernodes(self) -> Resource | None:
-        """The HyperNodes, where they are served."""
-        return self._served.get(HYPERNODES)
-
-    @property
-    def resource_claims(self) -> Resource | None:
-        """The resource claims, where they are served."""
-        return self._served.get(RESOURCE_CLAIMS)
-
-    def claims(self) -> list[ResourceClaim]:
-        """Every resource claim as the watch last showed it."""
-        resource = self.resource_claims
-        return self.objects(resource) if resource is not None else []
+        return self.reflectors[resource.name].resource_version
 
     def everything(self) -> Iterator[tuple[Resource, Wire]]:
         """Every object that is known, of every kind that is watched. Of two that are one only that which counts.
 
         Pods are those of the state, which may be ahead of the watch.
         """
-        twins: dict[str, ServedVersions[Any]] = {
-            one.name: both for both in (self.groups, self.quotas) for one, _ in both.sinks()
+        twins: dict[Resource, ServedVersions[Any]] = {
+            one: both for both in (self.groups, self.quotas) for one in both.sinks()
         }
-        for name, reflector in self._reflectors.items():
+        for name, reflector in self.reflectors.items():
             resource = reflector.resource
-            if name != resource.name and resource.name in self._reflectors:
+            if name != resource.name and resource.name in self.reflectors:
                 continue  # it is watched twice
             if resource == PODS:
                 yield from ((PODS, info.pod) for info in self.state.pods())
                 continue
-            both = twins.get(name)
+            both = twins.get(resource)
             for obj in reflector.objects.values():
                 if both is None or both.resources.get(object_key(obj)) == resource:
                     yield resource, obj
@@ -320,22 +290,22 @@ class Feeds:
     async def _discover(self) -> None:
         found = await discover(self._client, self._optional)
         for want, resource in found.items():
-            before = self._served.get(want)
+            before = self.served.get(want)
             if resource == before:
                 continue
             kind, sink = self._optional[want]
             if before is not None:
                 await self._stop(_name_of(before, sink), sink)
-            self._served[want] = resource
+            self.served[want] = resource
             if resource is not None:
                 logger.info("%s of %s are served and read", resource.plural, resource.api_version)
                 self._feed(resource, kind, sink)
                 self._start(_name_of(resource, sink))
         for want, (_, sink) in self._optional.items():
-            if isinstance(sink, (WorkloadChanges, VolcanoChanges)) and self._served.get(want) is None:
+            if isinstance(sink, (WorkloadChanges, VolcanoChanges)) and self.served.get(want) is None:
                 sink.now(NOT_SERVED)
         if self._discovered.is_set():
-            for name, reflector in self._reflectors.items():
+            for name, reflector in self.reflectors.items():
                 if not reflector.served and name in self._tasks:
                     self._tasks.pop(name).cancel()
                     self._start(name)
@@ -350,7 +320,7 @@ class Feeds:
         transform: Callable[[Any], Any] | None = None,
         knows: Callable[[str], bool] | None = None,
     ) -> None:
-        self._reflectors[_name_of(resource, sink)] = Reflector(
+        self.reflectors[_name_of(resource, sink)] = Reflector(
             self._client,
             resource,
             kind,
@@ -370,10 +340,10 @@ class Feeds:
     def _start(self, name: str) -> None:
         if not self._watches:
             return
-        self._tasks[name] = asyncio.create_task(self._reflectors[name].run(), name=f"watch {name}")
+        self._tasks[name] = asyncio.create_task(self.reflectors[name].run(), name=f"watch {name}")
 
     async def _stop(self, name: str, sink: Sink[Any]) -> None:
-        task, reflector = self._tasks.pop(name, None), self._reflectors.pop(name, None)
+        task, reflector = self._tasks.pop(name, None), self.reflectors.pop(name, None)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,421 @@
+"""Resource claims before Bindings, and after those that failed (kube-parity.md 4.9 and 6).
+
+Before: the allocation that a plan chose and the pods' reservations, one write a claim for all the pods of a unit that
+use it. Others reserve the same claims at the same time, so a conflict is answered by reading the claim and looking
+again; only what contradicts the plan voids it.
+After: reservations are taken back, and allocations made for nobody else. A claim that stays allocated ties its pod to
+one node, and keeps devices from others. Three things let one go: a Binding that failed for good; a verdict that the pod
+fits nowhere (kube-scheduler's PostFilter does the same); a pod that is gone. So whatever a leader left half done, the
+next one finishes or releases.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from koordpy.api.dra import Allocation, ClaimConsumer, ResourceClaim
+from koordpy.cluster.devices import DeviceId, consumer_of
+from koordpy.cluster.objectbook import object_key
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.selectors import term_matches
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver.backoff import Backoff
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.apiserver.replies import is_older
+from koordpy.engine.apiserver.resources import RESOURCE_CLAIMS, Resource
+from koordpy.engine.binding.claims import ClaimsFailed, PodClaims, failing
+from koordpy.engine.wakeups import Wake
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
+
+logger = logging.getLogger(__name__)
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Keeps an allocated claim, and so its devices, until the claim controller has taken the allocation back."""
+MAX_RESERVE_TRIES = 5
+MAX_RELEASE_TRIES = 6
+POLL_SECONDS = 0.2
+"""How often a claim is looked at that another pod has the say over: its allocation is a matter of one write."""
+ASKED_AGAIN_SWEEPS = 20
+"""After so many a pod that was there is asked for again."""
+
+
+def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
+    """Makes a claim known as a reply showed it, so that no plan is made on what was before.
+
+    What is known is kept where it is newer: by an older reply a reservation that was taken back would come to life
+    again, and its pod be bound without it. A claim that the watch has told to be gone stays gone.
+    """
+    known = state.get(ResourceClaim, object_key(claim))
+    if known is not None and not is_older(claim.metadata.resource_version, known.metadata.resource_version):
+        state.upsert(claim)
+
+
+class DeviceReserver:
+    """Allocates and reserves the resource claims of units. Lives on the event loop."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        feeds: Feeds,
+        *,
+        may_write: Callable[[], bool],
+        timeout_seconds: float,
+        settle_seconds: float,
+    ) -> None:
+        """`settle_seconds`: how long a write may still be carried out whose reply was lost."""
+        self._client, self._feeds, self._state, self._may_write = client, feeds, feeds.state, may_write
+        self._timeout_seconds = timeout_seconds
+        self._unprotected = False
+        self._settle_seconds = settle_seconds
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
+        """Writes the allocations planned for the pods and reserves every claim that they name.
+
+        obstacle: why the unit cannot be bound any more, empty where it can. Raises ClaimsFailed; what was written by
+        then stays, for the next plan goes on from there.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                for key, of_claim in _by_claim(pods).items():
+                    await self._reserve(key, of_claim, obstacle)
+        except TimeoutError:
+            raise ClaimsFailed("timeout", "timed out waiting for resource claims") from None
+
+    async def _reserve(self, key: str, pods: Sequence[PodClaims], obstacle: Callable[[], str]) -> None:
+        claim, uid, tries = self._state.get(ResourceClaim, key), "", 0
+        while True:
+            if why := obstacle():
+                raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
+            if claim is None or (uid and claim.metadata.uid != uid) or claim.metadata.deletion_timestamp:
+                raise ClaimsFailed("void", f"resource claim {key} is gone")
+            uid = claim.metadata.uid
+            if self._waits(key, claim, pods):
+                await asyncio.sleep(POLL_SECONDS)
+                claim = self._state.get(ResourceClaim, key)
+                continue
+            body = self._patch_of(key, claim, pods)
+            if body is None:
+                return
+            if "allocation" in body["status"]:
+                body["metadata"]["resourceVersion"] = await self._protect(key, claim)
+                if why := obstacle():
+                    raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
+            devices = next((pod.devices[key] for pod in pods if key in pod.devices), None)
+            if devices is not None and "allocation" in body["status"]:
+                # the pod may be gone before the answer is here
+                self._state.devices_in_writing(key, devices)
+            try:
+                written = await self._write(key, body, final=tries == MAX_RESERVE_TRIES)
+            except (ClaimsFailed, asyncio.CancelledError):
+                self._find_out(key)
+                raise
+            if written is not None:
+                # the pod's watch may be quicker than the claims': the devices must not look free until then
+                take_reply(self._state, written)
+            self._state.devices_written(key)
+            if written is not None:
+                return
+            tries += 1
+            claim = await self._read(key)
+
+    def _waits(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> bool:
+        """Whether the claim is to be allocated with a pod of another unit."""
+        if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
+            return False
+        if not self._state.is_device_promised(key):
+            raise ClaimsFailed("void", f"resource claim {key} was left by the pod that it was to be allocated with")
+        return True
+
+    def _patch_of(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> Body | None:
+        """Merge patch of a claim's status; None where all is there. Raises ClaimsFailed where the plan is void."""
+        status: dict[str, object] = {}
+        allocation = claim.status.allocation
+        for pod in pods:
+            if key in pod.devices:
+                planned = self._state.allocation(claim, pod.node, pod.devices[key])
+                if allocation is None:
+                    self._check_free(key, planned)
+                    allocation = planned
+                    status["allocation"] = msgspec.to_builtins(planned)
+                elif _devices(allocation) != _devices(planned):
+                    raise ClaimsFailed("conflict", f"resource claim {key} was allocated otherwise")
+        assert allocation is not None
+        for pod in pods:
+            if not self._is_available(allocation, pod.node):
+                raise ClaimsFailed("void", f"resource claim {key} is not available on {pod.node}")
+        reserved = claim.status.reserved_for
+        known = {consumer.uid for consumer in reserved}
+        new = [consumer_of(pod.info.pod) for pod in pods if pod.info.uid not in known]
+        if len(reserved) + len(new) > MAX_CONSUMERS:
+            raise ClaimsFailed("conflict", f"resource claim {key} is in use by too many pods")
+        if new:
+            status["reservedFor"] = msgspec.to_builtins([*reserved, *new])
+        return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status} if status else None
+
+    def _check_free(self, key: str, planned: Allocation) -> None:
+        if taken := self._state.allocated_devices & _devices(planned):
+            raise ClaimsFailed("conflict", f"device {min(taken).device} is not free for resource claim {key} any more")
+
+    def _is_available(self, allocation: Allocation, name: str) -> bool:
+        selector, node = allocation.node_selector, self._state.node(name)
+        if selector is None or node is None:
+            return True
+        return any(term_matches(term, name, node.labels) for term in selector.node_selector_terms)
+
+    async def _protect(self, key: str, claim: ResourceClaim) -> str:
+        """Sets the finalizer. Returns the version to go on from, which is the claim's where others wrote it."""
+        version = claim.metadata.resource_version
+        if self._unprotected or not self._may_write():
+            return version
+        # finalizers are a set, and the version makes sure of the claim
+        body = {"metadata": {"resourceVersion": version, "finalizers": [FINALIZER]}}
+        with failing(f"resource claim {key}"):
+            try:
+                written = await self._client.patch(self._path(key), body, kind="strategic", type=ResourceClaim)
+            except ApiError as error:
+                if error.status not in (403, 409):
+                    raise
+                # after a conflict the write that follows meets the same, and the claim is read anew
+                if error.status == 403:
+                    logger.warning("resource claims are not protected from deletion while in use: %s", error)
+                    self._unprotected = True
+                return version
+        assert written is not None
+        return written.metadata.resource_version
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    async def _write(self, key: str, body: Body, *, final: bool) -> ResourceClaim | None:
+        """The claim after a write; None where its version was not the one given."""
+        if not self._may_write():
+            raise ClaimsFailed("not_sent", f"resource claim {key} was not written: not the leader")
+        with failing(f"resource claim {key}"):
+            try:
+                return await self._client.patch(self._path(key, "status"), body, type=ResourceClaim)
+            except ApiError as error:
+                if error.status != 409 or final:
+                    raise
+                return None
+
+    def _find_out(self, key: str) -> None:
+        """Reads a claim whose write may have been carried out, until it tells."""
+
+        async def ask() -> None:
+            backoff = Backoff(0.05, 2.0)
+            # the write may still be on its way to the store
+            await asyncio.sleep(self._settle_seconds)
+            while self._may_write():
+                try:
+                    claim = await self._read(key)
+                except ClaimsFailed:
+                    await asyncio.sleep(backoff.next())
+                    continue
+                if claim is not None:
+                    take_reply(self._state, claim)
+                self._state.devices_written(key)
+                # its devices may be free again
+                self._feeds.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead")
+                return
+
+        task = asyncio.create_task(ask(), name=f"what became of claim {key}")
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _read(self, key: str) -> ResourceClaim | None:
+        with failing(f"resource claim {key}"):
+            return await self._client.get_or_none(self._path(key), type=ResourceClaim)
+
+    def _path(self, key: str, subresource: str = "") -> str:
+        resource = self._feeds.served.get(RESOURCE_CLAIMS)
+        if resource is None:
+            raise ClaimsFailed("void", "resource claims are not served any more")
+        namespace, _, name = key.partition("/")
+        return resource.path(namespace, name, subresource)
+
+
+def _by_claim(pods: Sequence[PodClaims]) -> dict[str, list[PodClaims]]:
+    """Resource claim -> the pods that use it."""
+    users: dict[str, list[PodClaims]] = {}
+    for pod in pods:
+        for key in resource_claims(pod.info):
+            users.setdefault(key, []).append(pod)
+    return users
+
+
+def _devices(allocation: Allocation) -> frozenset[DeviceId]:
+    return frozenset(DeviceId(one.driver, one.pool, one.device) for one in allocation.devices.results)
+
+
+class DeviceReleaser:
+    """Takes reservations and allocations back. Lives on the event loop; one claim at a time."""
+
+    def __init__(
+        self,
+        client: ApiClient,
+        feeds: Feeds,
+        *,
+        may_write: Callable[[], bool],
+        sweep_seconds: float,
+    ) -> None:
+        """`sweep_seconds`: how often reservations are looked through for pods that are gone."""
+        self.released = 0
+        self._client, self._feeds, self._state, self._may_write = client, feeds, feeds.state, may_write
+        self._sweep_seconds = sweep_seconds
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeps = 0
+        self._alive: set[str] = set()
+        """uids of pods that are not known but there all the same: finished ones."""
+
+    async def release(self, pods: Sequence[PodClaims]) -> None:
+        """Takes back what was written for pods that were not bound; tried again where the API server fails.
+
+        A claim that others use too keeps its allocation, and so does one that was allocated before.
+        """
+        # one that another bound needs its claims there
+        known = ((pod, self._state.pod(pod.info.key)) for pod in pods)
+        unbound = [pod for pod, now in known if now is None or now.uid != pod.info.uid or not now.pod.spec.node_name]
+        for key, of_claim in _by_claim(unbound).items():
+            ours = any(key in pod.devices for pod in of_claim)
+            await self._let_go(key, {pod.info.uid for pod in of_claim}, deallocate=ours, unused=False)
+
+    def unstick(self, pods: Sequence[PodInfo]) -> None:
+        """Pods of a unit fit nowhere: claims of theirs alone that tie them to a node are deallocated, by and by."""
+        uids = {pod.uid for pod in pods}
+        stuck = dict.fromkeys(key for pod in pods for key in resource_claims(pod) if self._ties(key, uids))
+        if stuck and self._may_write():
+            task = asyncio.create_task(self._unstick(list(stuck), uids), name="claims of unschedulable pods")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def run(self) -> None:
+        """Looks for reservations of pods that are gone, until cancelled."""
+        try:
+            while True:
+                try:
+                    await self.sweep()
+                except (ApiError, Unreachable) as error:
+                    logger.warning("reservations of pods that are gone: %s", error)
+                await asyncio.sleep(self._sweep_seconds)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    async def sweep(self) -> None:
+        """Releases what is reserved for pods that are gone. Raises as the client does."""
+        if self._sweeps % ASKED_AGAIN_SWEEPS == 0:
+            self._alive.clear()
+        self._sweeps += 1
+        resource = self._feeds.served.get(RESOURCE_CLAIMS)
+        for claim in self._feeds.objects(resource) if resource is not None else ():
+            namespace = claim.metadata.namespace
+            gone: set[str] = set()
+            for consumer in claim.status.reserved_for:
+                if not _is_pod(consumer):
+                    continue
+                known = self._state.pod(f"{namespace}/{consumer.name}")
+                if known is not None and known.uid == consumer.uid:
+                    continue
+                if consumer.uid not in self._alive and await self._is_gone(namespace, consumer):
+                    gone.add(consumer.uid)
+            if gone:
+                await self._let_go(f"{namespace}/{claim.metadata.name}", gone, deallocate=True)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _is_gone(self, namespace: str, consumer: ClaimConsumer) -> bool:
+        pod = await self._client.read_pod(namespace, consumer.name)
+        if pod is not None and pod.metadata.uid == consumer.uid:
+            self._alive.add(consumer.uid)
+            return False
+        return True
+
+    def _ties(self, key: str, uids: set[str]) -> bool:
+        """Whether a claim is allocated to some nodes only, and in use by none but these pods."""
+        claim = self._state.get(ResourceClaim, key)
+        if claim is None or self._state.is_device_promised(key):
+            return False
+        allocation = claim.status.allocation
+        return (
+            allocation is not None
+            and allocation.node_selector is not None
+            and {consumer.uid for consumer in claim.status.reserved_for} <= uids
+        )
+
+    async def _unstick(self, keys: list[str], uids: set[str]) -> None:
+        for key in keys:
+            if self._ties(key, uids):
+                await self._let_go(key, uids, deallocate=True)
+
+    async def _let_go(self, key: str, uids: set[str], *, deallocate: bool, unused: bool = True) -> None:
+        """Takes reservations out of a claim; with `deallocate` its allocation, too, where none is left.
+
+        Without `unused` only where one of these reservations was there: allocation and reservation are one write.
+        """
+        backoff = Backoff(0.05, 1.0)
+        async with self._turn:
+            while self._may_write() and (resource := self._feeds.served.get(RESOURCE_CLAIMS)) is not None:
+                try:
+                    if await self._try(resource, key, uids, deallocate=deallocate, unused=unused):
+                        return
+                except (ApiError, Unreachable) as error:
+                    if backoff.tries + 1 >= MAX_RELEASE_TRIES:
+                        logger.warning("resource claim %s was not released: %s", key, error)
+                        return
+                await asyncio.sleep(backoff.next())
+
+    async def _try(self, resource: Resource, key: str, uids: set[str], *, deallocate: bool, unused: bool) -> bool:
+        """One read and write; False where another wrote in between."""
+        namespace, _, name = key.partition("/")
+        path, status_path = resource.path(namespace, name), resource.path(namespace, name, "status")
+        claim = await self._client.get_or_none(path, type=ResourceClaim)
+        if claim is None:
+            return True
+        kept = [consumer for consumer in claim.status.reserved_for if consumer.uid not in uids]
+        status: dict[str, object] = {}
+        reserved = len(kept) < len(claim.status.reserved_for)
+        if reserved:
+            status["reservedFor"] = msgspec.to_builtins(kept) or None
+        if deallocate and (reserved or unused) and not kept and claim.status.allocation is not None:
+            status["allocation"] = None
+        if not status:
+            take_reply(self._state, claim)
+            return True
+        if not self._may_write():
+            return True  # the answer may have taken longer than the lease lasts
+        body = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
+        try:
+            written = await self._client.patch(status_path, body, type=ResourceClaim)
+        except ApiError as error:
+            if error.status in (404, 409):
+                return False
+            raise
+        assert written is not None
+        # the watch may be slower than the next round, which must not plan on what is gone
+        take_reply(self._state, written)
+        self.released += 1
+        logger.info("resource claim %s: released%s", key, " and deallocated" if "allocation" in status else "")
+        if "allocation" in status and self._may_write():
+            await self._unprotect(path, written)
+        return True
+
+    async def _unprotect(self, path: str, claim: ResourceClaim) -> None:
+        """Takes the finalizer away; a claim controller does so too, so failing is no harm."""
+        meta = claim.metadata
+        gone = {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}
+        body = {"metadata": {"resourceVersion": meta.resource_version, **gone}}
+        try:
+            written = await self._client.patch(path, body, kind="strategic", type=ResourceClaim)
+        except (ApiError, Unreachable) as error:
+            logger.debug("resource claim %s keeps its finalizer: %s", meta.name, error)
+            return
+        if written is not None and not meta.deletion_timestamp:
+            take_reply(self._state, written)
+
+
+def _is_pod(consumer: ClaimConsumer) -> bool:
+    return not consumer.api_group and consumer.resource == "pods"
