@@ -164,7 +164,7 @@ def applied(
 ) -> Object:
     """The object after a manager applied its configuration; `current` is None when it is to be created.
 
-    Raises ApiError 409 for fields that another manager applied otherwise, unless `force`.
+    Raises StatusError 409 for fields that another manager applied otherwise, unless `force`.
     """
     schema = resource.schema
     body = {key: value for key, value in config.items() if key not in _SERVER}

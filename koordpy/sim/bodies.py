@@ -31,7 +31,7 @@ def refusal(error: StatusError) -> web.Response:
 
 
 async def read_body(request: web.BaseRequest) -> Any:
-    """The request's body, JSON or YAML; None when it is empty. ApiError 400, 415."""
+    """The request's body, JSON or YAML; None when it is empty. StatusError 400, 415."""
     kind = request.headers.get("Content-Type", _JSON)
     raw = await request.read()
     if not raw:
@@ -54,7 +54,7 @@ async def read_body(request: web.BaseRequest) -> Any:
 
 
 async def read_object(request: web.BaseRequest) -> Object:
-    """The request's body, which must be an object. ApiError 400, 415."""
+    """The request's body, which must be an object. StatusError 400, 415."""
     found = await read_body(request)
     if not isinstance(found, dict):
         raise StatusError(400, "the body of the request must be an object")

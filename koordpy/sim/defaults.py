@@ -57,7 +57,7 @@ def _quantity(raw: str | int | float) -> Fraction:
 
 
 def _resource_faults(container: Object, path: str) -> Iterable[Fault]:
-    """What is wrong with requests and limits; ApiError 400 for what is no quantity."""
+    """What is wrong with requests and limits; StatusError 400 for what is no quantity."""
     resources = container.get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for field, amounts in (("limits", limits), ("requests", requests)):
@@ -85,13 +85,13 @@ def _resource_faults(container: Object, path: str) -> Iterable[Fault]:
 
 
 def check_metadata(resource: ServedResource, meta: Object) -> None:
-    """Raises ApiError where name, labels or annotations cannot be stored."""
+    """Raises StatusError where name, labels or annotations cannot be stored."""
     name = meta["name"]
     if not isinstance(name, str):
         raise StatusError(400, "metadata.name must be a string")
     if resource.shelf not in _NAMES_OF_ANY_FORM and (len(name) > 253 or not _SUBDOMAIN.fullmatch(name)):
         fault = ("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_RULE}')
-        raise errors.invalid(resource.kind, resource.group, name, [fault])
+        raise errors.invalid(resource, name, fault)
     for field in ("labels", "annotations"):
         values = meta.get(field)
         if values is None:
@@ -150,19 +150,18 @@ def _pod_faults(spec: Object) -> Iterable[Fault]:
             yield from _resource_faults(container, f"spec.{field}[{at}]")
 
 
-def _priority(name: str, spec: Object, classes: Iterable[Object]) -> Object:
+def _priority(pods: ServedResource, name: str, spec: Object, classes: Iterable[Object]) -> Object:
     """Priority and preemption policy as the Priority admission plugin sets them."""
     known = Priorities.of(msgspec.convert(one, PriorityClass) for one in classes)
     wanted = spec.get("priorityClassName") or ""
     found = known.classes.get(wanted) if wanted else known.default
     if wanted and found is None:
-        raise errors.forbidden("pods", "", name, f"no PriorityClass with name {wanted} was found")
+        raise errors.forbidden(pods, name, f"no PriorityClass with name {wanted} was found")
     value = found.value if found is not None else 0
     given = spec.get("priority")
     if given is not None and given != value:
         raise errors.forbidden(
-            "pods",
-            "",
+            pods,
             name,
             f"the integer value of priority ({given}) must not be provided in pod spec; priority admission controller "
             f"computed {value} from the given PriorityClass name",
@@ -175,16 +174,16 @@ def _priority(name: str, spec: Object, classes: Iterable[Object]) -> Object:
     return filled
 
 
-def new_pod(pod: Object, *, classes: Iterable[Object], now: str, with_status: bool) -> Object:
+def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now: str, with_status: bool) -> Object:
     """A pod as it is stored when created: defaults, priority, status Pending (or the given one, `with_status`)."""
     name = pod["metadata"]["name"]
     given = pod.get("spec")
     if not isinstance(given, dict):
-        raise errors.invalid("Pod", "", name, [("spec.containers", "FieldValueRequired", "Required value")])
+        raise errors.invalid(pods, name, ("spec.containers", "FieldValueRequired", "Required value"))
     faults = list(_pod_faults(given))
     if faults:
-        raise errors.invalid("Pod", "", name, faults)
-    spec = {**_POD_SPEC, **given, **_priority(name, given, classes)}
+        raise errors.invalid(pods, name, *faults)
+    spec = {**_POD_SPEC, **given, **_priority(pods, name, given, classes)}
     spec["schedulerName"] = given.get("schedulerName") or "default-scheduler"
     spec.setdefault("securityContext", {})
     host = bool(spec.get("hostNetwork"))
@@ -221,14 +220,14 @@ def _qos(spec: Object) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def check_pod_update(old: Object, new: Object) -> None:
-    """Raises ApiError 422 where an update touches what is fixed in a pod: nodeName changes by a Binding only."""
+def check_pod_update(pods: ServedResource, old: Object, new: Object) -> None:
+    """Raises StatusError 422 where an update touches what is fixed in a pod: nodeName changes by a Binding only."""
     before, after = old["spec"], new.get("spec")
     if before is after or before == after:
         return
     name = new["metadata"]["name"]
     if not isinstance(after, dict):
-        raise errors.invalid("Pod", "", name, [("spec", "FieldValueRequired", "Required value")])
+        raise errors.invalid(pods, name, ("spec", "FieldValueRequired", "Required value"))
     faults = []
     gates = [gate.get("name") for gate in before.get("schedulingGates") or ()]
     if any(gate.get("name") not in gates for gate in after.get("schedulingGates") or ()):
@@ -248,7 +247,7 @@ def check_pod_update(old: Object, new: Object) -> None:
         )
         faults.append(("spec", "FieldValueForbidden", text))
     if faults:
-        raise errors.invalid("Pod", "", name, faults)
+        raise errors.invalid(pods, name, *faults)
 
 
 def _only_images(field: str, before: Object, after: Object) -> bool:

@@ -6,6 +6,7 @@ resources come with their schema, so `kubectl explain` works for them. There is 
 that want protobuf there fall back.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from koordpy.sim.resources import REVIEWS, Object, Registry, ServedResource
@@ -23,43 +24,30 @@ VERSION: Object = {
 }
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_POD_PARTS = (("binding", "Binding", "v1", ""), ("eviction", "Eviction", "v1", "policy"))
 
 
-def _listed(resource: ServedResource) -> list[Object]:
-    entry: Object = {
-        "name": resource.plural,
-        "singularName": resource.singular or resource.kind.lower(),
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": _VERBS,
-    }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
-    found = [entry]
+def _entry(name: str, kind: str, verbs: list[str], *, namespaced: bool, singular: str = "", **more: Any) -> Object:
+    own = {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": verbs}
+    return own | {key: value for key, value in more.items() if value}
+
+
+def _entries(resource: ServedResource) -> Iterator[Object]:
+    """A resource and its subresources."""
+    name, kind, namespaced = resource.plural, resource.kind, resource.namespaced
+    yield _entry(
+        name,
+        kind,
+        _VERBS,
+        namespaced=namespaced,
+        singular=resource.singular or kind.lower(),
+        shortNames=list(resource.short_names),
+        categories=list(resource.categories),
+    )
     if resource.has_status:
-        found.append(
-            {
-                "name": f"{resource.plural}/status",
-                "singularName": "",
-                "namespaced": resource.namespaced,
-                "kind": resource.kind,
-                "verbs": ["get", "patch", "update"],
-            }
-        )
+        yield _entry(f"{name}/status", kind, ["get", "patch", "update"], namespaced=namespaced)
     if resource.name == "pods":
-        for part, kind, version, group in _POD_PARTS:
-            sub: Object = {
-                "name": f"pods/{part}",
-                "singularName": "",
-                "namespaced": True,
-                "kind": kind,
-                "verbs": ["create"],
-            }
-            found.append({**sub, "group": group, "version": version} if group else sub)
-    return found
+        yield _entry("pods/binding", "Binding", ["create"], namespaced=True)
+        yield _entry("pods/eviction", "Eviction", ["create"], namespaced=True, group="policy", version="v1")
 
 
 def api_versions() -> Object:
@@ -86,20 +74,10 @@ def api_group(registry: Registry, name: str) -> Object | None:
 
 def api_resources(registry: Registry, group: str, version: str) -> Object | None:
     """/apis/GROUP/VERSION and /api/v1, None when it is not served."""
-    found: list[Object] = []
-    for resource in registry:
-        if (resource.group, resource.version) == (group, version):
-            found += _listed(resource)
+    own = (resource for resource in registry if (resource.group, resource.version) == (group, version))
+    found = [entry for resource in own for entry in _entries(resource)]
     for kind, plural, namespaced in REVIEWS.get((group, version), ()):
-        found.append(
-            {
-                "name": plural,
-                "singularName": kind.lower(),
-                "namespaced": namespaced,
-                "kind": kind,
-                "verbs": ["create"],
-            }
-        )
+        found.append(_entry(plural, kind, ["create"], namespaced=namespaced, singular=kind.lower()))
     if not found:
         return None
     name = f"{group}/{version}" if group else version
@@ -130,17 +108,17 @@ def openapi_document(registry: Registry, group: str, version: str) -> Object | N
         where = "/namespaces/{namespace}" if resource.namespaced else ""
         content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
         answer = {"200": {"description": "OK", "content": content}}
-        base = {"responses": answer, "x-kubernetes-group-version-kind": kind}
+
+        def operation(action: str, how: Object = answer, kind: Object = kind, **more: Any) -> Object:
+            return {"responses": how, "x-kubernetes-group-version-kind": kind, "x-kubernetes-action": action, **more}
+
         path = f"{root}{where}/{resource.plural}"
-        paths[path] = {
-            "get": {**base, "x-kubernetes-action": "list"},
-            "post": {**base, "x-kubernetes-action": "post", "parameters": [parameter]},
-        }
+        paths[path] = {"get": operation("list"), "post": operation("post", parameters=[parameter])}
         paths[f"{path}/{{name}}"] = {
-            "get": {**base, "x-kubernetes-action": "get"},
-            "put": {**base, "x-kubernetes-action": "put", "parameters": [parameter]},
-            "patch": {**base, "x-kubernetes-action": "patch", "parameters": [parameter]},
-            "delete": {**base, "x-kubernetes-action": "delete"},
+            "get": operation("get"),
+            "put": operation("put", parameters=[parameter]),
+            "patch": operation("patch", parameters=[parameter]),
+            "delete": operation("delete"),
         }
     if not paths and (group, version) not in REVIEWS:
         return None

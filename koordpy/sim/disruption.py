@@ -83,7 +83,7 @@ class DisruptionBudgets:
         return status
 
     def take(self, budget: Object, pod: Object, *, dry_run: bool) -> None:
-        """Use one allowed disruption for a pod; ApiError 429 when there is none."""
+        """Use one allowed disruption for a pod; StatusError 429 when there is none."""
         status = self.refresh(budget)
         if not _healthy(pod) and status["currentHealthy"] >= status["desiredHealthy"]:
             return

@@ -4,10 +4,11 @@ Clients decide by `code` and `reason`, so both are spelled as kube-apiserver spe
 where people see them in kubectl.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
+
+from koordpy.sim.resources import ServedResource
 
 REASONS = {
     400: "BadRequest",
@@ -72,17 +73,18 @@ class StatusError(Exception):
         return orjson.dumps(self.status()) + b"\n"
 
 
-def _qualified(plural: str, group: str) -> str:
-    return f"{plural}.{group}" if group else plural
+def subject(resource: ServedResource, name: str) -> dict[str, Any]:
+    """The details that name an object."""
+    details = {"name": name, "kind": resource.plural}
+    return {**details, "group": resource.group} if resource.group else details
 
 
-def _subject(plural: str, group: str, name: str) -> dict[str, Any]:
-    details = {"name": name, "kind": plural}
-    return {**details, "group": group} if group else details
+def _named(resource: ServedResource, name: str) -> str:
+    return f'{resource.plural}{resource.group and f".{resource.group}"} "{name}"'
 
 
-def not_found(plural: str, group: str, name: str) -> StatusError:
-    return StatusError(404, f'{_qualified(plural, group)} "{name}" not found', details=_subject(plural, group, name))
+def not_found(resource: ServedResource, name: str) -> StatusError:
+    return StatusError(404, f"{_named(resource, name)} not found", details=subject(resource, name))
 
 
 def no_such_path(part: str = "") -> StatusError:
@@ -91,41 +93,38 @@ def no_such_path(part: str = "") -> StatusError:
     return StatusError(404, f"the server could not find the requested resource{why}")
 
 
-def already_exists(plural: str, group: str, name: str) -> StatusError:
-    return StatusError(
-        409,
-        f'{_qualified(plural, group)} "{name}" already exists',
-        reason="AlreadyExists",
-        details=_subject(plural, group, name),
-    )
+def already_exists(resource: ServedResource, name: str) -> StatusError:
+    text = f"{_named(resource, name)} already exists"
+    return StatusError(409, text, reason="AlreadyExists", details=subject(resource, name))
 
 
-def conflict(plural: str, group: str, name: str, why: str) -> StatusError:
-    return StatusError(
-        409,
-        f'Operation cannot be fulfilled on {_qualified(plural, group)} "{name}": {why}',
-        details=_subject(plural, group, name),
-    )
+def conflict(resource: ServedResource, name: str, why: str) -> StatusError:
+    text = f"Operation cannot be fulfilled on {_named(resource, name)}: {why}"
+    return StatusError(409, text, details=subject(resource, name))
 
 
-def forbidden(plural: str, group: str, name: str, why: str) -> StatusError:
-    return StatusError(
-        403, f'{_qualified(plural, group)} "{name}" is forbidden: {why}', details=_subject(plural, group, name)
-    )
+def check_preconditions(resource: ServedResource, obj: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raises StatusError 409 where an object has another uid or resourceVersion than the one that is wanted."""
+    meta = obj["metadata"]
+    for field, own in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        given = wanted.get(field)
+        if given and given != meta[field]:
+            why = f"Precondition failed: {own} in precondition: {given}, {own} in object meta: {meta[field]}"
+            raise conflict(resource, meta["name"], why)
 
 
-def invalid(kind: str, group: str, name: str, faults: Sequence[tuple[str, str, str]]) -> StatusError:
+def forbidden(resource: ServedResource, name: str, why: str) -> StatusError:
+    return StatusError(403, f"{_named(resource, name)} is forbidden: {why}", details=subject(resource, name))
+
+
+def invalid(resource: ServedResource, name: str, *faults: tuple[str, str, str]) -> StatusError:
     """422 with one cause a fault; a fault is (field, cause reason as FieldValueInvalid, message)."""
     texts = [f"{field}: {message}" for field, _, message in faults]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
-    return StatusError(
-        422,
-        f'{_qualified(kind, group)} "{name}" is invalid: {joined}',
-        details={
-            **_subject(kind, group, name),
-            "causes": [{"reason": reason, "message": message, "field": field} for field, reason, message in faults],
-        },
-    )
+    kind = f"{resource.kind}{resource.group and f'.{resource.group}'}"
+    causes = [{"reason": reason, "message": message, "field": field} for field, reason, message in faults]
+    details = {**subject(resource, name), "kind": resource.kind, "causes": causes}
+    return StatusError(422, f'{kind} "{name}" is invalid: {joined}', details=details)
 
 
 def expired(message: str = "The provided resource version is too old.") -> StatusError:

@@ -1,6 +1,6 @@
 """The verbs of the API: from one request to one answer."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
@@ -10,16 +10,17 @@ from koordpy.sim.apply import applied
 from koordpy.sim.bodies import answer, read_body, read_object
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import SUCCESS_201, StatusError
-from koordpy.sim.listing import list_body, page, wants_table
+from koordpy.sim.listing import list_body, listed, page, table_of
 from koordpy.sim.resources import REVIEWS, Object, ServedResource
-from koordpy.sim.routes import Query, Route, route, split
+from koordpy.sim.routes import Call, Query, call_of, path_of
 from koordpy.sim.store import Store
 from koordpy.sim.subresources import bind, evict
-from koordpy.sim.tables import table
 from koordpy.sim.watching import Stream, watch
 
 _PATCHES = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
 _PATCHES += "application/apply-patch+yaml"
+_Handler = Callable[[web.BaseRequest, Call], Awaitable[web.StreamResponse]]
+_NOT_ALLOWED = "the server does not allow this method on the requested resource"
 
 
 def _check_kind(resource: ServedResource, obj: Object) -> None:
@@ -33,20 +34,15 @@ def _check_kind(resource: ServedResource, obj: Object) -> None:
         raise StatusError(400, f"the kind in the data ({kind}) does not match the expected kind ({resource.kind})")
 
 
-def _unreadable(resource: ServedResource) -> str:
-    return f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
-
-
-def _unknown(resource: ServedResource, obj: Object, query: Query) -> list[str]:
-    """Warnings about fields that a custom resource's schema lacks; ApiError 400 with fieldValidation=Strict."""
-    how = query.text("fieldValidation") or "Warn"
+def _unknown(call: Call, obj: Object) -> list[str]:
+    """Warnings about fields that a custom resource's schema lacks; StatusError 400 with fieldValidation=Strict."""
+    resource, how = call.resource, call.query.text("fieldValidation") or "Warn"
     if resource.schema is None or how == "Ignore":
         return []
-    _, unknown = schema.prune(resource.schema, obj)
-    texts = [f'unknown field "{path}"' for path in unknown]
+    texts = [f'unknown field "{path}"' for path in schema.prune(resource.schema, obj)[1]]
     if texts and how == "Strict":
-        shown = ", ".join(texts)
-        raise StatusError(400, f"{_unreadable(resource)}: strict decoding error: {shown}")
+        unreadable = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+        raise StatusError(400, f"{unreadable}: strict decoding error: {', '.join(texts)}")
     return texts
 
 
@@ -57,36 +53,30 @@ class Handlers:
         self._store = store
         self._budgets = budgets
         self.bookmark_seconds = bookmark_seconds
+        self._verbs: dict[tuple[str, bool], _Handler] = {
+            ("GET", False): self._collection,
+            ("POST", False): self._create,
+            ("DELETE", False): self._delete_all,
+            ("GET", True): self._get,
+            ("PUT", True): self._put,
+            ("PATCH", True): self._patch,
+            ("DELETE", True): self._delete,
+        }
+        """(method, whether one object is named)."""
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer of a request. Raises ApiError."""
-        path, query = split(request.raw_path)
-        found = route(self._store.registry, path)
-        if found is None:
-            return self._other_path(path.rstrip("/") or "/")
-        method, resource = request.method, found.resource
-        if method == "POST" and (resource is None or found.name):
-            return await self._post_part(request, found, query)
-        if resource is None:
-            raise errors.no_such_path()
-        if found.part and not (found.part == "status" and resource.has_status):
-            raise errors.no_such_path(found.part)
-        if not found.name:
-            if method == "GET":
-                return await self._collection(request, found, resource, query)
-            if method == "POST":
-                return await self._create(request, found, resource, query)
-            if method == "DELETE":
-                return await self._delete_all(request, found, resource, query)
-        elif method == "GET":
-            return self._get(request, found, resource, query)
-        elif method == "PUT":
-            return await self._put(request, found, resource, query)
-        elif method == "PATCH":
-            return await self._patch(request, found, resource, query)
-        elif method == "DELETE" and not found.part:
-            return await self._delete(request, found, resource, query)
-        raise StatusError(405, "the server does not allow this method on the requested resource")
+        """The answer of a request. Raises StatusError."""
+        call = call_of(self._store.registry, request.raw_path, request.headers.get("Accept", ""))
+        if call is None:
+            return self._other_path(path_of(request.raw_path).rstrip("/") or "/")
+        if request.method == "POST" and (call.known is None or call.name):
+            return await self._post_part(request, call)
+        if call.part and not (call.part == "status" and call.resource.has_status):
+            raise errors.no_such_path(call.part)
+        handler = self._verbs.get((request.method, bool(call.name)))
+        if handler is None or (call.part and request.method == "DELETE"):
+            raise StatusError(405, _NOT_ALLOWED)
+        return await handler(request, call)
 
     def _other_path(self, path: str) -> web.Response:
         registry = self._store.registry
@@ -121,133 +111,108 @@ class Handlers:
             raise errors.no_such_path()
         return answer(document)
 
-    async def _collection(
-        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
-    ) -> web.StreamResponse:
-        accept = request.headers.get("Accept", "")
-        if query.flag("watch"):
-            return await watch(request, self._stream(found, resource, query, accept))
-        return answer(list_body(self._store, resource, found.namespace, query, accept=accept))
+    def _stream(self, call: Call) -> Stream:
+        return Stream(self._store, call, bookmark_seconds=self.bookmark_seconds)
 
-    def _stream(self, found: Route, resource: ServedResource, query: Query, accept: str) -> Stream:
-        seconds = self.bookmark_seconds
-        return Stream(self._store, resource, found.namespace, query, accept=accept, bookmark_seconds=seconds)
-
-    def stream(self, raw_path: str) -> Stream:
-        """A watch by the target of its request, for callers inside this process. ApiError where there is none."""
-        path, query = split(raw_path)
-        found = route(self._store.registry, path)
-        if found is None or found.resource is None:
+    def stream(self, target: str) -> Stream:
+        """A watch by the target of its request, for callers inside this process. StatusError where there is none."""
+        call = call_of(self._store.registry, target)
+        if call is None:
             raise errors.no_such_path()
-        return self._stream(found, found.resource, query, "application/json")
+        return self._stream(call)
 
-    def _get(self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query) -> web.Response:
-        entry = self._store.entry(resource, found.name, found.namespace)
-        if wants_table(request.headers.get("Accept", "")):
-            obj = views.served(resource, entry.obj)
-            meta = {"resourceVersion": str(entry.version)}
-            include = query.text("includeObject") or "Metadata"
-            return answer(table(resource, [obj], meta, now=self._store.seconds(), include=include))
-        return answer(views.encoded(resource, entry))
+    async def _collection(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+        if call.query.flag("watch"):
+            return await watch(request, self._stream(call))
+        return answer(list_body(self._store, call))
 
-    async def _create(
-        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
-    ) -> web.Response:
-        if resource.namespaced and not found.namespace:
-            raise StatusError(405, "the server does not allow this method on the requested resource")
+    async def _get(self, request: web.BaseRequest, call: Call) -> web.Response:
+        entry = self._store.entry(call.resource, call.name, call.namespace)
+        if call.as_table:
+            return answer(table_of(call, [entry], {"resourceVersion": str(entry.version)}, now=self._store.seconds()))
+        return answer(views.encoded(call.resource, entry))
+
+    async def _create(self, request: web.BaseRequest, call: Call) -> web.Response:
+        if call.resource.namespaced and not call.namespace:
+            raise StatusError(405, _NOT_ALLOWED)
         obj = await read_object(request)
-        _check_kind(resource, obj)
         given = (obj.get("metadata") or {}).get("namespace")
-        if given and found.namespace and given != found.namespace:
+        if given and call.namespace and given != call.namespace:
             text = f"the namespace of the provided object does not match the namespace sent on the request ({given}, "
-            raise StatusError(400, f"{text}{found.namespace})")
-        warnings = _unknown(resource, obj, query)
-        entry = self._store.create_entry(resource, obj, namespace=found.namespace, dry_run=query.dry_run)
-        return answer(views.encoded(resource, entry), 201, warnings=warnings)
+            raise StatusError(400, f"{text}{call.namespace})")
+        return self._created(call, obj)
 
-    def _update(
-        self, found: Route, resource: ServedResource, query: Query, change: Callable[[Object], Object]
-    ) -> web.Response:
+    def _created(self, call: Call, obj: Object) -> web.Response:
+        _check_kind(call.resource, obj)
+        warnings = _unknown(call, obj)
+        entry = self._store.create_entry(call.resource, obj, namespace=call.namespace, dry_run=call.query.dry_run)
+        return answer(views.encoded(call.resource, entry), 201, warnings=warnings)
+
+    def _update(self, call: Call, change: Callable[[Object], Object]) -> web.Response:
         """Change an object through the form in which the resource shows it."""
         warnings: list[str] = []
 
         def changed(old: Object) -> Object:
-            new = change(views.served(resource, old))
-            warnings.extend(_unknown(resource, new, query))
-            return views.stored(resource, new)
+            new = change(views.served(call.resource, old))
+            warnings.extend(_unknown(call, new))
+            return views.stored(call.resource, new)
 
+        status, dry_run = call.part == "status", call.query.dry_run
         entry = self._store.update(
-            resource,
-            found.name,
-            changed,
-            namespace=found.namespace,
-            status=found.part == "status",
-            dry_run=query.dry_run,
+            call.resource, call.name, changed, namespace=call.namespace, status=status, dry_run=dry_run
         )
-        return answer(views.encoded(resource, entry), warnings=warnings)
+        return answer(views.encoded(call.resource, entry), warnings=warnings)
 
-    async def _put(
-        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
-    ) -> web.Response:
-        obj = await read_object(request)
+    async def _put(self, request: web.BaseRequest, call: Call) -> web.Response:
+        resource, obj = call.resource, await read_object(request)
         _check_kind(resource, obj)
         meta = obj.get("metadata")
-        if not isinstance(meta, dict) or meta.get("name") != found.name:
-            raise StatusError(400, f"the name of the object does not match the name on the URL ({found.name})")
+        if not isinstance(meta, dict) or meta.get("name") != call.name:
+            raise StatusError(400, f"the name of the object does not match the name on the URL ({call.name})")
         if resource.custom and not meta.get("resourceVersion"):
-            fault = (
-                "metadata.resourceVersion",
-                "FieldValueInvalid",
-                "Invalid value: 0: must be specified for an update",
-            )
-            raise errors.invalid(resource.kind, resource.group, found.name, [fault])
-        uid = self._store.entry(resource, found.name, found.namespace).obj["metadata"]["uid"]
-        if meta.get("uid", uid) != uid:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {uid}"
-            raise errors.conflict(resource.plural, resource.group, found.name, why)
-        return self._update(found, resource, query, lambda old: obj)
+            text = "Invalid value: 0: must be specified for an update"
+            raise errors.invalid(resource, call.name, ("metadata.resourceVersion", "FieldValueInvalid", text))
+        stored = self._store.entry(resource, call.name, call.namespace).obj
+        errors.check_preconditions(resource, stored, {"uid": meta.get("uid")})
+        return self._update(call, lambda old: obj)
 
-    async def _patch(
-        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
-    ) -> web.Response:
+    async def _patch(self, request: web.BaseRequest, call: Call) -> web.Response:
         kind = request.headers.get("Content-Type", "").partition(";")[0].strip()
         patch = await read_body(request)
         if kind == "application/apply-patch+yaml":
-            return self._apply(found, resource, query, patch)
+            return self._apply(call, patch)
         if kind == "application/json-patch+json":
-            return self._update(found, resource, query, lambda old: patches.json_patch(old, patch))
+            return self._update(call, lambda old: patches.json_patch(old, patch))
         if not isinstance(patch, dict):
             raise StatusError(400, "the body of the request must be an object")
         if kind == "application/merge-patch+json":
-            return self._update(found, resource, query, lambda old: patches.merge(old, patch))
-        if kind == "application/strategic-merge-patch+json" and not resource.custom:
-            return self._update(found, resource, query, lambda old: patches.strategic(old, patch))
+            return self._update(call, lambda old: patches.merge(old, patch))
+        if kind == "application/strategic-merge-patch+json" and not call.resource.custom:
+            return self._update(call, lambda old: patches.strategic(old, patch))
         raise StatusError(
             415, f"the body of the request was in an unknown format - accepted media types include: {_PATCHES}"
         )
 
-    def _apply(self, found: Route, resource: ServedResource, query: Query, config: Any) -> web.Response:
-        manager = query.text("fieldManager")
+    def _apply(self, call: Call, config: Any) -> web.Response:
+        manager, force = call.query.text("fieldManager"), call.query.flag("force")
         if not manager:
             raise StatusError(400, "fieldManager is required for apply patch")
         if not isinstance(config, dict):
             raise StatusError(400, "the body of the request must be an object")
-        _check_kind(resource, config)
-        now, force = self._store.now(), query.flag("force")
+        _check_kind(call.resource, config)
+        now = self._store.now()
 
         def change(current: Object | None) -> Object:
-            return applied(resource, current, config, manager=manager, now=now, force=force, subresource=found.part)
+            return applied(call.resource, current, config, manager=manager, now=now, force=force, subresource=call.part)
 
         try:
-            return self._update(found, resource, query, change)
+            return self._update(call, change)
         except StatusError as error:
-            if error.code != 404 or found.part:
+            if error.code != 404 or call.part:
                 raise
-        warnings = _unknown(resource, config, query)
         new = change(None)
-        new["metadata"]["name"] = found.name
-        entry = self._store.create_entry(resource, new, namespace=found.namespace, dry_run=query.dry_run)
-        return answer(views.encoded(resource, entry), 201, warnings=warnings)
+        new["metadata"]["name"] = call.name
+        return self._created(call, new)
 
     async def _options(self, request: web.BaseRequest, query: Query) -> Object:
         body = await read_body(request)
@@ -261,52 +226,44 @@ class Handlers:
             options["dryRun"] = ["All"]
         return options
 
-    async def _delete(
-        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
-    ) -> web.Response:
-        options = await self._options(request, query)
-        last, gone = self._store.delete(resource, found.name, namespace=found.namespace, options=options)
+    async def _delete(self, request: web.BaseRequest, call: Call) -> web.Response:
+        resource, options = call.resource, await self._options(request, call.query)
+        last, gone = self._store.delete(resource, call.name, namespace=call.namespace, options=options)
         if not gone or resource.name == "pods":
             return answer(views.served(resource, last))
-        details = {"name": found.name, "kind": resource.plural, "uid": last["metadata"]["uid"]}
-        if resource.group:
-            details["group"] = resource.group
+        details = {**errors.subject(resource, call.name), "uid": last["metadata"]["uid"]}
         return answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
-    async def _delete_all(
-        self, request: web.BaseRequest, found: Route, resource: ServedResource, query: Query
-    ) -> web.Response:
-        options = await self._options(request, query)
-        entries, meta = page(self._store, resource, found.namespace, query)
+    async def _delete_all(self, request: web.BaseRequest, call: Call) -> web.Response:
+        options = await self._options(request, call.query)
+        entries, meta = page(self._store, call)
         for entry in entries:
             key = entry.obj["metadata"]
-            self._store.delete(resource, key["name"], namespace=key.get("namespace", ""), options=options)
-        items = [views.served(resource, entry.obj) for entry in entries]
-        head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-        return answer({**head, "metadata": meta, "items": items})
+            self._store.delete(call.resource, key["name"], namespace=key.get("namespace", ""), options=options)
+        return answer(listed(call.resource, entries, meta))
 
-    async def _post_part(self, request: web.BaseRequest, found: Route, query: Query) -> web.Response:
+    async def _post_part(self, request: web.BaseRequest, call: Call) -> web.Response:
         """POST to a subresource, or of an object that is not stored."""
-        if found.group == "" and (found.plural, found.part) == ("pods", "binding"):
-            bind(self._store, found.namespace, found.name, await read_object(request))
+        if call.group == "" and (call.plural, call.part) == ("pods", "binding"):
+            bind(self._store, call.namespace, call.name, await read_object(request))
             return answer(SUCCESS_201, 201)
-        if found.group == "" and found.plural == "bindings" and not found.name:
+        if call.group == "" and call.plural == "bindings" and not call.name:
             binding = await read_object(request)
-            bind(self._store, found.namespace, str((binding.get("metadata") or {}).get("name")), binding)
+            bind(self._store, call.namespace, str((binding.get("metadata") or {}).get("name")), binding)
             return answer(SUCCESS_201, 201)
-        if found.group == "" and (found.plural, found.part) == ("pods", "eviction"):
+        if call.group == "" and (call.plural, call.part) == ("pods", "eviction"):
             eviction = await read_object(request)
-            if query.dry_run:
+            if call.query.dry_run:
                 eviction = {**eviction, "deleteOptions": {**(eviction.get("deleteOptions") or {}), "dryRun": ["All"]}}
-            evict(self._store, self._budgets, found.namespace, found.name, eviction)
+            evict(self._store, self._budgets, call.namespace, call.name, eviction)
             return answer(SUCCESS_201, 201)
-        for kind, plural, _ in REVIEWS.get((found.group, found.version), ()):
-            if plural == found.plural:
-                return answer(_reviewed(kind, found, await read_object(request)), 201)
-        raise errors.no_such_path(found.part)
+        for kind, plural, _ in REVIEWS.get((call.group, call.version), ()):
+            if plural == call.plural:
+                return answer(_reviewed(kind, call, await read_object(request)), 201)
+        raise errors.no_such_path(call.part)
 
 
-def _reviewed(kind: str, found: Route, review: Object) -> Object:
+def _reviewed(kind: str, call: Call, review: Object) -> Object:
     """A review answered: everybody may do everything, under one name."""
     user = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
     everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
@@ -317,4 +274,4 @@ def _reviewed(kind: str, found: Route, review: Object) -> Object:
         "SelfSubjectReview": {"userInfo": user},
     }
     status = answers.get(kind, {"allowed": True})
-    return {**review, "kind": kind, "apiVersion": f"{found.group}/{found.version}", "status": status}
+    return {**review, "kind": kind, "apiVersion": f"{call.group}/{call.version}", "status": status}

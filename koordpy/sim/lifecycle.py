@@ -34,10 +34,10 @@ def metadata_of_update(resource: ServedResource, current: Object, wanted: Object
     if given.get("name", name) != name or (given.get("namespace") or old.get("namespace")) != old.get("namespace"):
         raise StatusError(400, f"the name and namespace of the object ({name}) cannot be changed")
     if given.get("resourceVersion") and given["resourceVersion"] != old["resourceVersion"]:
-        raise errors.conflict(resource.plural, resource.group, name, _MODIFIED)
+        raise errors.conflict(resource, name, _MODIFIED)
     if given.get("uid") and given["uid"] != old["uid"]:
         fault = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{given["uid"]}": field is immutable')
-        raise errors.invalid(resource.kind, resource.group, name, [fault])
+        raise errors.invalid(resource, name, fault)
     meta = {key: value for key, value in given.items() if key not in _KEPT_BY_SERVER and key != "selfLink"}
     meta |= {key: old[key] for key in _KEPT_BY_SERVER if key in old}
     meta["name"] = name
@@ -48,7 +48,7 @@ def metadata_of_update(resource: ServedResource, current: Object, wanted: Object
         if extra:
             text = f"Forbidden: no new finalizers can be added if the object is being deleted, found {extra}"
             fault = ("metadata.finalizers", "FieldValueForbidden", text)
-            raise errors.invalid(resource.kind, resource.group, name, [fault])
+            raise errors.invalid(resource, name, fault)
     return meta
 
 
@@ -61,7 +61,7 @@ def checked_custom_object(resource: ServedResource, new: Object) -> Object:
     filled: Object = schema.fill_defaults(resource.schema, pruned)
     faults = schema.validate(resource.schema, filled)
     if faults:
-        raise errors.invalid(resource.kind, resource.group, new["metadata"]["name"], faults)
+        raise errors.invalid(resource, new["metadata"]["name"], *faults)
     return filled
 
 

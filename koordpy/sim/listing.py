@@ -1,15 +1,15 @@
 """Lists: selectors, pages that all show one state, resourceVersion rules, Table form."""
 
 import base64
-import time
 from bisect import bisect_right
+from collections.abc import Iterable
 
 import orjson
 
 from koordpy.sim import views
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.routes import Query
+from koordpy.sim.routes import Call, Query
 from koordpy.sim.selectors import Match, both, field_match, label_match
 from koordpy.sim.shelf import ShelfEntry
 from koordpy.sim.store import Store
@@ -30,9 +30,11 @@ def _read_token(text: str) -> tuple[int, tuple[str, str]]:
         raise StatusError(400, "continue key is not valid") from None
 
 
-def matcher(resource: ServedResource, query: Query) -> Match | None:
-    """The test of a query's selectors, None for everything. Raises ApiError 400."""
-    return both(label_match(query.text("labelSelector")), field_match(resource, query.text("fieldSelector")))
+def matcher(call: Call) -> Match | None:
+    """The test of a call's namespace and selectors, None for everything. Raises StatusError 400."""
+    labels, fields = call.query.text("labelSelector"), call.query.text("fieldSelector")
+    own = (lambda obj: obj["metadata"].get("namespace") == call.namespace) if call.namespace else None
+    return both(own, label_match(labels), field_match(call.resource, fields))
 
 
 def _check_version(store: Store, query: Query) -> None:
@@ -48,9 +50,9 @@ def _check_version(store: Store, query: Query) -> None:
         raise StatusError(410, "The provided resource version is too old.", reason="Expired")
 
 
-def page(store: Store, resource: ServedResource, namespace: str, query: Query) -> tuple[list[ShelfEntry], Object]:
-    """The entries of one page and the list's metadata. Raises ApiError 400, 410, 504."""
-    match = matcher(resource, query)
+def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
+    """The entries of one page and the list's metadata. Raises StatusError 400, 410, 504."""
+    resource, query, match = call.resource, call.query, matcher(call)
     limit = query.number("limit") or 0
     token = query.text("continue")
     start = 0
@@ -63,36 +65,36 @@ def page(store: Store, resource: ServedResource, namespace: str, query: Query) -
         version, everything = store.pages(resource, None)
     meta: Object = {"resourceVersion": str(version)}
     found: list[ShelfEntry] = []
-    if not limit and match is None and not namespace and not start:
-        return [entry for _, entry in everything], meta
-    total = len(everything)
-    for at in range(start, total):
-        key, entry = everything[at]
-        if (namespace and key[0] != namespace) or (match is not None and not match(entry.obj)):
+    for at in range(start, len(everything)):
+        _, entry = everything[at]
+        if match is not None and not match(entry.obj):
             continue
         if limit and len(found) == limit:
             store.keep_pages(resource, version, everything)
             meta["continue"] = _token(version, everything[at - 1][0])
-            if match is None and not namespace:  # as in kube-apiserver only where it costs nothing
-                meta["remainingItemCount"] = total - at
+            if match is None:  # as in kube-apiserver only where it costs nothing
+                meta["remainingItemCount"] = len(everything) - at
             break
         found.append(entry)
     return found, meta
 
 
-def wants_table(accept: str) -> bool:
-    """Whether a client prefers the Table form (kubectl get)."""
-    first = accept.split(",", 1)[0]
-    return "as=Table" in first and "v=v1" in first
+def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
+    """Entries in the Table form."""
+    objects = [views.served(call.resource, entry.obj) for entry in entries]
+    return table(call.resource, objects, meta, now=now, include=call.query.text("includeObject") or "Metadata")
 
 
-def list_body(store: Store, resource: ServedResource, namespace: str, query: Query, *, accept: str) -> bytes:
-    """The answer of a list, as JSON."""
-    entries, meta = page(store, resource, namespace, query)
-    if wants_table(accept):
-        objects = [views.served(resource, entry.obj) for entry in entries]
-        include = query.text("includeObject") or "Metadata"
-        return orjson.dumps(table(resource, objects, meta, now=time.time(), include=include))
+def listed(resource: ServedResource, entries: Iterable[ShelfEntry], meta: Object) -> bytes:
+    """A list of entries, as JSON."""
     head = orjson.dumps({"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta})
     items = b",".join([views.encoded(resource, entry) for entry in entries])
     return head[:-1] + b',"items":[' + items + b"]}\n"
+
+
+def list_body(store: Store, call: Call) -> bytes:
+    """The answer of a list, as JSON."""
+    entries, meta = page(store, call)
+    if call.as_table:
+        return orjson.dumps(table_of(call, entries, meta, now=store.seconds()))
+    return listed(call.resource, entries, meta)

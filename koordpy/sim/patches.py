@@ -6,6 +6,8 @@ API server. Which lists merge by key follows the patchMergeKey tags of k8s.io/ap
 
 from typing import Any
 
+import jsonpatch
+
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
 
@@ -48,97 +50,19 @@ def merge(target: Any, patch: Any) -> Any:
     return result
 
 
-def _unescape(token: str) -> str:
-    return token.replace("~1", "/").replace("~0", "~")
-
-
-def _refused(why: str) -> StatusError:
-    return StatusError(422, f"the server rejected our request due to an error in our request: {why}", reason="Invalid")
-
-
-def _index(token: str, size: int, *, end: bool) -> int:
-    if token == "-" and end:
-        return size
-    if not token.isdecimal() or int(token) > size - (0 if end else 1):
-        raise _refused(f"list index {token!r} out of range")
-    return int(token)
-
-
-def _step(node: Any, token: str, path: str) -> Any:
-    if isinstance(node, dict):
-        if token not in node:
-            raise _refused(f"path {path!r} does not exist")
-        return node[token]
-    if isinstance(node, list):
-        return node[_index(token, len(node), end=False)]
-    raise _refused(f"path {path!r} does not exist")
-
-
-def _read(document: Any, path: str) -> Any:
-    for token in path.split("/")[1:]:
-        document = _step(document, _unescape(token), path)
-    return document
-
-
-def _edit(document: Any, tokens: list[str], operation: str, value: Any, path: str) -> Any:
-    """A copy of the document along one path with the operation done at its end."""
-    if not tokens:
-        return value
-    token, rest = _unescape(tokens[0]), tokens[1:]
-    if rest:
-        child = _edit(_step(document, token, path), rest, operation, value, path)
-        copy = document.copy()
-        copy[token if isinstance(document, dict) else int(token)] = child
-        return copy
-    if isinstance(document, dict):
-        copy = dict(document)
-        if operation != "add" and token not in copy:
-            raise _refused(f"path {path!r} does not exist")
-        if operation == "remove":
-            del copy[token]
-        else:
-            copy[token] = value
-        return copy
-    if isinstance(document, list):
-        items = list(document)
-        at = _index(token, len(items), end=operation == "add")
-        if operation == "add":
-            items.insert(at, value)
-        elif operation == "remove":
-            del items[at]
-        else:
-            items[at] = value
-        return items
-    raise _refused(f"path {path!r} does not exist")
-
-
 def json_patch(document: Object, operations: Any) -> Object:
-    """RFC 6902. Raises ApiError 422 where an operation cannot be done, 400 where the patch is none."""
+    """RFC 6902. Raises StatusError 422 where an operation cannot be done, 400 where the patch is none."""
     if not isinstance(operations, list):
         raise StatusError(400, "a JSON patch must be a list of operations")
-    result: Any = document
-    for operation in operations:
-        try:
-            kind, path = operation["op"], operation["path"]
-            source = operation["from"] if kind in ("move", "copy") else ""
-            value = operation["value"] if kind in ("add", "replace", "test") else None
-        except (KeyError, TypeError) as error:
-            raise StatusError(400, f"a JSON patch operation lacks {error}") from None
-        tokens = path.split("/")[1:]
-        if kind == "test":
-            if _read(result, path) != value:
-                raise _refused(f"testing value {path} failed")
-        elif kind in ("add", "replace", "remove"):
-            result = _edit(result, tokens, kind, value, path)
-        elif kind in ("move", "copy"):
-            value = _read(result, source)
-            if kind == "move":
-                result = _edit(result, source.split("/")[1:], "remove", None, source)
-            result = _edit(result, tokens, "add", value, path)
-        else:
-            raise StatusError(400, f"unexpected kind of JSON patch operation: {kind!r}")
+    why = "the server rejected our request due to an error in our request"
+    try:
+        result = jsonpatch.apply_patch(document, operations)
+    except (jsonpatch.InvalidJsonPatch, TypeError) as error:
+        raise StatusError(400, f"a JSON patch operation cannot be read: {error}") from None
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
+        raise StatusError(422, f"{why}: {error}", reason="Invalid") from None
     if not isinstance(result, dict):
-        raise _refused("the result is no object")
+        raise StatusError(422, f"{why}: the result is no object", reason="Invalid")
     return result
 
 

@@ -4,7 +4,7 @@ Built-in ones are listed here; those of CustomResourceDefinitions come and go at
 `storage` (events of both groups, versions of a CustomResourceDefinition): the objects are the same, their form differs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,14 +13,15 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An additional printer column of a custom resource."""
+    """A column that `kubectl get` shows of a resource: by a JSONPath, or worked out."""
 
     name: str
     type: str
-    path: str
+    path: str = ""
     priority: int = 0
     absent: Any = None
     """What is shown where nothing stands there."""
+    cell: Callable[[Object], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,6 @@ from koordpy.sim.resources import Registry, ServedResource
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """A resource path: `name` is empty for a collection, `namespace` for all of them or a cluster-scoped resource."""
-
-    group: str
-    version: str
-    plural: str
-    resource: ServedResource | None
-    """None for what is answered without being stored (reviews, bindings)."""
-
-    namespace: str
-    name: str
-    part: str
-    """The subresource, or empty."""
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
     """The options of a request."""
 
@@ -37,7 +21,7 @@ class Query:
         return self.values.get(name, "").lower() in ("true", "1")
 
     def number(self, name: str) -> int | None:
-        """A whole number; ApiError 400 where it is none."""
+        """A whole number; StatusError 400 where it is none."""
         raw = self.values.get(name, "")
         if not raw:
             return None
@@ -58,20 +42,47 @@ class Query:
         return "All" in self.values.get("dryRun", "")
 
 
-NO_QUERY = Query({})
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is asked for: `name` is empty for a collection, `namespace` for all of them or a cluster-scoped resource."""
+
+    group: str
+    version: str
+    plural: str
+    known: ServedResource | None
+    """None for what is answered without being stored (reviews, bindings)."""
+
+    namespace: str
+    name: str
+    part: str
+    """The subresource, or empty."""
+
+    query: Query
+    accept: str
+
+    @property
+    def resource(self) -> ServedResource:
+        """What its objects are stored as; StatusError 404 where there are none."""
+        if self.known is None:
+            raise errors.no_such_path()
+        return self.known
+
+    @property
+    def as_table(self) -> bool:
+        """Whether a client prefers the Table form (kubectl get)."""
+        first = self.accept.split(",", 1)[0]
+        return "as=Table" in first and "v=v1" in first
 
 
-def split(raw: str) -> tuple[str, Query]:
-    """The decoded path and the query of a request target."""
-    path, mark, query = raw.partition("?")
-    if "%" in path:
-        path = unquote(path)
-    return path, Query(dict(parse_qsl(query, keep_blank_values=True))) if mark else NO_QUERY
+def path_of(target: str) -> str:
+    """The decoded path of a request's target."""
+    path = target.partition("?")[0]
+    return unquote(path) if "%" in path else path
 
 
-def route(registry: Registry, path: str) -> Route | None:
-    """What a resource path names, None for another path. ApiError 404 where scope and path do not go together."""
-    parts = path.strip("/").split("/")
+def call_of(registry: Registry, target: str, accept: str = "application/json") -> Call | None:
+    """What a resource's path names, None for another path. StatusError 404 where scope and path do not go together."""
+    parts = path_of(target).strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
@@ -83,8 +94,7 @@ def route(registry: Registry, path: str) -> Route | None:
         namespace, rest = rest[1], rest[2:]
     plural, name, part = rest[0], rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
     resource = registry.at(group, version, plural)
-    if resource is not None and not resource.namespaced and namespace:
+    if resource is not None and (namespace if not resource.namespaced else name and not namespace):
         raise errors.no_such_path()
-    if resource is not None and resource.namespaced and name and not namespace:
-        raise errors.no_such_path()
-    return Route(group, version, plural, resource, namespace, name, part)
+    query = Query(dict(parse_qsl(target.partition("?")[2], keep_blank_values=True)))
+    return Call(group, version, plural, resource, namespace, name, part, query, accept)

@@ -71,7 +71,7 @@ def _label_requirement(part: str) -> Requirement:
 
 
 def label_match(text: str) -> Match | None:
-    """The test of a labelSelector; None when it is empty. Raises ApiError 400."""
+    """The test of a labelSelector; None when it is empty. Raises StatusError 400."""
     wanted = [_label_requirement(part) for part in _split(text)]
     return _labels_match(LabelSelector(match_expressions=wanted)) if wanted else None
 
@@ -94,7 +94,7 @@ def _value(obj: Object, path: tuple[str, ...]) -> str:
 
 
 def field_match(resource: ServedResource, text: str) -> Match | None:
-    """The test of a fieldSelector; None when it is empty. Raises ApiError 400 for a field that the resource lacks."""
+    """The test of a fieldSelector; None when it is empty. Raises StatusError 400 for a field that it lacks."""
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     for part in _split(text):
         name, sign, value = part.partition("!=")

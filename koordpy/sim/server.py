@@ -104,7 +104,7 @@ class ApiServer:
         return _KUBECONFIG.format(url=self.url)
 
     def stream(self, raw_path: str) -> Stream:
-        """A watch without a connection, for callers inside this process; `raw_path` as in its request. ApiError."""
+        """A watch without a connection, for callers inside this process; `raw_path` as in its request. StatusError."""
         return self._handlers.stream(raw_path)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -70,15 +70,15 @@ class Store:
         return self._clock()
 
     def entry(self, resource: str | ServedResource, name: str, namespace: str = "") -> ShelfEntry:
-        """An object with its version; ApiError 404 when it is not there."""
+        """An object with its version; StatusError 404 when it is not there."""
         resource = self.resource(resource)
         found = self.shelf(resource).entries.get(self._key(resource, name, namespace))
         if found is None:
-            raise errors.not_found(resource.plural, resource.group, name)
+            raise errors.not_found(resource, name)
         return found
 
     def get(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
-        """An object, not to be changed in place; ApiError 404 when it is not there."""
+        """An object, not to be changed in place; StatusError 404 when it is not there."""
         return self.entry(resource, name, namespace).obj
 
     def list(self, resource: str | ServedResource, namespace: str | None = None) -> "list[Object]":
@@ -89,7 +89,7 @@ class Store:
     def pages(self, resource: ServedResource, version: int | None) -> tuple[int, Pages]:
         """Every entry in order as of a version (None = now), kept so that later pages see the same state.
 
-        Raises ApiError 410 when that state is no longer kept.
+        Raises StatusError 410 when that state is no longer kept.
         """
         if version is None:
             return self.version, self.shelf(resource).ordered()
@@ -120,7 +120,7 @@ class Store:
     ) -> Object:
         """Store a new object and return it as stored.
 
-        `with_status` keeps the status that is given, which the API drops. Raises ApiError: 409 when it is there, 404
+        `with_status` keeps the status that is given, which the API drops. Raises StatusError: 409 when it is there, 404
         when its namespace is not, 422 when it is invalid.
         """
         return self.create_entry(resource, obj, namespace=namespace, with_status=with_status).obj
@@ -160,7 +160,7 @@ class Store:
             new.pop("status", None)
         new = self._admitted(resource, new, with_status=with_status, now=now)
         if (namespace, name) in self.shelf(resource).entries:
-            raise errors.already_exists(resource.plural, resource.group, name)
+            raise errors.already_exists(resource, name)
         return self._commit(resource, (namespace, name), new, dry_run=dry_run)
 
     def _new_uid(self) -> str:
@@ -181,7 +181,7 @@ class Store:
 
         With `status` only the status is taken over (of built-in objects the metadata, too), without it everything but
         the status where that is a subresource. A metadata.resourceVersion in the result is a precondition. An update
-        that changes nothing writes nothing. Raises ApiError 404, 409, 422.
+        that changes nothing writes nothing. Raises StatusError 404, 409, 422.
         """
         resource = self.resource(resource)
         before = self.entry(resource, name, namespace)
@@ -205,7 +205,7 @@ class Store:
             new = lifecycle.checked_custom_object(resource, new)
         elif not status:
             if resource.shelf == "pods":
-                defaults.check_pod_update(old, new)
+                defaults.check_pod_update(resource, old, new)
             defaults.check_metadata(resource, meta)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old:
@@ -227,18 +227,14 @@ class Store:
     ) -> tuple[Object, bool]:
         """Delete an object: its last state, and whether it is gone (else finalizers or a kubelet have to end first).
 
-        `options`: DeleteOptions (gracePeriodSeconds, preconditions, and of propagationPolicy Orphan). Raises ApiError
-        404, 409.
+        `options`: DeleteOptions (gracePeriodSeconds, preconditions, and of propagationPolicy Orphan). StatusError 404,
+        409.
         """
         resource = self.resource(resource)
         entry = self.entry(resource, name, namespace)
         options = options or {}
         meta = entry.obj["metadata"]
-        for field, own in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-            wanted = (options.get("preconditions") or {}).get(field)
-            if wanted is not None and wanted != meta[field]:
-                why = f"Precondition failed: {own} in precondition: {wanted}, {own} in object meta: {meta[field]}"
-                raise errors.conflict(resource.plural, resource.group, name, why)
+        errors.check_preconditions(resource, entry.obj, options.get("preconditions") or {})
         if options.get("dryRun"):
             return entry.obj, False
         if options.get("propagationPolicy") == "Orphan":
@@ -298,15 +294,15 @@ class Store:
     def _check_namespace(self, resource: ServedResource, namespace: str) -> None:
         found = self.shelf("namespaces").entries.get(("", namespace))
         if found is None:
-            raise errors.not_found("namespaces", "", namespace)
+            raise errors.not_found(self.resource("namespaces"), namespace)
         if "deletionTimestamp" in found.obj["metadata"]:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise errors.forbidden(resource.plural, resource.group, "", why)
+            raise errors.forbidden(resource, "", why)
 
     def _generated(self, resource: ServedResource, prefix: str, namespace: str) -> str:
         if not prefix:
             fault = ("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
-            raise errors.invalid(resource.kind, resource.group, "", [fault])
+            raise errors.invalid(resource, "", fault)
         taken = self.shelf(resource).entries
         while True:
             name = prefix[:58] + "".join(self._random.choices(_ALPHABET, k=5))
@@ -317,7 +313,7 @@ class Store:
         if resource.custom:
             return lifecycle.checked_custom_object(resource, new)
         if resource.shelf == "pods":
-            return defaults.new_pod(new, classes=self._priority_classes(), now=now, with_status=with_status)
+            return defaults.new_pod(resource, new, classes=self._priority_classes(), now=now, with_status=with_status)
         return defaults.new_object(resource, new)
 
     def _priority_classes(self) -> Iterable[Object]:

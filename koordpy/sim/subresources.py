@@ -9,19 +9,17 @@ from typing import Any
 from koordpy.sim import errors
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object
+from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.shelf import ShelfEntry
 from koordpy.sim.store import Store
 
-
-def _refused(name: str, why: str) -> StatusError:
-    return errors.conflict("pods/binding", "", name, why)
+_BINDING = ServedResource("", "v1", "Binding", "pods/binding")
 
 
 def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry:
     """Bind a pod to `target.name` and return its new state.
 
-    Raises ApiError: 404 no such pod; 409 another uid or version, already bound, being deleted, or gated; 400 or 422
+    Raises StatusError: 404 no such pod; 409 another uid or version, already bound, being deleted, or gated; 400 or 422
     where the Binding itself is wrong.
     """
     pods = store.resource("pods")
@@ -32,25 +30,19 @@ def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry
     if given.get("name", name) != name:
         raise StatusError(400, f"name in URL does not match name in Binding object: {name}, {given['name']}")
     if not node:
-        fault = ("target.name", "FieldValueRequired", "Required value")
-        raise errors.invalid("Binding", "", name, [fault])
+        raise errors.invalid(_BINDING, name, ("target.name", "FieldValueRequired", "Required value"))
     if target.get("kind") not in (None, "", "Node", "Minion"):
         text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
-        raise errors.invalid("Binding", "", name, [("target.kind", "FieldValueNotSupported", text)])
+        raise errors.invalid(_BINDING, name, ("target.kind", "FieldValueNotSupported", text))
     pod = entry.obj
     meta, spec = pod["metadata"], pod["spec"]
-    for field, own in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        wanted = given.get(field)
-        if wanted and wanted != meta[field]:
-            raise _refused(
-                name, f"Precondition failed: {own} in precondition: {wanted}, {own} in object meta: {meta[field]}"
-            )
+    errors.check_preconditions(_BINDING, pod, given)
     if "deletionTimestamp" in meta:
-        raise _refused(name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise errors.conflict(_BINDING, name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        raise _refused(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        raise errors.conflict(_BINDING, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
-        raise _refused(name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise errors.conflict(_BINDING, name, f"pod {name} has non-empty .spec.schedulingGates")
     new_meta = dict(meta)
     annotations = given.get("annotations")
     if annotations:
@@ -67,7 +59,7 @@ def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry
 def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, eviction: Object) -> None:
     """Delete a pod if the PodDisruptionBudgets allow it.
 
-    Raises ApiError 429 with a DisruptionBudget cause where one does not, 500 where several cover the pod, 404, 409.
+    Raises StatusError 429 with a DisruptionBudget cause where one does not, 500 where several cover the pod, 404, 409.
     """
     entry = store.entry("pods", name, namespace)
     options: dict[str, Any] = dict(eviction.get("deleteOptions") or {})

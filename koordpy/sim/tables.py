@@ -1,21 +1,17 @@
-"""The Table form of lists and watch events: what `kubectl get` prints.
+"""The Table form of lists and watch events: what `kubectl get` prints, a list of columns for each resource.
 
 Custom resources have the printer columns of their definition; as in kube-apiserver, a JSONPath that finds several
 values shows the first.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from koordpy.sim.resources import Column, Object, ServedResource
-
-Cells = list[Any]
-Definition = tuple[str, str, int]
-"""(name, type, priority)"""
 
 _STEP = re.compile(
     r"\.?([A-Za-z0-9_\-/]+(?:\\\.[A-Za-z0-9_\-/]+)*)|\[\*\]|\[(\d+)\]|\['([^']+)'\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]"
@@ -71,19 +67,29 @@ def json_path(obj: Any, path: str) -> list[Any]:
 
 
 def _cell(obj: Object, column: Column, now: float) -> Any:
-    found, kind = json_path(obj, column.path), column.type
+    found = [column.cell(obj)] if column.cell is not None else json_path(obj, column.path)
     if not found or found[0] is None:
         return column.absent
     value = found[0]
-    if kind == "date":
+    if column.type == "date":
         return age(value, now)
-    if kind == "string":
+    if column.type == "string":
         if isinstance(value, bool):
             return "true" if value else "false"
         return value if isinstance(value, str) else orjson.dumps(value).decode()
-    if kind == "integer":
+    if column.type == "integer":
         return int(value) if isinstance(value, int | float) else None
     return value
+
+
+def _pod_ready(pod: Object) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return f"{sum(bool(s.get('ready')) for s in statuses)}/{len(pod['spec'].get('containers') or ())}"
+
+
+def _pod_restarts(pod: Object) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return str(sum(int(s.get("restartCount", 0)) for s in statuses))
 
 
 def _pod_reason(pod: Object) -> str:
@@ -100,161 +106,116 @@ def _pod_reason(pod: Object) -> str:
     return "Terminating" if "deletionTimestamp" in meta else reason
 
 
-def _pod(pod: Object, now: float) -> Cells:
-    spec, status = pod["spec"], pod.get("status") or {}
-    statuses = status.get("containerStatuses") or []
-    ready = f"{sum(bool(s.get('ready')) for s in statuses)}/{len(spec.get('containers') or ())}"
-    restarts = str(sum(int(s.get("restartCount", 0)) for s in statuses))
-    return [
-        ready,
-        _pod_reason(pod),
-        restarts,
-        age(pod["metadata"].get("creationTimestamp"), now),
-        status.get("podIP") or "<none>",
-        spec.get("nodeName") or "<none>",
-        status.get("nominatedNodeName") or "<none>",
-        "<none>",
-    ]
-
-
-def _node(node: Object, now: float) -> Cells:
-    status, labels = node.get("status") or {}, node["metadata"].get("labels") or {}
-    ready = [c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"]
+def _node_state(node: Object) -> str:
+    ready = [c.get("status") for c in (node.get("status") or {}).get("conditions") or () if c.get("type") == "Ready"]
     state = "Unknown" if not ready else "Ready" if ready[0] == "True" else "NotReady"
-    if (node.get("spec") or {}).get("unschedulable"):
-        state += ",SchedulingDisabled"
+    return f"{state},SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else state
+
+
+def _node_roles(node: Object) -> str:
     prefix = "node-role.kubernetes.io/"
-    roles = ",".join(sorted(key[len(prefix) :] for key in labels if key.startswith(prefix))) or "<none>"
-    info = status.get("nodeInfo") or {}
-    addresses = {a.get("type"): a.get("address") for a in status.get("addresses") or ()}
-    return [
-        state,
-        roles,
-        age(node["metadata"].get("creationTimestamp"), now),
-        info.get("kubeletVersion", ""),
-        addresses.get("InternalIP", "<none>"),
-        info.get("osImage") or "<unknown>",
-    ]
+    labels = node["metadata"].get("labels") or {}
+    return ",".join(sorted(key.removeprefix(prefix) for key in labels if key.startswith(prefix))) or "<none>"
 
 
-def _event(event: Object, now: float) -> Cells:
-    subject = event.get("involvedObject") or event.get("regarding") or {}
+def _event_seen(event: Object) -> str | None:
     series = event.get("series") or {}
-    seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("deprecatedLastTimestamp")
-    seen = seen or event.get("eventTime") or event["metadata"].get("creationTimestamp")
-    name = f"{str(subject.get('kind', '')).lower()}/{subject.get('name', '')}"
-    message = str(event.get("message") or event.get("note") or "").strip()
-    return [age(seen, now), event.get("type", ""), event.get("reason", ""), name, message]
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("deprecatedLastTimestamp"))
+    found: str | None = next(filter(None, (*times, event.get("eventTime"))), event["metadata"].get("creationTimestamp"))
+    return found
 
 
-_AGE: Definition = ("Age", "string", 0)
-_NAME: Definition = ("Name", "string", 0)
-_BUILT_IN: dict[str, tuple[Sequence[Definition], Callable[[Object, float], Cells]]] = {
+def _event_object(event: Object) -> str:
+    subject = event.get("involvedObject") or event.get("regarding") or {}
+    return f"{str(subject.get('kind', '')).lower()}/{subject.get('name', '')}"
+
+
+def _event_message(event: Object) -> str:
+    return str(event.get("message") or event.get("note") or "").strip()
+
+
+_NAME = Column("Name", "string", ".metadata.name")
+_CREATED = Column("Age", "date", ".metadata.creationTimestamp", absent="<unknown>")
+_BUILT_IN: dict[str, Sequence[Column]] = {
     "pods": (
-        [
-            ("Ready", "string", 0),
-            ("Status", "string", 0),
-            ("Restarts", "string", 0),
-            _AGE,
-            ("IP", "string", 1),
-            ("Node", "string", 1),
-            ("Nominated Node", "string", 1),
-            ("Readiness Gates", "string", 1),
-        ],
-        _pod,
+        _NAME,
+        Column("Ready", "string", cell=_pod_ready),
+        Column("Status", "string", cell=_pod_reason),
+        Column("Restarts", "string", cell=_pod_restarts),
+        _CREATED,
+        Column("IP", "string", ".status.podIP", 1, "<none>"),
+        Column("Node", "string", ".spec.nodeName", 1, "<none>"),
+        Column("Nominated Node", "string", ".status.nominatedNodeName", 1, "<none>"),
+        Column("Readiness Gates", "string", ".spec.readinessGates", 1, "<none>"),
     ),
     "nodes": (
-        [
-            ("Status", "string", 0),
-            ("Roles", "string", 0),
-            _AGE,
-            ("Version", "string", 0),
-            ("Internal-IP", "string", 1),
-            ("OS-Image", "string", 1),
-        ],
-        _node,
+        _NAME,
+        Column("Status", "string", cell=_node_state),
+        Column("Roles", "string", cell=_node_roles),
+        _CREATED,
+        Column("Version", "string", ".status.nodeInfo.kubeletVersion", absent=""),
+        Column("Internal-IP", "string", '.status.addresses[?(@.type=="InternalIP")].address', 1, "<none>"),
+        Column("OS-Image", "string", ".status.nodeInfo.osImage", 1, "<unknown>"),
     ),
-}
-_CREATED = Column("Age", "date", ".metadata.creationTimestamp")
-_BY_PATH: dict[str, Sequence[Column]] = {
+    "events": (
+        Column("Last Seen", "date", absent="<unknown>", cell=_event_seen),
+        Column("Type", "string", ".type", absent=""),
+        Column("Reason", "string", ".reason", absent=""),
+        Column("Object", "string", cell=_event_object),
+        Column("Message", "string", cell=_event_message),
+    ),
     "poddisruptionbudgets.policy": (
+        _NAME,
         Column("Min Available", "string", ".spec.minAvailable", absent="N/A"),
         Column("Max Unavailable", "string", ".spec.maxUnavailable", absent="N/A"),
         Column("Allowed Disruptions", "integer", ".status.disruptionsAllowed", absent=0),
         _CREATED,
     ),
     "priorityclasses.scheduling.k8s.io": (
+        _NAME,
         Column("Value", "integer", ".value"),
         Column("Global-Default", "boolean", ".globalDefault", absent=False),
         _CREATED,
         Column("PreemptionPolicy", "string", ".preemptionPolicy", absent=""),
     ),
-    "namespaces": (Column("Status", "string", ".status.phase", absent=""), _CREATED),
-    "leases.coordination.k8s.io": (Column("Holder", "string", ".spec.holderIdentity", absent=""), _CREATED),
+    "namespaces": (_NAME, Column("Status", "string", ".status.phase", absent=""), _CREATED),
+    "leases.coordination.k8s.io": (_NAME, Column("Holder", "string", ".spec.holderIdentity", absent=""), _CREATED),
 }
-_EVENTS: Sequence[Definition] = [
-    ("Last Seen", "string", 0),
-    ("Type", "string", 0),
-    ("Reason", "string", 0),
-    ("Object", "string", 0),
-    ("Message", "string", 0),
-]
 
 
-def _by_path(resource: ServedResource) -> Sequence[Column]:
-    """The columns of what has no cells of its own."""
-    return (resource.columns if resource.custom else _BY_PATH.get(resource.shelf, ())) or (_CREATED,)
-
-
-def columns(resource: ServedResource) -> list[Object]:
-    """The column definitions of a resource."""
-    definitions: Sequence[Definition]
-    if resource.shelf == "events":
-        definitions = _EVENTS
-    elif resource.shelf in _BUILT_IN:
-        definitions = [_NAME, *_BUILT_IN[resource.shelf][0]]
-    else:
-        definitions = [_NAME, *((column.name, column.type, column.priority) for column in _by_path(resource))]
-    return [
-        {
-            "name": name,
-            "type": kind,
-            "format": "name" if name == "Name" else "",
-            "description": "",
-            "priority": priority,
-        }
-        for name, kind, priority in definitions
-    ]
-
-
-def row(resource: ServedResource, obj: Object, *, now: float, include: str = "Metadata") -> Object:
-    """One object as a row; `include` as in the request: Metadata, Object or None."""
-    if resource.shelf == "events":
-        cells = _event(obj, now)
-    elif resource.shelf in _BUILT_IN:
-        cells = [obj["metadata"]["name"], *_BUILT_IN[resource.shelf][1](obj, now)]
-    else:
-        cells = [obj["metadata"]["name"], *(_cell(obj, column, now) for column in _by_path(resource))]
-    found: Object = {"cells": cells}
-    if include == "Object":
-        found["object"] = obj
-    elif include == "Metadata":
-        found["object"] = {
-            "kind": "PartialObjectMetadata",
-            "apiVersion": "meta.k8s.io/v1",
-            "metadata": obj["metadata"],
-        }
-    return found
+def columns_of(resource: ServedResource) -> Sequence[Column]:
+    """What `kubectl get` shows of a resource."""
+    own = resource.columns if resource.custom else ()
+    return (_NAME, *own) if own else _BUILT_IN.get(resource.shelf, (_NAME, _CREATED))
 
 
 def table(
     resource: ServedResource, objects: Sequence[Object], meta: Object, *, now: float, include: str = "Metadata"
 ) -> Object:
-    """A Table of objects."""
+    """A Table of objects; `include` as in the request: Metadata, Object or None."""
+    columns = columns_of(resource)
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": meta,
-        "columnDefinitions": columns(resource),
-        "rows": [row(resource, obj, now=now, include=include) for obj in objects],
+        "columnDefinitions": [
+            {
+                "name": column.name,
+                "type": column.type,
+                "format": "name" if column.name == "Name" else "",
+                "description": "",
+                "priority": column.priority,
+            }
+            for column in columns
+        ],
+        "rows": [
+            {"cells": [_cell(obj, column, now) for column in columns], **_included(obj, include)} for obj in objects
+        ],
     }
+
+
+def _included(obj: Object, include: str) -> Object:
+    if include == "Metadata":
+        head = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
+        return {"object": {**head, "metadata": obj["metadata"]}}
+    return {"object": obj} if include == "Object" else {}

@@ -2,20 +2,18 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable
 
 import orjson
 from aiohttp import web
 
 from koordpy.sim import errors, views
-from koordpy.sim.listing import matcher, wants_table
+from koordpy.sim.listing import matcher, table_of
 from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.routes import Query
+from koordpy.sim.routes import Call
 from koordpy.sim.selectors import Match
 from koordpy.sim.shelf import Change, Key, ShelfEntry
 from koordpy.sim.store import Store
-from koordpy.sim.tables import table
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _DEFAULT_TIMEOUT_SECONDS = 3600
@@ -35,15 +33,13 @@ def _bookmark(resource: ServedResource, version: int, annotations: Object | None
     return _event("BOOKMARK", {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta})
 
 
-def _encoder(resource: ServedResource, query: Query, accept: str) -> Encode | None:
+def _encoder(store: Store, call: Call) -> Encode | None:
     """How an event is written; None = as it lies in the history, encoded once for all."""
-    if wants_table(accept):
-        include = query.text("includeObject") or "Metadata"
+    resource = call.resource
+    if call.as_table:
 
         def as_table(kind: str, entry: ShelfEntry) -> bytes:
-            obj = views.served(resource, entry.obj)
-            meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            return _event(kind, table(resource, [obj], meta, now=time.time(), include=include))
+            return _event(kind, table_of(call, [entry], {"resourceVersion": str(entry.version)}, now=store.seconds()))
 
         return as_table
     if resource.group == "events.k8s.io" or resource.custom:
@@ -62,14 +58,11 @@ def _left(change: Change) -> ShelfEntry:
 class StreamLines:
     """The lines that one watch sends for changes: its namespace, selectors and form."""
 
-    def __init__(self, resource: ServedResource, namespace: str, query: Query, accept: str) -> None:
-        self._namespace = namespace
-        self._match: Match | None = matcher(resource, query)
-        self._encode = _encoder(resource, query, accept)
+    def __init__(self, store: Store, call: Call) -> None:
+        self._match: Match | None = matcher(call)
+        self._encode = _encoder(store, call)
 
     def _seen(self, entry: ShelfEntry) -> bool:
-        if self._namespace and entry.obj["metadata"].get("namespace") != self._namespace:
-            return False
         return self._match is None or self._match(entry.obj)
 
     def initial(self, entries: Iterable[ShelfEntry]) -> list[bytes]:
@@ -77,7 +70,7 @@ class StreamLines:
         return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
 
     def changes(self, changes: Iterable[Change]) -> list[bytes]:
-        if self._match is None and not self._namespace:
+        if self._match is None:
             return [self._line(change) for change in changes]
         lines = []
         for change in changes:
@@ -102,25 +95,17 @@ def _too_old(version: int, horizon: int) -> bytes:
 class Stream:
     """What one watch sends, however it is carried: `chunks()` goes on until its timeout or until it is ended.
 
-    It hears of every change from its making on; `close()` gives its place on the shelf back. ApiError 400 for bad
+    It hears of every change from its making on; `close()` gives its place on the shelf back. StatusError 400 for bad
     selectors.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        resource: ServedResource,
-        namespace: str,
-        query: Query,
-        *,
-        accept: str,
-        bookmark_seconds: float,
-    ) -> None:
-        self._store, self._resource, self._query = store, resource, query
-        self._lines = StreamLines(resource, namespace, query, accept)
+    def __init__(self, store: Store, call: Call, *, bookmark_seconds: float) -> None:
+        self._store, self._resource, self._query = store, call.resource, call.query
+        self._lines = StreamLines(store, call)
+        query = call.query
         self._version = version = query.version()
         self._seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
-        self._shelf = shelf = store.shelf(resource)
+        self._shelf = shelf = store.shelf(call.resource)
         self._bookmarks = query.flag("allowWatchBookmarks")
         self._bookmark_seconds = bookmark_seconds if self._bookmarks else 0.0
         wants_initial = query.flag("sendInitialEvents") if query.text("sendInitialEvents") else not version

@@ -6,7 +6,7 @@ Sources: k8s.io/kubelet pkg/apis/deviceplugin/v1beta1 and pkg/apis/podresources/
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from koordpy.api.protomessages import Field, message_classes
 
 VERSION = "v1beta1"
 REGISTRATION = "/v1beta1.Registration/"
@@ -14,10 +14,7 @@ DEVICE_PLUGIN = "/v1beta1.DevicePlugin/"
 POD_RESOURCES = "/v1.PodResourcesLister/"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 
-_Field = tuple[str, int, str]
-"""(name, number, type): string, bool, int32, int64, map (string to string) or a message; `*` in front = repeated."""
-
-_PLUGIN: Mapping[str, tuple[_Field, ...]] = {
+_PLUGIN: Mapping[str, tuple[Field, ...]] = {
     "Empty": (),
     "DevicePluginOptions": (("pre_start_required", 1, "bool"), ("get_preferred_allocation_available", 2, "bool")),
     "RegisterRequest": (
@@ -46,48 +43,15 @@ _PLUGIN: Mapping[str, tuple[_Field, ...]] = {
     "PreStartContainerRequest": (("devices_ids", 1, "*string"),),
     "PreStartContainerResponse": (),
 }
-_PODS: Mapping[str, tuple[_Field, ...]] = {
+_PODS: Mapping[str, tuple[Field, ...]] = {
     "ListPodResourcesRequest": (),
     "ContainerDevices": (("resource_name", 1, "string"), ("device_ids", 2, "*string")),
     "ContainerResources": (("name", 1, "string"), ("devices", 2, "*ContainerDevices")),
     "PodResources": (("name", 1, "string"), ("namespace", 2, "string"), ("containers", 3, "*ContainerResources")),
     "ListPodResourcesResponse": (("pod_resources", 1, "*PodResources"),),
 }
-_Proto = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "string": _Proto.TYPE_STRING,
-    "bool": _Proto.TYPE_BOOL,
-    "int32": _Proto.TYPE_INT32,
-    "int64": _Proto.TYPE_INT64,
-}
 
-
-def _describe(package: str, tables: Mapping[str, tuple[_Field, ...]]) -> dict[str, Any]:
-    """Message classes by name. A pool of its own keeps clear of other users of the same package name."""
-    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
-    for name, fields in tables.items():
-        message = file.message_type.add(name=name)
-        for field_name, number, kind in fields:
-            field = message.field.add(name=field_name, number=number, label=_Proto.LABEL_OPTIONAL)
-            if kind.startswith("*"):
-                kind, field.label = kind[1:], _Proto.LABEL_REPEATED
-            if kind in _SCALARS:
-                field.type = _SCALARS[kind]
-                continue
-            field.type = _Proto.TYPE_MESSAGE
-            field.type_name = f".{package}.{kind}"
-            if kind == "map":
-                entry = message.nested_type.add(name=f"{field_name.title().replace('_', '')}Entry")
-                entry.options.map_entry = True
-                for n, part in enumerate(("key", "value"), start=1):
-                    entry.field.add(name=part, number=n, type=_Proto.TYPE_STRING, label=_Proto.LABEL_OPTIONAL)
-                field.label, field.type_name = _Proto.LABEL_REPEATED, f".{package}.{name}.{entry.name}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in tables}
-
-
-MESSAGES = {**_describe("v1beta1", _PLUGIN), **_describe("v1", _PODS)}
+MESSAGES = {**message_classes("v1beta1", _PLUGIN), **message_classes("v1", _PODS)}
 
 
 def message(kind: str, /, **fields: Any) -> Any:
