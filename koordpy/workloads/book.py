@@ -4,11 +4,10 @@ Pods are in buckets: those of a PodGroup of Volcano, of a run of a workload, of 
 derived anew bucket by bucket; names are given to all gangs together, for they must differ.
 
 Invariant: what follows depends on the pods and workloads that are there, never on the order in which they came. Only
-that an owner has gone is remembered: pods that still wait then are about to be deleted, or taken over by another.
+that an owner was deleted is remembered: pods that still wait then are about to be deleted, too.
 Sources: workloads.md 2 and 4 (names).
 """
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -26,8 +25,6 @@ _PHASES = (VOLCANO, RUN, LABELS, AWAITED)
 """The first that takes a pod has it."""
 OWNER_SECONDS = 10.0
 """From its creation on a pod waits so long for its owner to be seen ..."""
-ORPHAN_SECONDS = 60.0
-"""... one that has lost its owner for another one, as who makes a workload anew around its pods would have it ..."""
 LEADER_SECONDS = 5.0
 """... and a leader for its workers, where only labels tell of them."""
 RoleOfRun = tuple[str, str, str]
@@ -120,8 +117,6 @@ class DerivedBook:
         self._now = 0.0
         self._gone: set[str] = set()
         """uids of workloads, and of leaders of a group, that were deleted while pods of theirs are still there."""
-        self._orphans: dict[str, tuple[OwnerReference, float]] = {}
-        """Pod that waits -> who controlled it, until when it waits for another."""
         self._until: dict[str, float] = {}
         """Pod -> when it waits no longer for its owner, or a leader for its workers."""
         self._pods: dict[str, _Filed] = {}
@@ -213,14 +208,11 @@ class DerivedBook:
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        was = controller(filed.pod) if filed is not None else None
-        anew = filed is None or was != owner
+        anew = filed is None or controller(filed.pod) != owner
         if filed is None:
             filed = self._pods[key] = _Filed(key, pod, bound, created)
         elif anew:
             self._uncontrol(filed)
-            if owner is None and was is not None and any(one.key[0] in (RUN, AWAITED) for one in filed.buckets):
-                self._orphans[key] = was, math.inf
             self._anew.add(key)
         filed.pod, filed.bound, filed.created, filed.free = pod, bound, created, free
         if anew:
@@ -276,7 +268,6 @@ class DerivedBook:
     def _uncontrol(self, filed: _Filed) -> None:
         """Forgets who controls a pod."""
         key, owner = filed.key, controller(filed.pod)
-        self._orphans.pop(key, None)
         self.known.disowned(key)
         if owner is not None:
             controlled = self._controlled[owner.uid]
@@ -314,9 +305,7 @@ class DerivedBook:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
         how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
         if how == "workloads" and pod.waits and (owner := self._awaited(pod)) is not None:
-            if pod.key in self._orphans:
-                self._until[pod.key] = self._orphans[pod.key][1]
-            elif owner.uid not in self._gone:
+            if owner.uid not in self._gone:
                 self._until[pod.key] = pod.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
         group = label_group(pod, how, kinds) if not pod.failed else None
@@ -330,9 +319,6 @@ class DerivedBook:
         """The owner of a pod, or of what is known above it, that is to be seen soon, or was deleted."""
         if not self.watched:
             return None
-        was, until = self._orphans.get(pod.key, (None, 0.0))
-        if was is not None and pod.place is None:
-            return was if until > self._now else None
         owner = pod.place.chain[-1].head.owner if pod.place is not None else controller(pod.pod)
         namespace = pod.pod.metadata.namespace
         if owner is None or self.known.find(owner, namespace) is not None:
@@ -379,10 +365,6 @@ class DerivedBook:
         objects name themselves; now: seconds since the epoch."""
         self._now = now
         self._gone = {uid for uid in self._gone if uid in self._controlled or self.known.below(uid)}
-        for key, (was, until) in list(self._orphans.items()):
-            if until == math.inf:
-                self._orphans[key] = was, now + ORPHAN_SECONDS
-                self._until[key] = now + ORPHAN_SECONDS
         self._place_anew([key for key, until in self._until.items() if until <= now])
         names, anew = frozenset(named), self._anew
         if not self._dirty and not anew and names == self._names:
@@ -449,9 +431,7 @@ class DerivedBook:
         """Of pods whose owner is not known: nobody of it is placed."""
         _, namespace, kind, name, uid = bucket
         keys = sorted(one.key for one in pods)
-        left = all(key in self._orphans for key in keys)
-        gone = left or uid in self._gone
-        why = "has left its pods: they wait a minute for another owner" if left else "is deleted"
+        gone = uid in self._gone
         return Derived(
             namespace=namespace,
             name=name,
@@ -460,7 +440,7 @@ class DerivedBook:
             origin=f"pods of {kind} {name}",
             meta=ObjectMeta(namespace=namespace, name=name),
             fault="" if gone else f"{kind} {name} is not known yet",
-            halted=f"{kind} {name} {why}" if gone else "",
+            halted=f"{kind} {name} is deleted" if gone else "",
             run=(AWAITED, uid),
             maker=f"{kind} {name}",
             is_awaited=not gone,
