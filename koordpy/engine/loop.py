@@ -34,6 +34,9 @@ IDLE_SECONDS = 60.0
 LOOK_SECONDS = 1.0
 """How often the time of day is looked at while something waits for it: a machine that sleeps counts no timer down."""
 NOT_LEADING_SECONDS = 0.1
+TURNS_TO_SEND = 4
+"""Turns of the event loop in which the Bindings of a round are on the wire: the next snapshot, which takes longer than
+they do, is taken only then."""
 INTERRUPT_SECONDS = 0.01
 """How often it is looked whether a solve is to end."""
 
@@ -212,6 +215,8 @@ class SchedulingLoop:
         tried = {entry.unit: entry for entry in entries}
         self._dispatcher.apply(plan, snapshot, tried, began=taken_at, seconds=seconds, cut=patience.cut())
         self._promises.reserve(plan.reservation)
+        for _ in range(TURNS_TO_SEND if plan.placements else 0):
+            await asyncio.sleep(0)
 
     def _light_pods(self) -> int:
         """Of how many ordinary pods a round takes what they cost: no more than was planned in time the last time."""
@@ -246,6 +251,9 @@ class SchedulingLoop:
         def spent() -> bool:
             return self._clock() - began >= seconds or came()
 
+        def part() -> float:
+            return max(self._settings.newcomer_seconds, first - began)
+
         return Patience(
             searches=searches,
             spent=spent,
@@ -260,7 +268,7 @@ class SchedulingLoop:
             ),
             interrupts=Interrupts(came),
             clock=self._clock,
-            shared=seconds,
+            shared=part,
             came=lambda: self._queue.came,
             # else in a stream of pods nobody would ever be searched for
             firm=frozenset(entry.unit for entry in entries if entry.interrupted >= keeps),

@@ -77,8 +77,9 @@ class Patience:
     """Ends a search under way for somebody who came meanwhile."""
     clock: Callable[[], float] | None = None
     """Seconds, for what each unit takes."""
-    shared: float = inf
-    """Seconds of planning after which namespaces that had more than their part of them let others go first."""
+    shared: Callable[[], float] = lambda: inf
+    """Seconds of planning after which namespaces that had more than their part of them let others go first; asked from
+    the planner's thread."""
     came: Callable[[], Mapping[str, int]] = dict
     """Namespaces of pods that came since the round took its units, with the highest priority of each; asked from the
     planner's thread."""
@@ -136,13 +137,14 @@ class RoundShares:
 
     def passes_over(self, unit: Turn) -> bool:
         """Whether others go first, whom the unit's namespace would keep waiting."""
-        if self._lasted < self._whole:
+        whole = self._whole()
+        if self._lasted < whole:
             return False
         own, priority = unit.namespace, unit.priority
         if own in self._passed:
             return True
         came = {namespace for namespace, highest in list(self._came().items()) if highest >= priority}
-        if self._had[own] * len(self._namespaces | came) < self._whole:
+        if self._had[own] * len(self._namespaces | came) < whole:
             return False
         if not came - {own} and not any(
             len(left) > (own in left) for level, left in self._left.items() if level >= priority

@@ -5,7 +5,11 @@ import time
 from typing import Any
 
 import pytest
+from yarl import URL
 
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.scheduler import Scheduler
 from koordpy.planning import round as rounds
 from koordpy.planning.attempt import Tried
@@ -13,9 +17,9 @@ from koordpy.planning.units import Unit
 from tests.engine.live import QUICK, Live, gang, live, pod, small, until
 
 GANGS = 100
-SECONDS = 0.05
-PART = QUICK.round_seconds / SECONDS
-"""Attempts after which a round's time is used up."""
+SECONDS = 0.02
+PART = QUICK.newcomer_seconds / SECONDS
+"""Attempts after which those of others who wait go first."""
 HONEST = "honest/p"
 
 
@@ -78,3 +82,27 @@ async def test_one_that_waits_with_many_of_another_namespace_waits_for_no_more_t
             await until(lambda: cluster.bound("p"))
         assert before > GANGS
         assert work.tried[before:].index(HONEST) <= PART + 2
+
+
+async def test_bindings_are_on_their_way_before_the_next_snapshot_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with live([small("n1", cpu=9)]) as cluster:
+        work = Work(cluster, monkeypatch)
+        order: list[str] = []
+        send, snapshot = ApiClient._send, ClusterState.snapshot
+
+        async def sending(self: ApiClient, method: str, url: URL, *args: Any, **options: Any) -> Any:
+            if url.path.endswith("/binding"):
+                order.append(url.path.split("/")[-2])
+            return await send(self, method, url, *args, **options)
+
+        def taking(self: ClusterState, now: float) -> Snapshot:
+            order.append("snapshot")
+            return snapshot(self, now)
+
+        async with cluster.running() as scheduler:
+            work.scheduler, work.during = scheduler, 0
+            monkeypatch.setattr(ApiClient, "_send", sending)
+            monkeypatch.setattr(ClusterState, "snapshot", taking)
+            cluster.create(pod("a", gpus=0, cpu="1", memory="1Gi"))
+            await until(lambda: cluster.bound("a") and cluster.bound("p"))
+        assert order[: order.index("p")] == ["snapshot", "a", "snapshot"]

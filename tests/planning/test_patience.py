@@ -345,7 +345,7 @@ def shared(world: World, names: Collection[str], *, seconds: float, came: dict[s
     patience = Patience(
         searches=False,
         spent=lambda: False,
-        shared=seconds,
+        shared=lambda: seconds,
         came=lambda: came or {},
         clock=itertools.count(0.0).__next__,
     )
