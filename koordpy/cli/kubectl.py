@@ -367,7 +367,7 @@ def _tree(args: argparse.Namespace, cluster: "ReadCluster") -> Document:
     from koordpy.planning.inventory import take_inventory
 
     snapshot = cluster.state.snapshot(cluster.now)
-    faults = [f"ClusterNetworkTopology/default: {fault}" for fault in cluster.state.topology_faults]
+    faults = [f"ClusterNetworkTopology/default: {fault}" for fault in cluster.state.nodes.topology_faults]
     cluster.notes.extend((*faults, *(f"{subject}: {text}" for subject, text in snapshot.topology_warnings)))
     return topology.document(take_inventory(snapshot, cluster.config), cluster.state, faults)
 
@@ -385,7 +385,7 @@ def _top(args: argparse.Namespace, cluster: "ReadCluster") -> Document:
     from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
 
     state, quotas = cluster.state, cluster.state.quota_view()
-    devices = accelerator_gauges((node.allocatable, state.used(node.name)[1]) for node in state.nodes())
+    devices = accelerator_gauges((node.allocatable, state.usage.held(node.name)[1]) for node in state.nodes)
     return {
         "accelerators": _by_kind(devices, "resource"),
         "quotas": _by_kind(quota_gauges(quotas, cluster.config.quota), "quota", "resource"),

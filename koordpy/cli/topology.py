@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
     snapshot = state.snapshot(now)
     inventory = take_inventory(snapshot, config, pod=pod)
-    faults = [f"ClusterNetworkTopology/default: {fault}" for fault in state.topology_faults]
+    faults = [f"ClusterNetworkTopology/default: {fault}" for fault in state.nodes.topology_faults]
     faults += [f"{subject}: {text}" for subject, text in snapshot.topology_warnings]
     lost = [name for name, amount in pod.requests.items() if amount and name not in snapshot.offered] if pod else []
     for line in (*warnings, *(f"no node has {name}{hint(name, snapshot.offered)}" for name in lost)):
@@ -171,9 +171,9 @@ def _requests(given: list[str]) -> dict[str, str]:
 def document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -> Document:
     """The JSON of `koordpy topology`."""
     source = "none"
-    if state.topology is not None:
+    if state.nodes.topology is not None:
         source = "ClusterNetworkTopology/default"
-    elif any(state.hypernodes()):
+    elif any(state.nodes.hypernodes()):
         source = "HyperNodes"
     return {
         "source": source,

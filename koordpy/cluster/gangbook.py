@@ -249,6 +249,10 @@ class GangBook:
         """Every known pod that names the gang."""
         return tuple(self._members.get(ref, {}).values())
 
+    def gang(self, ref: GangRef) -> Members:
+        """The same, and what is remembered of others."""
+        return Members(pods=self.members(ref), past=self.past(ref))
+
     def views(self) -> dict[GangRef, tuple[PodInfo, ...]]:
         """Members of every gang, as they are now."""
         for ref in self._changed:

@@ -12,15 +12,13 @@ from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.devices import Grant
 from koordpy.cluster.expected import Assumption, ExpectedPods
-from koordpy.cluster.gangbook import GangBook, GangTally
+from koordpy.cluster.gangbook import GangBook
 from koordpy.cluster.gpu_book import GpuBook
-from koordpy.cluster.members import Members
 from koordpy.cluster.neighbours import Neighbours
 from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, gang_ref, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook, ShareQueue
 from koordpy.cluster.reservations import Reservation
-from koordpy.cluster.resources import Amounts
 from koordpy.cluster.ties import forget_terms, looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
@@ -44,15 +42,15 @@ class PodBook:
         self._nominated: dict[str, PodInfo] = {}
         self._closed_to: dict[str, frozenset[ShareQueue]] = {}
         """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
-        self._expected = ExpectedPods()
-        self._gangs = GangBook(scheduler_names)
-        self._usage = Usage()
-        self._neighbours = Neighbours()
+        self.expected = ExpectedPods()
+        self.gangs = GangBook(scheduler_names)
+        self.usage = Usage()
+        self.neighbours = Neighbours()
         self._configured: frozenset[str] = frozenset()
         """Label keys that are looked for whatever pods say."""
         self._most_keys = MOST_LABEL_KEYS
-        self._gpus = GpuBook(gpu)
-        self._npus = NpuBook()
+        self.gpus = GpuBook(gpu)
+        self.npus = NpuBook()
         self.workloads: WorkloadBook | None = None
         """None where no gangs follow from workloads."""
         self.moved: dict[str, GangRef | None] = {}
@@ -66,22 +64,6 @@ class PodBook:
         """Every known pod."""
         return iter(self._pods.values())
 
-    def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
-        """Every known pod that names the gang."""
-        return self._gangs.members(ref)
-
-    def gang(self, ref: GangRef) -> Members:
-        """The same, and what is remembered of others."""
-        return Members(pods=self._gangs.members(ref), past=self._gangs.past(ref))
-
-    def gang_tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
-        """(gang, how many of its members wait, stand and have Succeeded, its minimum) of every gang that has pods."""
-        return self._gangs.tallies()
-
-    def used(self, node: str) -> tuple[int, Amounts]:
-        """(pods, amounts) that the pods on a node hold, assumed ones included. Not a copy."""
-        return self._usage.held(node)
-
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
         """Takes a pod as the API server has it. seen: now; else as it was shown last.
 
@@ -92,15 +74,15 @@ class PodBook:
         same = old is not None and old.uid == pod.metadata.uid
         assumed = ""
         if same:
-            pod = self._expected.seen(pod) if seen else self._expected.shown(pod)
+            pod = self.expected.seen(pod) if seen else self.expected.shown(pod)
             assumed = "" if pod.spec.node_name else self.assumed_node(key) or ""
         info = pod_info(
             pod,
             scheduler_names=self.scheduler_names,
             assumed_node=assumed,
-            looked_for=self._neighbours.looked_for,
+            looked_for=self.neighbours.looked_for,
             owned=self._owned,
-            gpu_resources=self._gpus.config.resources,
+            gpu_resources=self.gpus.config.resources,
             labels_count=self.quotas.settings.labels_count(pod.metadata.namespace),
             volcano=self.workloads is not None and self.workloads.volcano,
             queue=self.workloads.queue_of(pod) if self.workloads is not None else "",
@@ -113,22 +95,22 @@ class PodBook:
             if not (info.finished and info.gang is None) or self._counts_finished(info):
                 info = self._followed(info)
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
-            info = in_group(info, self._gangs.group_priority(info.gang))
+            info = in_group(info, self.gangs.group_priority(info.gang))
         if not same:
-            self._expected.drop(key)
+            self.expected.drop(key)
         elif not assumed or info.finished:
-            self._expected.unassume(key)
+            self.expected.unassume(key)
         if same and old is not None and info.gang is not None and old.controller != info.controller:
-            self._gangs.owned_anew(info.gang, info)
+            self.gangs.owned_anew(info.gang, info)
         if old is not None and _holds_the_same(old, info):
             self._replace(old, info)
             return
         if old is not None:
             self._remove(old)
             if old.gang is not None and old.gang != info.gang:
-                self._gangs.left(old.gang)
+                self.gangs.left(old.gang)
         if info.gang is not None and (not same or old is None or old.gang != info.gang):
-            self._gangs.new_member(info.gang, info)
+            self.gangs.new_member(info.gang, info)
         if info.finished and info.gang is None and not self._counts_finished(info):
             self._pods.pop(key, None)
         else:
@@ -137,7 +119,7 @@ class PodBook:
     def drop_pod(self, key: str) -> None:
         """Forgets a pod; an unknown one is no fault."""
         old = self._pods.pop(key, None)
-        self._expected.drop(key)
+        self.expected.drop(key)
         self._closed_to.pop(key, None)
         if self.workloads is not None:
             self.workloads.drop(key)
@@ -146,7 +128,7 @@ class PodBook:
             if old.ties is not None:
                 forget_terms(old.ties.affinity)
             if old.gang is not None:
-                self._gangs.end_member(old.gang, old)
+                self.gangs.end_member(old.gang, old)
 
     def read_volcano(self, on: bool) -> None:
         """Takes whether PodGroups of Volcano are read."""
@@ -173,7 +155,7 @@ class PodBook:
         """Reads pods anew, for what they say means something else by now."""
         for key in pods:
             if key in self._pods:
-                self.put_pod(self._expected.bare(self._pods[key].pod), seen=False)
+                self.put_pod(self.expected.bare(self._pods[key].pod), seen=False)
 
     def forget_finished(self, key: str, uid: str) -> None:
         """Forgets a pod that only counted for its workload."""
@@ -190,26 +172,26 @@ class PodBook:
         """Finds the gangs that follow from workloads and pods now (seconds since the epoch)."""
         if self.workloads is None:
             return
-        for ref in self.workloads.pass_over(self._gangs.groups):
+        for ref in self.workloads.pass_over(self.gangs.groups):
             self._put_again([one.key for one in self._pods.values() if ref in (one.gang, self._named(one.pod))])
-        for key in self.workloads.regroup(self._gangs.named(), now):
+        for key in self.workloads.regroup(self.gangs.named(), now):
             if (old := self._pods.get(key)) is None:
                 continue
             filed = self._followed(old)
             if filed is not old:
                 self.moved.setdefault(key, old.gang)
                 self._regang(old, filed)
-        self._gangs.derived = self.workloads.derived
+        self.gangs.derived = self.workloads.derived
 
     def _regang(self, old: PodInfo, filed: PodInfo) -> None:
         """Takes a pod of which nothing but its gang, or its rank in it, is another."""
         if old.gang is not None:
-            self._gangs.drop_member(old.gang, old)
+            self.gangs.drop_member(old.gang, old)
             if old.gang != filed.gang:
-                self._gangs.left(old.gang)
+                self.gangs.left(old.gang)
         if old.bound:
-            self._npus.account(old, -1)
-            self._npus.account(filed, 1)
+            self.npus.account(old, -1)
+            self.npus.account(filed, 1)
         self._file(filed)
 
     def _named(self, pod: Pod) -> GangRef | None:
@@ -223,15 +205,15 @@ class PodBook:
     def _look_for(self, label_keys: Iterable[str]) -> None:
         """Pods that differ in one of these labels are told apart from now on. Pods' own selectors are read as they
         come, and forgotten some time after they went."""
-        if len(self._neighbours.looked_for) > self._most_keys:
+        if len(self.neighbours.looked_for) > self._most_keys:
             looking = (info.pod for info in self._pods.values() if looks_at_pods(info.pod))
             live = self._configured.union(*map(selected_keys, looking))
-            self._neighbours.look_only_for(live)
+            self.neighbours.look_only_for(live)
             self._most_keys = max(MOST_LABEL_KEYS, 2 * len(live))
-        new = self._neighbours.look_for(label_keys)
+        new = self.neighbours.look_for(label_keys)
         if not new:
             return
-        looked_for, owned = self._neighbours.looked_for, self._owned
+        looked_for, owned = self.neighbours.looked_for, self._owned
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
                 shape = shape_of(
@@ -250,7 +232,7 @@ class PodBook:
         """Puts a pod into the indexes; one that is known keeps its place in every order."""
         self._pods[info.key] = info
         if info.gang is not None:
-            self._gangs.put_member(info.gang, info)
+            self.gangs.put_member(info.gang, info)
         if info.pending:
             self._pending[info.key] = info
         if info.pod.status.nominated_node_name and info.nominated_node:
@@ -263,7 +245,7 @@ class PodBook:
         if self._nominated:
             self._nominated.pop(info.key, None)
         if info.gang is not None:
-            self._gangs.drop_member(info.gang, info)
+            self.gangs.drop_member(info.gang, info)
         if info.bound:
             self._account(info, -1)
         elif info.pending:
@@ -272,14 +254,14 @@ class PodBook:
     def _replace(self, old: PodInfo, info: PodInfo) -> None:
         """Takes a pod that holds what it held: only its devices may be told by what is written on it now."""
         if old.gang is not None:
-            self._gangs.drop_member(old.gang, old)
+            self.gangs.drop_member(old.gang, old)
         self._account_devices(old, -1)
         self._file(info)
         self._account_devices(info, 1)
 
     def _account(self, info: PodInfo, sign: int) -> None:
-        self._usage.account(info, sign)
-        self._neighbours.account(info, sign)
+        self.usage.account(info, sign)
+        self.neighbours.account(info, sign)
         self._account_devices(info, sign)
         self.quotas.account(info, sign)
 
@@ -288,11 +270,11 @@ class PodBook:
         same."""
         if not info.extended and info.group is None:
             return
-        self._npus.account(info, sign)
+        self.npus.account(info, sign)
         if sign > 0:
-            self._gpus.hold(info, self._chips(info.key))
+            self.gpus.hold(info, self._chips(info.key))
         else:
-            self._gpus.release(info)
+            self.gpus.release(info)
 
     def assume(
         self,
@@ -316,7 +298,7 @@ class PodBook:
             raise ValueError(f"{key} has node {info.node} already")
         taken = {claim: Promise(volume, node) for claim, volume in (claims or {}).items()}
         said = annotations if annotations and self._read_by_annotations(info) else {}
-        self.placed(self._expected.assume(info.pod, Assumption(node, taken, devices or {}, chips, said)), node)
+        self.placed(self.expected.assume(info.pod, Assumption(node, taken, devices or {}, chips, said)), node)
 
     def placed(self, pod: Pod, node: str) -> None:
         """Takes a pending pod that has a node by now, and annotations that tell of it: it is read no other way."""
@@ -329,7 +311,7 @@ class PodBook:
 
     def _read_by_annotations(self, info: PodInfo) -> bool:
         """Whether annotations tell what devices a pod has: of GPUs the GpuBook is told, of all other kinds nobody."""
-        return any(is_extended(name) and name not in self._gpus.config.resources for name in info.requests)
+        return any(is_extended(name) and name not in self.gpus.config.resources for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str, closed_to: frozenset[ShareQueue] = frozenset()) -> None:
         """A pending pod is being nominated to a node (to none: empty): its room is kept from now on.
@@ -338,26 +320,26 @@ class PodBook:
         """
         if key in self._pods:
             self._closed_to[key] = closed_to
-            self._expected.nominate(self._pods[key].pod, node)
+            self.expected.nominate(self._pods[key].pod, node)
             self._put_again([key])
 
     def foresee_end(self, key: str, timestamp: str) -> None:
         """A bound pod is being evicted and will be gone about then (RFC 3339)."""
         if key in self._pods:
-            self._expected.end(self._pods[key].pod, timestamp)
+            self.expected.end(self._pods[key].pod, timestamp)
             self._put_again([key])
 
     def unforesee(self, key: str, uid: str) -> None:
         """What was foreseen of a pod did not happen."""
         info = self._pods.get(key)
         if info is not None and info.uid == uid:
-            pod = self._expected.bare(info.pod)
-            self._expected.unforesee(key)
+            pod = self.expected.bare(info.pod)
+            self.expected.unforesee(key)
             self.put_pod(pod, seen=False)
 
     def leaving(self, node: str) -> list[PodInfo]:
         """Pods on a node that are being deleted."""
-        pods = [self._pods[key] for key in self._usage.pods_on(node)]
+        pods = [self._pods[key] for key in self.usage.pods_on(node)]
         return [info for info in pods if info.pod.metadata.deletion_timestamp]
 
     def nominated(self) -> list[PodInfo]:
@@ -374,39 +356,23 @@ class PodBook:
         """Takes an assumption back; a pod that is gone or confirmed is left as it is."""
         if self.assumed_node(key) is None:
             return
-        pod = self._expected.bare(self._pods[key].pod)
-        self._expected.unassume(key)
+        pod = self.expected.bare(self._pods[key].pod)
+        self.expected.unassume(key)
         self.put_pod(pod, seen=False)
-
-    def is_promised(self, claim: str) -> bool:
-        """Whether an assumed pod has the say over what a claim takes."""
-        return self._expected.takes(claim)
-
-    def is_device_promised(self, claim: str) -> bool:
-        """Whether an assumed pod has the say over what a resource claim is allocated."""
-        return self._expected.takes_device(claim)
-
-    def devices_in_writing(self, claim: str, devices: Grant) -> None:
-        """An allocation is on its way to the API server: the devices are taken until `devices_written`."""
-        self._expected.write(claim, devices)
-
-    def devices_written(self, claim: str) -> None:
-        """What became of that write is known, and the claim is as it says."""
-        self._expected.written(claim)
 
     def assumed_node(self, key: str) -> str | None:
         """Node an unconfirmed pod is assumed on."""
-        found = self._expected.assumption(key)
+        found = self.expected.assumption(key)
         return found.node if found is not None else None
 
     def _chips(self, key: str) -> tuple[int, ...] | None:
         """Chips that an assumed pod is given; None where it is not assumed or takes none by name."""
-        found = self._expected.assumption(key)
+        found = self.expected.assumption(key)
         return found.chips or None if found is not None else None
 
     def assumed_pods(self) -> list[PodInfo]:
         """The pods that are assumed."""
-        return [self._pods[key] for key, _ in self._expected.assumed()]
+        return [self._pods[key] for key, _ in self.expected.assumed()]
 
 
 def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:

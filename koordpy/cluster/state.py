@@ -4,7 +4,7 @@ Each concept has a book of its own, which says what it costs to change; here is 
 picture that is made of all.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -21,7 +21,6 @@ from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBu
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
 from koordpy.cluster.devices import DeviceBook, DeviceId, Grant
 from koordpy.cluster.expected import annotated
-from koordpy.cluster.gpu_book import GpuBook, GpuHolding
 from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.objectbook import ObjectBook, W, object_key
 from koordpy.cluster.owners import OwnerBook, label_keys
@@ -29,8 +28,6 @@ from koordpy.cluster.podbook import PodBook
 from koordpy.cluster.pods import in_group
 from koordpy.cluster.quotas import Quotas
 from koordpy.cluster.snapshot import NodeInfo, Snapshot
-from koordpy.cluster.topology import Layers, TopologyFault
-from koordpy.cluster.tree import Tree
 from koordpy.cluster.volumes import VolumeBook
 from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.cluster.yields import Yields
@@ -64,7 +61,7 @@ class ClusterState(PodBook):
             self.workloads = WorkloadBook(
                 Settings(gangs.auto_of, frozenset(gangs.kinds), self.scheduler_names), volcano=gangs.volcano != "off"
             )
-        self._nodes = NodeBook()
+        self.nodes = NodeBook()
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None
         self._owners = OwnerBook() if owners else None
@@ -76,14 +73,14 @@ class ClusterState(PodBook):
         self._handlers: dict[type[Wire], tuple[Callable[[Any], None], Callable[[str], object]]] = {
             Node: (self._put_node, self._drop_node),
             Pod: (self.put_pod, self.drop_pod),
-            ClusterNetworkTopology: (self._nodes.put_topology, self._nodes.drop_topology),
-            HyperNode: (self._nodes.put_hypernode, self._nodes.drop_hypernode),
-            PodGroup: (self._gangs.put_group, self._gangs.drop_group),
+            ClusterNetworkTopology: (self.nodes.put_topology, self.nodes.drop_topology),
+            HyperNode: (self.nodes.put_hypernode, self.nodes.drop_hypernode),
+            PodGroup: (self.gangs.put_group, self.gangs.drop_group),
             UpstreamPodGroup: (self._put_upstream_group, self._drop_upstream_group),
             ElasticQuota: (self.quotas.put, self.quotas.drop),
             Namespace: (self._put_namespace, self._drop_namespace),
-            ConfigMap: (self._npus.put_config_map, self._npus.drop_config_map),
-            Device: (self._gpus.put_device, self._gpus.drop_device),
+            ConfigMap: (self.npus.put_config_map, self.npus.drop_config_map),
+            Device: (self.gpus.put_device, self.gpus.drop_device),
         }
         """Kind -> what takes an object of it, and what forgets one; objects of other kinds are kept as they are."""
         if self._storage is not None:
@@ -123,14 +120,14 @@ class ClusterState(PodBook):
         return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
     def _put_node(self, node: Node) -> None:
-        self._nodes.put(node)
-        self._npus.put_node(node)
-        self._gpus.put_node(node)
+        self.nodes.put(node)
+        self.npus.put_node(node)
+        self.gpus.put_node(node)
 
     def _drop_node(self, name: str) -> None:
-        self._nodes.drop(name)
-        self._npus.drop_node(name)
-        self._gpus.drop_node(name)
+        self.nodes.drop(name)
+        self.npus.drop_node(name)
+        self.gpus.drop_node(name)
 
     def _put_namespace(self, namespace: Namespace) -> None:
         self._namespaces[namespace.metadata.name] = namespace.metadata.labels
@@ -144,15 +141,15 @@ class ClusterState(PodBook):
         self.look_for(label_keys(obj))
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
-        self._gangs.put_upstream(group)
+        self.gangs.put_upstream(group)
         self._rank_members(object_key(group))
 
     def _drop_upstream_group(self, key: str) -> None:
-        self._gangs.drop_upstream(key)
+        self.gangs.drop_upstream(key)
         self._rank_members(key)
 
     def _rank_members(self, key: str) -> None:
-        for info, priority in self._gangs.ranked_anew(key):
+        for info, priority in self.gangs.ranked_anew(key):
             self._file(in_group(info, priority))
 
     def allocation(self, claim: ResourceClaim, node: str, taken: Grant) -> Allocation:
@@ -164,34 +161,6 @@ class ClusterState(PodBook):
     def allocated_devices(self) -> frozenset[DeviceId]:
         """Devices that resource claims hold."""
         return self._devices.view().allocated if self._devices is not None else frozenset()
-
-    def device(self, name: str) -> Device | None:
-        """The Device of a node."""
-        return self._gpus.device(name)
-
-    @property
-    def gpu_book(self) -> GpuBook:
-        """Devices and who holds their GPUs."""
-        return self._gpus
-
-    def gpus_taken(
-        self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool] = lambda key: False
-    ) -> bool:
-        """Whether GPUs that pods are given on a node are others' by now, sick or gone. going: whether a pod that holds
-        some is about to leave."""
-        return self._gpus.taken(node, given, going)
-
-    def npus_taken(
-        self,
-        node: str,
-        resource: str,
-        chips: Mapping[str, tuple[int, ...]],
-        going: Callable[[str], bool] = lambda key: False,
-        *,
-        several: bool,
-    ) -> bool:
-        """The same of NPUs; several: the pods are members of a job of several NPU pods."""
-        return self._npus.taken(node, resource, chips, going, several=several)
 
     def bind(
         self,
@@ -219,7 +188,7 @@ class ClusterState(PodBook):
                 self.upsert(taken)
             else:
                 self.upsert(select_node(claim, node))
-        pod = self._expected.bare(self._pods[key].pod)
+        pod = self.expected.bare(self._pods[key].pod)
         spec = changed(pod.spec, node_name=node)
         self.placed(annotated(changed(pod, spec=spec), annotations or {}), node)
 
@@ -227,86 +196,38 @@ class ClusterState(PodBook):
 
     def node(self, name: str) -> NodeInfo | None:
         """A known node."""
-        return self._nodes.get(name)
-
-    def nodes(self) -> Iterator[NodeInfo]:
-        """Every known node."""
-        return iter(self._nodes)
-
-    @property
-    def topology(self) -> ClusterNetworkTopology | None:
-        """The object that says the layers, faulty or not."""
-        return self._nodes.topology
-
-    @property
-    def topology_faults(self) -> list[TopologyFault]:
-        """What is wrong with it."""
-        return self._nodes.topology_faults
-
-    @property
-    def layers(self) -> Layers:
-        """The layers that hold: of the last object without faults, else of the HyperNodes as the tree was made last."""
-        return self._nodes.layers
-
-    @property
-    def tree(self) -> Tree:
-        """The topology tree of the nodes as they are now."""
-        return self._nodes.tree
-
-    def hypernodes(self) -> Iterator[HyperNode]:
-        """Every HyperNode, whether or not the tree is made of them."""
-        return self._nodes.hypernodes()
-
-    def hypernode(self, name: str) -> HyperNode | None:
-        """A HyperNode by its name."""
-        return self._nodes.hypernode(name)
-
-    def pod_group(self, key: str) -> PodGroup | None:
-        """A PodGroup by `namespace/name`."""
-        return self._gangs.groups.get(key)
-
-    def upstream_group(self, key: str) -> UpstreamPodGroup | None:
-        """A scheduling.k8s.io PodGroup by `namespace/name`."""
-        return self._gangs.upstream.get(key)
-
-    def upstream_groups(self) -> dict[str, UpstreamPodGroup]:
-        """Every scheduling.k8s.io PodGroup by `namespace/name`."""
-        return self._gangs.upstream.copy()
-
-    def pod_groups(self) -> dict[str, PodGroup]:
-        """Every PodGroup by `namespace/name`."""
-        return self._gangs.groups.copy()
+        return self.nodes.get(name)
 
     @property
     def sizes(self) -> dict[str, int]:
         """Number of nodes, pods and assumed pods held (scheduler_cache_size)."""
-        return {"nodes": len(self._nodes), "pods": len(self._pods), "assumed_pods": len(self.assumed_pods())}
+        return {"nodes": len(self.nodes), "pods": len(self._pods), "assumed_pods": len(self.assumed_pods())}
 
     def snapshot(self, now: float) -> Snapshot:
         """The picture of this moment; `now` in seconds since the epoch."""
-        nodes, neighbours = self._nodes, self._neighbours
+        nodes, neighbours = self.nodes, self.neighbours
         self.regroup(now)
         book = self.workloads
         derived = book.derived if book is not None else {}
         over = {ref.key: why for ref, why in book.passed_over.items()} if book is not None else {}
         tree = nodes.tree
-        allocatable, used, score_used = self._usage.arrays(nodes)
+        allocatable, used, score_used = self.usage.arrays(nodes)
         return Snapshot(
             now=now,
             nodes=nodes.in_order(tree),
             tree=tree,
-            columns=self._usage.columns,
+            columns=self.usage.columns,
             allocatable=allocatable,
             used=used.copy(),
             score_used=score_used.copy(),
             pods=self._pods.copy(),
             pending=tuple(self._pending.values()),
-            members=self._gangs.views(),
-            pasts=self._gangs.pasts(),
-            linkers=self._gangs.linkers(),
+            members=self.gangs.views(),
+            pasts=self.gangs.pasts(),
+            linkers=self.gangs.linkers(),
             selectors=neighbours.selectors(),
-            pod_groups={key: group for key, group in self._gangs.groups.items() if key not in over},
-            upstream_groups=self._gangs.upstream.copy(),
+            pod_groups={key: group for key, group in self.gangs.groups.items() if key not in over},
+            upstream_groups=self.gangs.upstream.copy(),
             quotas=self.quota_view(),
             classes=neighbours.classes.frozen(),
             looked_for=neighbours.looked_for,
@@ -318,11 +239,11 @@ class ClusterState(PodBook):
             owners=self._owners.view() if self._owners is not None else None,
             claim_users=neighbours.claim_users.frozen(),
             disks=neighbours.disks.frozen(),
-            promised=self._expected.promises(),
-            promised_devices=self._expected.grants(),
-            gpus=self._gpus.view(),
+            promised=self.expected.promises(),
+            promised_devices=self.expected.grants(),
+            gpus=self.gpus.view(),
             namespaces=dict(self._namespaces),
-            npus=self._npus.view(),
+            npus=self.npus.view(),
             static_version=nodes.static_version,
             capacity_version=nodes.capacity_version,
             yielded=self.yields.view(now) if self.yields.at else {},
@@ -344,12 +265,12 @@ class ClusterState(PodBook):
 
     def quota_view(self) -> Quotas:
         """Quotas and users as they are now."""
-        return self.quotas.view(self._nodes.total(), self._nodes.cards())
+        return self.quotas.view(self.nodes.total(), self.nodes.cards())
 
     @property
     def quota_marks(self) -> object:
         """Equal for as long as nothing changed that figures of quotas depend on."""
-        return self.quotas.version, self._nodes.total_version
+        return self.quotas.version, self.nodes.total_version
 
     def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
         """Every PodDisruptionBudget in natural order."""

@@ -203,7 +203,7 @@ class Forecaster:
         chosen = {b.pod_key: gpus_text(b.annotations) for b in result.bindings}
         notes = {b.pod_key: b.annotations for b in result.bindings}
         made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
-        tree = self.state.tree
+        tree = self.state.nodes.tree
         layers = [level.layer for level in tree.levels]
         units = {key: unit for plan in reversed(self._plans) for unit in plan.units for key in unit.pod_keys}
         out: list[GangForecast] = []

@@ -52,7 +52,7 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
     forecaster = Forecaster(cluster=programme.cluster)
     try:
         async with Stage(start_seconds=START_SECONDS / speed if watched else 0.0) as stage:
-            scene = scene_of(forecaster.state.tree, nodes, programme.devices)
+            scene = scene_of(forecaster.state.nodes.tree, nodes, programme.devices)
             teller = Teller(console, scene, stage, watched=watched)
             async with teller:
                 teller.status = "starting the scheduler"

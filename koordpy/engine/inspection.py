@@ -112,7 +112,7 @@ class Inspection:
             out.append(
                 {
                     "name": ref.key,
-                    "origin": origin_of(ref, derived, self._state.gang(ref).pods),
+                    "origin": origin_of(ref, derived, self._state.gangs.gang(ref).pods),
                     "waiting": [{"role": role, "pods": number, "for": what} for role, number, what in steps],
                 }
             )
@@ -168,8 +168,8 @@ class Inspection:
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
         metrics.set_gauge(metrics.accelerators, accelerator_gauges(self._held()))
-        metrics.has_layers(self._state.layers.names)
-        metrics.topology_faults.set(len(self._state.topology_faults))
+        metrics.has_layers(self._state.nodes.layers.names)
+        metrics.topology_faults.set(len(self._state.nodes.topology_faults))
         unreadable = Counter(one.resource.kind for one in self._feeds.unreadable())
         metrics.set_gauge(metrics.unreadable_objects, {(kind,): count for kind, count in unreadable.items()})
         metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
@@ -180,7 +180,7 @@ class Inspection:
 
     def _held(self) -> Iterator[tuple[Amounts, Amounts]]:
         """(allocatable, what pods hold) of every node."""
-        return ((node.allocatable, self._state.used(node.name)[1]) for node in self._state.nodes())
+        return ((node.allocatable, self._state.usage.held(node.name)[1]) for node in self._state.nodes)
 
 
 def _fields(obj: Wire) -> dict[str, Any]:

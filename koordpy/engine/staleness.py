@@ -101,10 +101,10 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: C
         pod = state.pod(key)
         return key in victims or (pod is not None and pod.pod.metadata.deletion_timestamp is not None)
 
-    if any(state.gpus_taken(node, given, going) for node, given in gpus.items()):
+    if any(state.gpus.taken(node, given, going) for node, given in gpus.items()):
         return "gpus"
     if any(
-        state.npus_taken(node, what, chips, going, several=several) for (node, what, several), chips in npus.items()
+        state.npus.taken(node, what, chips, going, several=several) for (node, what, several), chips in npus.items()
     ):
         return "npus"
     return ""
@@ -123,7 +123,7 @@ class PlanGround:
         """`node`, `gpus` or `npus` where one is not what it was; empty for nothing. Looked up anew only where a node or
         its Device has changed."""
         state = self._state
-        seen: list[object] = [one for name in self._nodes for one in (state.node(name), state.device(name))]
+        seen: list[object] = [one for name in self._nodes for one in (state.node(name), state.gpus.device(name))]
         if len(seen) != len(self._seen) or any(now is not then for now, then in zip(seen, self._seen, strict=True)):
             self._seen = seen
             gone = any(differs(state.node(name), then) for name, then in self._nodes.items())
@@ -175,7 +175,7 @@ def overcommitted(state: ClusterState, name: str) -> bool:
 
 
 def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> bool:
-    pods, used = state.used(node.name)
+    pods, used = state.usage.held(node.name)
     if pods + count > node.allocatable.get(PODS, 0):
         return False
     names = amounts or used
@@ -205,11 +205,11 @@ def _interacts(pod: PodInfo) -> bool:
 def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef], nodes: Iterable[str]) -> str:
     for ref in gangs:
         if ref.source is GangSource.UPSTREAM:
-            group, planned = state.upstream_group(ref.key), snapshot.upstream_groups.get(ref.key)
+            group, planned = state.gangs.upstream.get(ref.key), snapshot.upstream_groups.get(ref.key)
             if group is not planned and (group is None or planned is None or group.spec != planned.spec):
                 return "group"
         if ref.source is GangSource.GROUP:
-            now, then = state.pod_group(ref.key), snapshot.pod_groups.get(ref.key)
+            now, then = state.gangs.groups.get(ref.key), snapshot.pod_groups.get(ref.key)
             if now is then:
                 continue
             if (
@@ -223,7 +223,7 @@ def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[Gang
             ):
                 return "group"
     # without a ClusterNetworkTopology the layers may be those of HyperNodes, which are read with the tree
-    if gangs and not (state.layers if state.topology is not None else state.tree.layers).agree(
+    if gangs and not (state.nodes.layers if state.nodes.topology is not None else state.nodes.tree.layers).agree(
         snapshot.tree.layers, nodes
     ):
         return "topology"

@@ -84,7 +84,7 @@ class Takeover:
                     await asyncio.sleep(0.02)
 
     def _report_half_bound(self) -> None:
-        for ref, tally, need in self._feeds.state.gang_tallies():
+        for ref, tally, need in self._feeds.state.gangs.tallies():
             if tally.half_bound(need):
                 text = "gang %s is half bound, %d of %d: it is tried first"
                 logger.warning(text, ref.key, tally.present, need)

@@ -207,7 +207,7 @@ class UnconfirmedHint:
             return (own,)
         least = self._least.get(info.gang)
         if least is None:
-            one = min(self._state.members(info.gang), key=lambda member: member.priority, default=info)
+            one = min(self._state.gangs.members(info.gang), key=lambda member: member.priority, default=info)
             least = self._least[info.gang] = _kind(one)
         return (own,) if least == own else (own, least)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def missing_objects(state: "ClusterState") -> Iterator[str]:
     """A line for each kind of which running pods name objects that are not there. Of pending pods the planner tells."""
-    quotas, known = state.quota_view(), {**state.pod_groups(), **state.upstream_groups()}
+    quotas, known = state.quota_view(), {**state.gangs.groups, **state.gangs.upstream}
     lost: dict[str, dict[str, None]] = {"PodGroup": {}, "ElasticQuota": {}}
     for pod in state.pods():
         if pod.bound:

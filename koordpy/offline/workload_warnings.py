@@ -78,7 +78,7 @@ def of_ordered(read: "Read", state: "ClusterState") -> Iterator[str]:
     assert state.workloads is not None
     ordered = {one.head.uid: one for one in read.workloads if one.ordered}
     told: dict[str, None] = {}
-    minima = {key: group.spec.min_member for key, group in state.pod_groups().items()}
+    minima = {key: group.spec.min_member for key, group in state.gangs.groups.items()}
     for info in state.pods() if ordered else ():
         owner = controller(info.pod)
         workload = ordered.get(owner.uid) if owner is not None else None
@@ -104,7 +104,7 @@ def _asked(info: PodInfo) -> int:
 def of_namesakes(read: "Read", state: "ClusterState") -> Iterator[str]:
     """PodGroups that no pod names, beside a workload of the name whose pods are a gang of their own."""
     used = {info.gang.key for info in state.pods() if info.gang is not None and info.gang.source is GangSource.GROUP}
-    groups = state.pod_groups().keys() - used
+    groups = state.gangs.groups.keys() - used
     for top in read.tops:
         if top.head.key in groups and top.workload is not None:
             yield (

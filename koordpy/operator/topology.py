@@ -124,18 +124,18 @@ class TopologyStatusWriter:
     async def flush(self) -> None:
         """Says what is wrong, and writes every status that is not as it should be."""
         objects = list(self._others.values())
-        if self._state.topology is not None:
-            objects.append(self._state.topology)
+        if self._state.nodes.topology is not None:
+            objects.append(self._state.nodes.topology)
         said, self._said = self._said, {}
         for topology in objects:
-            faults = self._state.topology_faults if topology is self._state.topology else []
-            name, text = topology.metadata.name, topology_warning(topology, faults, self._state.tree)
+            faults = self._state.nodes.topology_faults if topology is self._state.nodes.topology else []
+            name, text = topology.metadata.name, topology_warning(topology, faults, self._state.nodes.tree)
             self._said[name] = text
             if text and said.get(name) != text:
                 logger.warning("ClusterNetworkTopology %s: %s", name, text)
                 reference = of_object(CLUSTER_NETWORK_TOPOLOGIES, topology.metadata)
                 self._scheduler.announcer.invalid(reference, text)
-            status = topology_status(topology, faults, self._state.tree, now=datetime.now(UTC))
+            status = topology_status(topology, faults, self._state.nodes.tree, now=datetime.now(UTC))
             if not status or not self._scheduler.may_write():
                 continue
             try:

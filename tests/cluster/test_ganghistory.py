@@ -49,7 +49,7 @@ def world(*pods: Pod, least: int = 4, status: PodGroupStatus | None = None) -> W
 
 
 def gang(state: ClusterState) -> Members:
-    return state.gang(REF)
+    return state.gangs.gang(REF)
 
 
 def forget(made: World, *names: str) -> None:
@@ -358,7 +358,7 @@ def test_a_driver_counts_for_workers_that_are_made_again_when_none_of_either_is_
     made = world(made_by("driver", owner="d", phase="Running"), *workers, least=3)
 
     def found() -> tuple[int, int]:
-        gang = made.state.gang(ref)
+        gang = made.state.gangs.gang(ref)
         return gang.done, gang.succeeded
 
     assert found() == (0, 0)
@@ -386,7 +386,7 @@ def test_a_driver_whose_pod_is_there_counts_in_the_status_of_workers_that_are_ma
     made.add(*(member(f"v-{i}", owner="w", phase="Running", created=600) for i in range(2)))
     found = gang(made.state)
     assert (found.succeeded, found.present, found.past.whole) == (1, 3, 3)
-    assert not [ref for ref, tally, need in made.state.gang_tallies() if tally.half_bound(need)]
+    assert not [ref for ref, tally, need in made.state.gangs.tallies() if tally.half_bound(need)]
 
 
 @pytest.mark.parametrize(

@@ -234,14 +234,14 @@ def test_a_topology_object_beats_hypernodes_and_they_come_back_when_it_goes() ->
     state = ClusterState()
     for obj in (node("n1", {"block": "b"}), hyper("s0", 1, nodes("n1"))):
         state.upsert(obj)
-    assert state.tree.layers.names == ("tier1", "nodeLayer") and state.tree.has_object
+    assert state.nodes.tree.layers.names == ("tier1", "nodeLayer") and state.nodes.tree.has_object
     topology = hierarchy(("blockLayer", "block"))
     state.upsert(topology)
-    assert state.tree.layers.names == ("blockLayer", "nodeLayer")
+    assert state.nodes.tree.layers.names == ("blockLayer", "nodeLayer")
     state.delete(type(topology), "default")
-    assert state.tree.layers.names == ("tier1", "nodeLayer")
+    assert state.nodes.tree.layers.names == ("tier1", "nodeLayer")
     state.delete(HyperNode, "s0")
-    assert state.tree.layers.names == ("nodeLayer",) and not state.tree.has_object
+    assert state.nodes.tree.layers.names == ("nodeLayer",) and not state.nodes.tree.has_object
 
 
 def world(**gather: str) -> World:

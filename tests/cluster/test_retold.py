@@ -114,9 +114,7 @@ def test_only_the_last_state_of_a_pod_counts(history: list[tuple[str, dict[str, 
     for name, version in last.items():
         fresh.upsert(made(name, version))
     assert told(state.snapshot(0.0)) == told(fresh.snapshot(0.0))
-    assert {n: state.gpu_book.minors_held(n) for n in ("n1", "n2")} == {
-        n: fresh.gpu_book.minors_held(n) for n in ("n1", "n2")
-    }
+    assert {n: state.gpus.minors_held(n) for n in ("n1", "n2")} == {n: fresh.gpus.minors_held(n) for n in ("n1", "n2")}
 
 
 @settings(max_examples=100, deadline=None)

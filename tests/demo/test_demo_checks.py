@@ -87,7 +87,7 @@ def test_a_broken_promise_is_noticed(forecasts: list[Forecast], change: Any, bro
 
 
 def test_superpods_of_many_nodes_take_several_lines(npu_forecasts: list[Forecast]) -> None:
-    scene = scene_of(Forecaster(cluster=ASCEND.cluster).state.tree, NPU_NODES, ASCEND.devices)
+    scene = scene_of(Forecaster(cluster=ASCEND.cluster).state.nodes.tree, NPU_NODES, ASCEND.devices)
     for forecast in npu_forecasts:
         scene.arrive(forecast)
     scene.look(as_forecast(npu_forecasts).values())
@@ -101,7 +101,7 @@ def test_superpods_of_many_nodes_take_several_lines(npu_forecasts: list[Forecast
 
 
 def drawn(forecasts: list[Forecast], *, height: int, width: int = 100) -> list[str]:
-    scene: DemoScene = scene_of(Forecaster().state.tree, NODES)
+    scene: DemoScene = scene_of(Forecaster().state.nodes.tree, NODES)
     for forecast in forecasts:
         scene.arrive(forecast)
     scene.look(as_forecast(forecasts).values())
@@ -129,7 +129,7 @@ def test_the_picture_fits_the_terminal_or_says_which_one_it_would(
 
 def test_a_gang_counts_the_members_that_exist(forecasts: list[Forecast]) -> None:
     """The last act evicts some of `elastic`, and nobody makes them again."""
-    scene = scene_of(Forecaster().state.tree, NODES)
+    scene = scene_of(Forecaster().state.nodes.tree, NODES)
     for forecast in forecasts:
         scene.arrive(forecast)
     scene.look(as_forecast(forecasts).values())
@@ -145,7 +145,7 @@ def test_who_sits_where_is_readable_without_colours(forecasts: list[Forecast]) -
 
 
 def test_a_low_terminal_folds_what_has_been_quiet_for_longest(forecasts: list[Forecast]) -> None:
-    scene = scene_of(Forecaster().state.tree, NODES)
+    scene = scene_of(Forecaster().state.nodes.tree, NODES)
     pods: Pods = {}
     for forecast in forecasts:
         scene.arrive(forecast)

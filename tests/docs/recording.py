@@ -30,7 +30,7 @@ async def record() -> list[Frame]:
     forecaster = Forecaster()
     frames: list[Frame] = []
     async with Stage(start_seconds=0.0) as stage:
-        scene = scene_of(forecaster.state.tree, [one for one in cluster if one["kind"] == "Node"])
+        scene = scene_of(forecaster.state.nodes.tree, [one for one in cluster if one["kind"] == "Node"])
         picture = Picture(scene, Style(colour=True, unicode=True))
         await stage.create(cluster)
         await stage.start_scheduler()

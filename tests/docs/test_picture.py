@@ -80,7 +80,7 @@ def test_the_picture_of_the_demo_is_small_and_shows_every_gang_where_the_planner
         gangs += forecast.gangs
     for gang in gangs:
         name = gang.name.removeprefix("default/")
-        place = domain_of(forecaster.state.tree, [n for key, n in gang.nodes.items() if key not in evicted])
+        place = domain_of(forecaster.state.nodes.tree, [n for key, n in gang.nodes.items() if key not in evicted])
         row = words[words.index(name) :][: len(HEADINGS)]
         assert gang.proof in row
         assert place.rpartition(" ")[2].rpartition("/")[2] in (*row, "")

@@ -242,7 +242,7 @@ async def test_groups_of_other_schedulers_are_left_alone() -> None:
             await until(lambda: cluster.group("ours").get("phase") == "Scheduled")
             assert gauges(scheduler) == {**NONE, status("Scheduled"): 1}
             cluster.delete("theirs-1")
-            await until(lambda: len(scheduler.state.members(GangRef("default", "theirs"))) == 1)
+            await until(lambda: len(scheduler.state.gangs.members(GangRef("default", "theirs"))) == 1)
             cluster.create(*gang("later", 1, gpus=1))
             await until(lambda: cluster.group("later").get("phase") == "Scheduled")
             untouched = {
@@ -296,7 +296,7 @@ async def test_what_is_asked_while_the_world_is_half_read_is_answered_when_it_is
             scheduler = Scheduler(client, cluster.planner, settings=QUICK)
 
             def asked(changed: GangRef) -> None:
-                seen.append(len(scheduler.state.members(changed)))
+                seen.append(len(scheduler.state.gangs.members(changed)))
                 scheduler.metrics.render()
 
             scheduler.feeds.listeners.gang.append(asked)
@@ -305,7 +305,7 @@ async def test_what_is_asked_while_the_world_is_half_read_is_answered_when_it_is
             scheduler.stop()
             await asyncio.wait_for(task, 60)
         assert {0, 1, 2, 3, 4} <= set(seen)
-        assert (scheduler.state.gang(ref).succeeded, scheduler.state.gang(ref).present) == (3, 4)
+        assert (scheduler.state.gangs.gang(ref).succeeded, scheduler.state.gangs.gang(ref).present) == (3, 4)
 
 
 async def test_a_gang_whose_others_have_succeeded_is_not_called_half_bound(caplog: pytest.LogCaptureFixture) -> None:

@@ -72,7 +72,7 @@ async def test_a_loss_is_one_write() -> None:
         await writer.flush()
         assert (cluster.group("g")["scheduled"], stale(cluster)) == (2, {})
         cluster.server.store.remove("pods", "g-1", "default")
-        await until(lambda: len(scheduler.state.members(GangRef("default", "g"))) == 1)
+        await until(lambda: len(scheduler.state.gangs.members(GangRef("default", "g"))) == 1)
         sent = writer.sent
         await writer.flush()
         assert (cluster.group("g")["scheduled"], stale(cluster)["status"], writer.sent - sent) == (1, "True", 1)

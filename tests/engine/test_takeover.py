@@ -19,7 +19,7 @@ class Elector:
 class Feeds:
     """A watch of pods that is at version 7 until it is asked the second time."""
 
-    state = SimpleNamespace(gang_tallies=list)
+    state = SimpleNamespace(gangs=SimpleNamespace(tallies=list))
 
     def __init__(self) -> None:
         self.versions = ["7", "9"]

@@ -38,7 +38,7 @@ def state_of(*manifests: dict[str, Any], nodes: int = 8, unlabelled: int = 0) ->
 def status_of(manifest: dict[str, Any], *, unlabelled: int = 0) -> dict[str, Any]:
     state = state_of(manifest, unlabelled=unlabelled)
     obj = msgspec.convert(manifest, ClusterNetworkTopology)
-    return topology_status(obj, state.topology_faults, state.tree, now=NOW)
+    return topology_status(obj, state.nodes.topology_faults, state.nodes.tree, now=NOW)
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -113,8 +113,8 @@ def test_what_its_owner_should_know_is_a_warning(
     before: list[dict[str, Any]], after: dict[str, Any], unlabelled: int, warning: str
 ) -> None:
     state = state_of(*before, after, unlabelled=unlabelled)
-    faults = state.topology_faults if after["metadata"]["name"] == "default" else []
-    assert topology_warning(msgspec.convert(after, ClusterNetworkTopology), faults, state.tree) == warning
+    faults = state.nodes.topology_faults if after["metadata"]["name"] == "default" else []
+    assert topology_warning(msgspec.convert(after, ClusterNetworkTopology), faults, state.nodes.tree) == warning
 
 
 def test_what_is_there_already_is_not_written_again() -> None:

@@ -192,7 +192,7 @@ def test_a_block_without_room_waits_and_is_named() -> None:
     settle(world)
     lose(world, 3)
     home = next(p.node for p in world.state.pods() if p.name == "p-2").split("-")[0]
-    occupy(world, *[n.name for n in world.state.nodes() if n.name.startswith(home) and not _used(world, n.name)])
+    occupy(world, *[n.name for n in world.state.nodes if n.name.startswith(home) and not _used(world, n.name)])
     text = messages(world.plan())["p-3"]
     assert f"SuperPoD affinity: block 1 in SuperPoD {home[1:]} needs 1 more node, 0 usable" in text
 
@@ -206,7 +206,7 @@ def test_a_wholly_lost_block_may_go_elsewhere() -> None:
     settle(world)
     home = next(p.node for p in world.state.pods() if p.name == "p-0").split("-")[0]
     lose(world, 2, 3)
-    occupy(world, *[n.name for n in world.state.nodes() if n.name.startswith(home) and not _used(world, n.name)])
+    occupy(world, *[n.name for n in world.state.nodes if n.name.startswith(home) and not _used(world, n.name)])
     done = settle(world)
     assert {node.split("-")[0] for node in bound(done).values()} == {"s0", "s1"} - {home}
     assert {own[keys.SUPER_POD_RANK] for own in notes(done).values()} == {"1"}

@@ -345,7 +345,7 @@ class Play:
         return done
 
     def end_of(self, key: str) -> float | None:
-        length = self.state.pod_groups()[key].metadata.annotations.get(keys.MAX_RUNTIME)
+        length = self.state.gangs.groups[key].metadata.annotations.get(keys.MAX_RUNTIME)
         return self.starts[key] + 60.0 * int(length.removesuffix("m")) if length else None
 
     def next_end(self) -> float | None:

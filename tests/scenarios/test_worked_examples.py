@@ -137,7 +137,7 @@ def test_16_a_late_member_joins_the_block_of_most_siblings() -> None:
 
 def test_18_the_status_lists_the_tree_depth_first() -> None:
     world = World().add(TWO_LAYERS, nodes_of(F))
-    status = world.state.tree.detail_status
+    status = world.state.nodes.tree.detail_status
     assert [entry["topologyInfo"]["topologyName"] for entry in status] == ["", "s1", "b1", "b2", "s2", "b3", "b4"]
     assert status[0]["childTopologyNames"] == ["s1", "s2"] and status[0]["nodeNum"] == 8
     assert status[1]["parentTopologyInfo"]["topologyLayer"] == "ClusterTopologyLayer"

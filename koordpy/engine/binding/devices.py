@@ -107,7 +107,7 @@ class DeviceReserver:
             devices = next((pod.devices[key] for pod in pods if key in pod.devices), None)
             if devices is not None and "allocation" in body["status"]:
                 # the pod may be gone before the answer is here
-                self._state.devices_in_writing(key, devices)
+                self._state.expected.write(key, devices)
             try:
                 written = await self._write(key, body, final=tries == MAX_RESERVE_TRIES)
             except (ClaimsFailed, asyncio.CancelledError):
@@ -116,7 +116,7 @@ class DeviceReserver:
             if written is not None:
                 # the pod's watch may be quicker than the claims': the devices must not look free until then
                 take_reply(self._state, written)
-            self._state.devices_written(key)
+            self._state.expected.written(key)
             if written is not None:
                 return
             tries += 1
@@ -126,7 +126,7 @@ class DeviceReserver:
         """Whether the claim is to be allocated with a pod of another unit."""
         if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
             return False
-        if not self._state.is_device_promised(key):
+        if not self._state.expected.takes_device(key):
             raise ClaimsFailed("void", f"resource claim {key} was left by the pod that it was to be allocated with")
         return True
 
@@ -216,7 +216,7 @@ class DeviceReserver:
                     continue
                 if claim is not None:
                     take_reply(self._state, claim)
-                self._state.devices_written(key)
+                self._state.expected.written(key)
                 # its devices may be free again
                 self._feeds.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead")
                 return
@@ -337,7 +337,7 @@ class DeviceReleaser:
     def _ties(self, key: str, uids: set[str]) -> bool:
         """Whether a claim is allocated to some nodes only, and in use by none but these pods."""
         claim = self._state.get(ResourceClaim, key)
-        if claim is None or self._state.is_device_promised(key):
+        if claim is None or self._state.expected.takes_device(key):
             return False
         allocation = claim.status.allocation
         return (

@@ -127,7 +127,7 @@ def topology_changes(hub: Hub) -> Changes[ClusterNetworkTopology]:
         hub.topology_changed()
 
     def look(state: ClusterState, _: ClusterNetworkTopology) -> object:
-        return state.topology is not None, state.layers, tuple(state.topology_faults)
+        return state.nodes.topology is not None, state.nodes.layers, tuple(state.nodes.topology_faults)
 
     return Changes(hub, means, look=look)
 
@@ -138,7 +138,7 @@ def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
 
     def means(obj: HyperNode, before: HyperNode | None, after: HyperNode | None) -> None:
         same = before is not None and after is not None and before.spec == after.spec
-        if hub.state.topology is None and not same:
+        if hub.state.nodes.topology is None and not same:
             hub.layers_changed("HyperNode")
             hub.topology_changed()
 
@@ -153,7 +153,7 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
 
     def look(state: ClusterState, group: PodGroup | UpstreamPodGroup) -> PodGroup | UpstreamPodGroup | None:
         key = object_key(group)
-        return state.pod_group(key) if source is GangSource.GROUP else state.upstream_group(key)
+        return state.gangs.groups.get(key) if source is GangSource.GROUP else state.gangs.upstream.get(key)
 
     def said(group: Any) -> object:
         return group and (group.metadata.uid, group.spec, group.metadata.annotations)

@@ -164,7 +164,7 @@ class Nominations:
         if node is None:
             return True
         now = self._now().timestamp()
-        count, used = self._state.used(node.name)
+        count, used = self._state.usage.held(node.name)
         leave = [pod for pod in self._state.leaving(node.name) if coming_free(pod, now)]
         if count - len(leave) >= node.allocatable.get(PODS, 0):
             return True

@@ -63,7 +63,7 @@ class StaleWatch:
         """Reads the gangs that changed since the last look."""
         dirty, self._dirty = self._dirty, {}
         state = self._feeds.state
-        suspects = [ref for ref in dirty if ref in self._stale or any(pod.bound for pod in state.members(ref))]
+        suspects = [ref for ref in dirty if ref in self._stale or any(pod.bound for pod in state.gangs.members(ref))]
         suspects = [ref for ref in suspects if ref in self._stale or self._may_be_stale(ref)]
         # the watch has brought the condition, which says since when
         suspects += [ref for ref in self._stale if ref not in dirty and self._began(ref) != self._said[ref]]
@@ -98,12 +98,12 @@ class StaleWatch:
 
     def _may_be_stale(self, ref: GangRef) -> bool:
         """By what is at hand without a snapshot."""
-        group = self._feeds.state.pod_group(ref.key) if ref.source is GangSource.GROUP else None
-        bound = sum(pod.bound for pod in self._feeds.state.members(ref))
+        group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
+        bound = sum(pod.bound for pod in self._feeds.state.gangs.members(ref))
         return group is None or bound < group.spec.min_member
 
     def _began(self, ref: GangRef) -> str:
-        group = self._feeds.state.pod_group(ref.key) if ref.source is GangSource.GROUP else None
+        group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return (said.last_transition_time or "") if said is not None and said.status == "True" else ""
 

@@ -49,7 +49,7 @@ class Census:
         origins: Counter[str] = Counter()
         gated: Counter[str] = Counter()
         half, refused = 0, {}
-        for ref, tally, need in self._state.gang_tallies():
+        for ref, tally, need in self._state.gangs.tallies():
             if ref in self._refused:
                 refused[ref] = self._refused[ref]
             if not tally.bound and not tally.pending:

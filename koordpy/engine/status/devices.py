@@ -43,7 +43,7 @@ def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list
 def device_allocations(state: ClusterState, name: str) -> list[dict[str, Any]]:
     """Holders of a node's GPUs whose GPUs can be told, pods that are not seen on the node yet left out."""
     entries = []
-    for key, minors in sorted(state.gpu_book.minors_held(name).items(), key=lambda one: natural_key(one[0])):
+    for key, minors in sorted(state.gpus.minors_held(name).items(), key=lambda one: natural_key(one[0])):
         info = state.pod(key)
         if info is not None and info.pod.spec.node_name == name:
             entries.append({"namespace": info.namespace, "name": info.name, "uuid": info.uid, "minors": list(minors)})
@@ -68,10 +68,10 @@ class DeviceStatusWriter(WholeStatusWriter[Device]):
     """Of all Devices, by their names."""
 
     def _overdue(self) -> Iterable[str]:
-        return self._writing.state.gpu_book.take_unreported()
+        return self._writing.state.gpus.take_unreported()
 
     def _find(self, key: str) -> tuple[Device, Resource] | None:
-        device = self._writing.state.device(key)
+        device = self._writing.state.gpus.device(key)
         return (device, DEVICES) if device is not None else None
 
     def _read(self, obj: Device) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class DeviceStatusWriter(WholeStatusWriter[Device]):
 
     def _render(self, key: str, obj: Device, there: dict[str, Any]) -> dict[str, Any]:
         state = self._writing.state
-        return device_status(obj, state.gpu_book.faults(key), device_allocations(state, key), now=self._writing.now())
+        return device_status(obj, state.gpus.faults(key), device_allocations(state, key), now=self._writing.now())
 
     async def _send(self, obj: Device, resource: Resource, wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
         ours = [one for one in wanted["conditions"] if one["reason"] in _REASONS.get(one["type"], ())]

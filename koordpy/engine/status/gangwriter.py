@@ -38,7 +38,7 @@ class GangWriter(Reconciler):
         """The Bindings of a gang's plan are through and its minimum is bound: told once a run."""
         if report.source is not self.source or (about := self._about(report.name)) is None:
             return
-        run, told = self._writing.state.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
+        run, told = self._writing.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
         self._started[report.name] = run
         if run.isdisjoint(told):
             owner = self._writing.references.owner(report.ref)
@@ -47,9 +47,9 @@ class GangWriter(Reconciler):
     def take_over(self) -> None:
         """Of gangs that had started before this process leads, the leader before it has told."""
         state = self._writing.state
-        for ref, _, need in state.gang_tallies():
-            if ref.source is self.source and (state.gang(ref).runs(need) or self._was_told_as_degraded(ref)):
-                self._started[ref.key] = state.gang(ref).run.owners
+        for ref, _, need in state.gangs.tallies():
+            if ref.source is self.source and (state.gangs.gang(ref).runs(need) or self._was_told_as_degraded(ref)):
+                self._started[ref.key] = state.gangs.gang(ref).run.owners
 
     def _was_told_as_degraded(self, ref: GangRef) -> bool:
         """Whether the gang's object says that members are lost which it had."""
@@ -63,7 +63,7 @@ class GangWriter(Reconciler):
         others = first.beneficiary not in (None, ref.key)
         gist = f" for {first.beneficiary}" if others else f": {first.message}"
         rules = ", ".join(dict.fromkeys(victim.rule for victim in victims))
-        left = len(self._writing.state.gang(ref).standing)
+        left = len(self._writing.state.gangs.gang(ref).standing)
         if not left:
             self._started.pop(ref.key, None)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"
@@ -77,7 +77,7 @@ class GangWriter(Reconciler):
     def _taken(self, keys: Iterable[str]) -> None:
         for key in self._started.keys() & set(keys):
             namespace, _, name = key.partition("/")
-            if not self._writing.state.gang(GangRef(namespace, name, self.source)).of_run:
+            if not self._writing.state.gangs.gang(GangRef(namespace, name, self.source)).of_run:
                 del self._started[key]
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:

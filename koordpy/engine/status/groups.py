@@ -68,14 +68,14 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
             self._announced.pop(report.name, None)
 
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
-        group, gang = self._writing.state.pod_group(ref.key), self._writing.state.gang(ref)
+        group, gang = self._writing.state.gangs.groups.get(ref.key), self._writing.state.gangs.gang(ref)
         if group is not None and len(gang.standing) + gang.succeeded < group.spec.min_member:
             self._evicted[ref.key] = Said(reason, text)
             self.mark(ref.key)
 
     def _staleness_changed(self, ref: GangRef) -> None:
         self.changed(ref)
-        group = self._writing.state.pod_group(ref.key) if ref.source is self.source else None
+        group = self._writing.state.gangs.groups.get(ref.key) if ref.source is self.source else None
         if group is None or (about := self._about(ref.key)) is None:
             return
         found, known = self._stale.state(ref), ref.key in self._degraded
@@ -86,12 +86,12 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
                 self._writing.announcer.gang_degraded(about, found.warning(ref.key))
         elif known:
             self._degraded.discard(ref.key)
-            gang = self._writing.state.gang(ref)
+            gang = self._writing.state.gangs.gang(ref)
             if gang.runs(group.spec.min_member):
                 self._writing.announcer.gang_repaired(about, f"{gang.present} members are bound or have Succeeded")
 
     def _was_told_as_degraded(self, ref: GangRef) -> bool:
-        group = self._writing.state.pod_group(ref.key)
+        group = self._writing.state.gangs.groups.get(ref.key)
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return said is not None and said.status == "True"
 
@@ -117,7 +117,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
                 del self._made_again[key]
                 yield key
         for key, verdict in list(self._verdicts.items()):
-            group = self._writing.state.pod_group(key)
+            group = self._writing.state.gangs.groups.get(key)
             if group is None:
                 self._forget(key)
                 continue
@@ -137,7 +137,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
             known.pop(key, None)
 
     def _gang(self, group: PodGroup) -> Members:
-        return self._writing.state.gang(GangRef(group.metadata.namespace, group.metadata.name))
+        return self._writing.state.gangs.gang(GangRef(group.metadata.namespace, group.metadata.name))
 
     def _is_ours(self, group: PodGroup) -> bool:
         """Whether koordpy schedules members, or has done so."""
@@ -148,7 +148,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
         return key in self._tried or condition_of(group.status.conditions, SCHEDULED) is not None
 
     def _find(self, key: str) -> tuple[PodGroup, Resource] | None:
-        group, resource = self._writing.state.pod_group(key), self._writing.feeds.groups.resources.get(key)
+        group, resource = self._writing.state.gangs.groups.get(key), self._writing.feeds.groups.resources.get(key)
         return (group, resource) if group is not None and resource is not None and self._is_ours(group) else None
 
     def _read(self, obj: PodGroup) -> dict[str, Any]:

@@ -18,12 +18,12 @@ class References:
 
     def pod_group(self, key: str) -> ObjectReference | None:
         """A PodGroup of coscheduling, by `namespace/name`."""
-        group, resource = self._state.pod_group(key), self._feeds.groups.resources.get(key)
+        group, resource = self._state.gangs.groups.get(key), self._feeds.groups.resources.get(key)
         return of_object(resource, group.metadata) if group is not None and resource is not None else None
 
     def upstream_group(self, key: str) -> ObjectReference | None:
         """A PodGroup of scheduling.k8s.io, by `namespace/name`."""
-        group, resource = self._state.upstream_group(key), self._feeds.served.get(UPSTREAM_POD_GROUPS)
+        group, resource = self._state.gangs.upstream.get(key), self._feeds.served.get(UPSTREAM_POD_GROUPS)
         return of_object(resource, group.metadata) if group is not None and resource is not None else None
 
     def named_gang(self, key: str, source: GangSource) -> ObjectReference | None:
@@ -47,7 +47,7 @@ class References:
 
     def _oldest_first(self, ref: GangRef) -> list[PodInfo]:
         """The pods of a gang, those of an earlier Job only where there are no others."""
-        gang = self._state.gang(ref)
+        gang = self._state.gangs.gang(ref)
         return sorted(gang.members or gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
     def elastic_quota(self, key: str) -> ObjectReference | None:
@@ -57,7 +57,7 @@ class References:
 
     def hypernode(self, name: str) -> ObjectReference | None:
         """A HyperNode by its name."""
-        resource, found = self._feeds.served.get(HYPERNODES), self._state.hypernode(name)
+        resource, found = self._feeds.served.get(HYPERNODES), self._state.nodes.hypernode(name)
         return of_object(resource, found.metadata) if resource is not None and found is not None else None
 
     def beneficiary(self, name: str) -> ObjectReference | None:
@@ -77,7 +77,7 @@ class References:
         if kind == "ElasticQuota":
             return self.elastic_quota(key)
         if kind == "Device":
-            device = self._state.device(key)
+            device = self._state.gpus.device(key)
             return of_object(DEVICES, device.metadata) if device is not None else None
         if kind == "HyperNode":
             return self.hypernode(key)

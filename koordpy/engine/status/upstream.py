@@ -62,7 +62,10 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
     stands = True
 
     def _find(self, key: str) -> tuple[UpstreamPodGroup, Resource] | None:
-        group, resource = self._writing.state.upstream_group(key), self._writing.feeds.served.get(UPSTREAM_POD_GROUPS)
+        group, resource = (
+            self._writing.state.gangs.upstream.get(key),
+            self._writing.feeds.served.get(UPSTREAM_POD_GROUPS),
+        )
         return (group, resource) if group is not None and resource is not None else None
 
     def _read(self, obj: UpstreamPodGroup) -> UpstreamCondition | None:
@@ -73,7 +76,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
         last = self._writes.last(key, obj.metadata.uid)
         if last is not None and last.status == "True":
             return None
-        pods = self._writing.state.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))
+        pods = self._writing.state.gangs.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))
         return wanted_condition(obj, pods, self._reports.get(key))
 
     def _only_wobbles(self, said: UpstreamCondition | None, wanted: UpstreamCondition | None) -> bool:
