@@ -15,14 +15,12 @@ from msgspec import inspect
 
 from koordpy.api.config import RETRY_JITTER, KoordpyConfiguration
 from koordpy.api.documents import read_documents
-from koordpy.api.doubts import doubts
 from koordpy.api.durations import duration_text
 from koordpy.api.faults import Fault, key_path, literal
-from koordpy.api.fieldwalk import format_of
 from koordpy.api.gangspec import scope_fault
 from koordpy.api.objects import PodSpec
 from koordpy.api.spelling import meant
-from koordpy.api.strict import decode_closed, decode_rest
+from koordpy.api.strict import decode, format_of
 
 KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
 
@@ -56,20 +54,19 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
     if len(documents) > 1:
         raise ConfigError([f"{name}: {len(documents)} documents in place of one"])
     raw = _overlaid(documents[0].value if documents else {}, flags)
-    config, faults = decode_closed(raw, KoordpyConfiguration)
-    told = {fault.path for fault in faults}
-    faults += [doubt for doubt in doubts(raw, KoordpyConfiguration) if doubt.path not in told]
-    rest = config or decode_rest(raw, KoordpyConfiguration)
-    if rest is not None:
+    read = decode(raw, KoordpyConfiguration, closed=True)
+    told = {fault.path for fault in read.faults}
+    faults = [*read.faults, *(doubt for doubt in read.doubts if doubt.path not in told)]
+    if read.rest is not None:
         wrong = [fault.path for fault in faults]
         faults += [
             Fault(fields[0], text)
-            for *fields, text in _across_fields(rest)
+            for *fields, text in _across_fields(read.rest)
             if not any(_decides(path, field) for path in wrong for field in fields)
         ]
-    if config is None or faults:
+    if read.value is None or faults:
         raise ConfigError([_line(fault, name, flags) for fault in faults])
-    return config
+    return read.value
 
 
 def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:

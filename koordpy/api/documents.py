@@ -19,8 +19,6 @@ class Document:
 
     position: int
     value: Any
-    plain: bool
-    """No Number stands in the value."""
     fault: str | None = None
 
 
@@ -39,7 +37,7 @@ def read_documents(data: bytes, *, as_json: bool) -> Iterator[Document]:
             return
         except DocumentFault as fault:
             if as_json:
-                yield Document(1, None, True, _where(fault, 1))
+                yield Document(1, None, _where(fault, 1))
                 return
     yield from _yaml_documents(text)
 
@@ -56,14 +54,9 @@ def _where(fault: DocumentFault, first_line: int) -> str:
 
 def _json_documents(text: str) -> list[Document]:
     found: list[Any] = []
-    odd = False
 
     def number(digits: str) -> int | Number:
-        nonlocal odd
-        if len(digits) <= 18 and CANONICAL_INT.fullmatch(digits):
-            return int(digits)
-        odd = True
-        return Number(digits)
+        return int(digits) if len(digits) <= 18 and CANONICAL_INT.fullmatch(digits) else Number(digits)
 
     def constant(name: str) -> Any:
         raise DocumentFault(f"{name} is no JSON")
@@ -102,7 +95,7 @@ def _json_documents(text: str) -> list[Document]:
         except UnicodeEncodeError:
             raise DocumentFault("a lone surrogate is no text") from None
     kept = [value for value in found if value is not None]
-    return [Document(i, value, not odd) for i, value in enumerate(kept, start=1)]
+    return [Document(i, value) for i, value in enumerate(kept, start=1)]
 
 
 def _json_fault(text: str, fault: json.JSONDecodeError) -> str:
@@ -179,14 +172,14 @@ def _yaml_documents(text: str) -> Iterator[Document]:
             byte = ord(surrogate[0]) - 0xDC00
             where = line + chunk.count("\n", 0, surrogate.start())
             wide = " but UTF-16" if _WIDE.match(text) else ""
-            yield Document(position, None, True, f"line {where}: no UTF-8{wide} (byte 0x{byte:02x})")
+            yield Document(position, None, f"line {where}: no UTF-8{wide} (byte 0x{byte:02x})")
             continue
         try:
-            value, plain = build_value(chunk)
+            value = build_value(chunk)
         except DocumentFault as fault:
             position += 1
-            yield Document(position, None, True, _where(fault, line))
+            yield Document(position, None, _where(fault, line))
             continue
         if value is not None:
             position += 1
-            yield Document(position, value, plain)
+            yield Document(position, value)

@@ -10,6 +10,8 @@ from koordpy.api.scalars import Number
 
 MAX_FAULTS = 1000
 """Faults listed of one object."""
+MAX_DOUBTS = 100
+"""Doubts told of one object."""
 MAX_SHOWN = 60
 """Characters of a value in a fault's text."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
@@ -44,6 +46,7 @@ class FieldWalk:
     unknown: bool
     """Whether fields that no type has are faults."""
     faults: list[Fault] = field(default_factory=list)
+    doubts: list[Fault] = field(default_factory=list)
 
     def fault(self, path: str, text: str) -> None:
         """Takes a fault down. Aliases can repeat one without end, so that the list has one."""
@@ -51,6 +54,16 @@ class FieldWalk:
             self.faults.append(Fault(path, text))
         elif len(self.faults) == MAX_FAULTS:
             self.faults.append(Fault("", f"more than {MAX_FAULTS} faults, the rest is not listed"))
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether further doubts are told."""
+        return len(self.doubts) < MAX_DOUBTS
+
+    def doubt(self, path: str, text: str) -> None:
+        """Takes a doubt down."""
+        if self.doubtful:
+            self.doubts.append(Fault(path, text))
 
 
 def one_line(text: str) -> str:

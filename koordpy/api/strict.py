@@ -1,52 +1,253 @@
-"""Strict decoding of plain values into wire structs, with every fault named, not only the first.
+"""Strict decoding of plain values into wire structs, with every fault named, not only the first, and every doubt.
 
-The fast way is msgspec's own conversion. Only where that refuses, or does not look close enough, the value is walked
-field by field (`koordpy.api.fieldwalk`). Source: kube-parity.md section 7.
+One walk along a struct's types takes down faults and doubts (`koordpy.api.doubts`) by the path of the field, and gives
+a cleaned value, null left out, numbers read by their text, which msgspec converts. Sources: kube-parity.md 2.5 and 7.
 """
 
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
+from msgspec import inspect
 
-from koordpy.api.faults import Fault, FieldWalk
-from koordpy.api.fieldwalk import reader_of
+from koordpy.api.doubts import CLOSED, OPEN, VALUES, WHOLE
+from koordpy.api.faults import Fault, FieldWalk, Read, key_path, shown
+from koordpy.api.leafreaders import (
+    FORMATS,
+    choice_reader,
+    duration_reader,
+    float_reader,
+    int_reader,
+    quantity_values,
+    read_text,
+    read_truth,
+    text_reader,
+)
+from koordpy.api.scalars import Number
+from koordpy.api.spelling import hint
 
 T = TypeVar("T")
+_EVERYWHERE = ("apiVersion", "kind")
+"""Fields that any part may have."""
 
 
-def decode(raw: Any, kind: type[T], *, fast: bool = False) -> tuple[T | None, list[Fault]]:
-    """(object, no faults) or (None, every fault). Unknown fields are ignored, null stands for an absent field.
+@dataclass(frozen=True, slots=True)
+class Decoded(Generic[T]):
+    """What was read of a plain value."""
 
-    `fast`: the caller knows that no Number stands in raw and that its quantities and times can be read
-    (`koordpy.api.doubts`), so that the fast way may be tried.
+    value: T | None
+    """The object; None where there is a fault."""
+    rest: T | None
+    """The object without its faulty parts; None where nothing of it can be read."""
+    faults: list[Fault]
+    doubts: list[Fault]
+    """What is readable and still not what its author meant."""
+
+
+def decode(raw: Any, kind: type[T], *, closed: bool = False) -> Decoded[T]:
+    """Reads a value as an object. Null stands for an absent field, unknown fields are ignored.
+
+    closed: an unknown field is a fault, as in what only koordpy reads (configuration).
     """
-    if fast:
-        try:
-            return msgspec.convert(raw, kind), []
-        except msgspec.ValidationError:
-            pass
-    return _walk(raw, kind, unknown=False)
-
-
-def decode_closed(raw: Any, kind: type[T]) -> tuple[T | None, list[Fault]]:
-    """As `decode`, but an unknown field is a fault: for what only koordpy reads (configuration)."""
-    return _walk(raw, kind, unknown=True)
-
-
-def decode_rest(raw: Any, kind: type[T]) -> T | None:
-    """What of a faulty value can be read, its faulty parts left out; None where nothing can."""
+    walk = FieldWalk(closed)
+    cleaned = _reader_of(cast(Any, kind))(raw, "", walk)
+    rest: T | None = None
     try:
-        return msgspec.convert(reader_of(cast(Any, kind))(raw, "", FieldWalk(False)), kind)
-    except msgspec.ValidationError:
+        rest = msgspec.convert(cleaned, kind)
+    except msgspec.ValidationError as fault:
+        if not walk.faults:
+            walk.fault("", str(fault))
+    return Decoded(None if walk.faults else rest, rest, walk.faults, walk.doubts)
+
+
+@cache
+def _reader_of(kind: Any) -> Read:
+    """The walk of a struct type: (raw value, path, walk) -> cleaned value."""
+    return _reader(inspect.type_info(kind))
+
+
+def _read_any(raw: Any, path: str, walk: FieldWalk) -> Any:
+    if isinstance(raw, Number):
+        value = raw.value
+        return raw.text if value in (float("inf"), float("-inf")) or value != value else value
+    if isinstance(raw, dict):
+        return {key: _read_any(value, key_path(path, key), walk) for key, value in raw.items()}
+    if isinstance(raw, list):
+        return [_read_any(value, f"{path}[{i}]", walk) for i, value in enumerate(raw)]
+    return raw
+
+
+def _usable(read_in: Any, raw: Any, before: int, walk: FieldWalk) -> bool:
+    """Whether what was read stands in the cleaned value: a single value with a fault does not, a collection without its
+    faulty parts does."""
+    return len(walk.faults) == before or (isinstance(read_in, dict | list) and read_in is not raw)
+
+
+def _map_reader(info: inspect.DictType) -> Read:
+    if format_of(info.value_type) == "quantity":
+        return quantity_values
+    read_value = _reader(info.value_type)
+    read_key = _reader(info.key_type)
+    texts = read_value is read_text
+
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
+        if not isinstance(raw, dict):
+            walk.fault(path, f"{shown(raw)} in place of a mapping")
+            return {}
+        if texts and read_key is read_text and all(type(value) is str for value in raw.values()):
+            return raw
+        out = {}
+        for key, value in raw.items():
+            at = key_path(path, key)
+            if value is None:
+                # An API server makes the empty text of a null label or selector value.
+                if texts:
+                    out[key] = ""
+                continue
+            if read_key is not read_text:
+                read_key(key, at, walk)
+            before = len(walk.faults)
+            read_in = read_value(value, at, walk)
+            if _usable(read_in, value, before, walk):
+                out[key] = read_in
+        return out
+
+    return read
+
+
+def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
+    read_item = _reader(info.item_type)
+
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
+        if not isinstance(raw, list):
+            walk.fault(path, f"{shown(raw)} in place of a list")
+            return []
+        if len(raw) < (info.min_length or 0):
+            walk.fault(path, "an empty list")
+        out = []
+        for i, item in enumerate(raw):
+            if item is None:
+                walk.fault(f"{path}[{i}]", "null in a list")
+                continue
+            before = len(walk.faults)
+            read_in = read_item(item, f"{path}[{i}]", walk)
+            if _usable(read_in, item, before, walk):
+                out.append(read_in)
+        return out
+
+    return read
+
+
+def _struct_reader(info: inspect.StructType) -> Read:
+    readers: dict[str, Read] | None = None
+    required = [part.encode_name for part in info.fields if part.required]
+    names = tuple(part.encode_name for part in info.fields)
+    looks, whole = VALUES.get(info.cls, {}), WHOLE.get(info.cls, ())
+    closed, tells = info.cls in CLOSED, info.cls not in OPEN
+
+    def unknown(key: str, path: str, walk: FieldWalk) -> None:
+        if walk.unknown:
+            walk.fault(key_path(path, key), f"unknown field{hint(key, names, closed=True)}")
+        elif tells and key not in _EVERYWHERE and walk.doubtful:
+            near = hint(key, names, closed=closed)
+            if near or closed:
+                walk.doubt(key_path(path, key), f"unknown field, not read{near}")
+
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
+        nonlocal readers
+        if readers is None:
+            readers = {part.encode_name: _reader(part.type) for part in info.fields}
+        if not isinstance(raw, dict):
+            walk.fault(path, f"{shown(raw)} in place of a mapping")
+            return {}
+        faults, out = walk.faults, {}
+        for key, value in raw.items():
+            reader = readers.get(key)
+            if key in looks:
+                looks[key](value, key_path(path, key), walk)
+            elif reader is None:
+                unknown(key, path, walk)
+            if reader is not None and value is not None:
+                before = len(faults)
+                read_in = reader(value, f"{path}.{key}" if path else key, walk)
+                if len(faults) == before or _usable(read_in, value, before, walk):
+                    out[key] = read_in
+        for key in required:
+            if raw.get(key) is None:
+                walk.fault(key_path(path, key), "is missing")
+        for look in whole:
+            look(raw, path, walk)
+        return out
+
+    return read
+
+
+def _union_reader(info: inspect.UnionType) -> Read:
+    parts = [part for part in info.types if not isinstance(part, inspect.NoneType)]
+    if len(parts) == 1:
+        return _reader(parts[0])
+    by_kind = {
+        inspect.StrType: (str,),
+        inspect.ListType: (list,),
+        inspect.IntType: (int, Number),
+        inspect.BoolType: (bool,),
+        inspect.DictType: (dict,),
+        inspect.StructType: (dict,),
+    }
+    choices = [(by_kind[type(part)], _reader(part)) for part in parts]
+    words = {str: "text", list: "a list", int: "a number", bool: "true or false", dict: "a mapping"}
+    allowed = " or ".join(words[kinds[0]] for kinds, _ in choices)
+
+    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
+        for kinds, reader in choices:
+            if isinstance(raw, kinds) and (bool in kinds or not isinstance(raw, bool)):
+                return reader(raw, path, walk)
+        walk.fault(path, f"{shown(raw)} in place of {allowed}")
         return None
 
+    return read
 
-def _walk(raw: Any, kind: type[T], *, unknown: bool) -> tuple[T | None, list[Fault]]:
-    walk = FieldWalk(unknown)
-    cleaned = reader_of(cast(Any, kind))(raw, "", walk)
-    if walk.faults:
-        return None, walk.faults
-    try:
-        return msgspec.convert(cleaned, kind), []
-    except msgspec.ValidationError as fault:
-        return None, [Fault("", str(fault))]
+
+def format_of(info: inspect.Type) -> str | None:
+    return cast(str | None, (info.extra or {}).get("format")) if isinstance(info, inspect.Metadata) else None
+
+
+_READERS: dict[Any, Read] = {}
+
+
+def _reader(info: inspect.Type) -> Read:
+    key = info.cls if isinstance(info, inspect.StructType) else repr(info)
+    known = _READERS.get(key)
+    if known is None:
+        known = _READERS[key] = _new_reader(info)
+    return known
+
+
+def _new_reader(info: inspect.Type) -> Read:
+    if isinstance(info, inspect.Metadata):
+        if isinstance(info.type, inspect.FloatType) and format_of(info) == "duration":
+            return duration_reader(info.type.gt)
+        if isinstance(info.type, inspect.StrType) and info.type.pattern is not None:
+            return text_reader(info.type.pattern, info.type.max_length, (info.extra or {})["noun"])
+        return FORMATS.get(format_of(info) or "") or _reader(info.type)
+    if isinstance(info, inspect.StructType):
+        return _struct_reader(info)
+    if isinstance(info, inspect.DictType):
+        return _map_reader(info)
+    if isinstance(info, (inspect.ListType, inspect.VarTupleType)):
+        return _list_reader(info)
+    if isinstance(info, inspect.UnionType):
+        return _union_reader(info)
+    if isinstance(info, inspect.LiteralType):
+        return choice_reader(list(info.values))
+    if isinstance(info, inspect.IntType):
+        return int_reader(info.ge, info.le)
+    if isinstance(info, inspect.FloatType):
+        return float_reader(info.ge, info.gt, info.le)
+    simple: dict[type[inspect.Type], Read] = {
+        inspect.StrType: read_text,
+        inspect.BoolType: read_truth,
+        inspect.AnyType: _read_any,
+    }
+    return simple[type(info)]

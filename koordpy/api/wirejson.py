@@ -12,7 +12,7 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.strict import decode, decode_rest
+from koordpy.api.strict import decode
 
 T = TypeVar("T")
 
@@ -62,11 +62,10 @@ def unreadable(metadata: ObjectMeta) -> str:
 
 def _walked(raw: Any, kind: type[T], error: Exception) -> T:
     try:
-        value, faults = decode(raw, kind)
-        if value is not None:
-            return value
-        rest = decode_rest(raw, kind)
+        found = decode(raw, kind)
     except RecursionError:
         raise Undecodable[T](str(error)) from error
-    parts = frozenset(re.split(r"[.[]", fault.path)[0] for fault in faults)
-    raise Undecodable("; ".join(map(str, faults)) or str(error), rest, parts) from error
+    if found.value is not None:
+        return found.value
+    parts = frozenset(re.split(r"[.[]", fault.path)[0] for fault in found.faults)
+    raise Undecodable("; ".join(map(str, found.faults)), found.rest, parts) from error

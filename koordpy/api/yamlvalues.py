@@ -82,8 +82,8 @@ def _merge(target: _Open) -> None:
                 target.items.setdefault(key, value)
 
 
-def build_value(text: str) -> tuple[Any, bool]:
-    """(value, whether it holds no Number) of one document. Raises DocumentFault."""
+def build_value(text: str) -> Any:
+    """The value of one document. Raises DocumentFault."""
     try:
         return _build_events(_EventParser(text))
     except yaml.MarkedYAMLError as fault:
@@ -108,12 +108,12 @@ def _is_tab(text: str, line: int, column: int) -> bool:
     return line < len(lines) and lines[line][column : column + 1] == "\t"
 
 
-def _build_events(parser: Any) -> tuple[Any, bool]:
+def _build_events(parser: Any) -> Any:
     get_event = parser.get_event
     stack: list[_Open] = []
     anchors: dict[str, Any] = {}
     cache: dict[str, Any] = {}
-    plain, aliased = True, 0
+    aliased = 0
     value: Any = None
     while True:
         event = get_event()
@@ -135,8 +135,6 @@ def _build_events(parser: Any) -> tuple[Any, bool]:
                     value = cache[raw] = plain_scalar(raw)
                 if raw == "<<" and stack and stack[-1].at_key:
                     value = _MERGE
-            if type(value) is Number:
-                plain = False
             if event.anchor is not None:
                 anchors[event.anchor] = _Anchored(value, 1, 0)
             size = 1
@@ -173,7 +171,7 @@ def _build_events(parser: Any) -> tuple[Any, bool]:
                 raise DocumentFault(f"nested deeper than {MAX_LEVELS} levels", mark.line, mark.column)
             value, size, height = target.value, target.size, target.height
         elif kind is StreamEndEvent:
-            return value, plain
+            return value
         else:
             continue
         if stack:

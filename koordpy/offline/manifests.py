@@ -17,11 +17,10 @@ import msgspec
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
-from koordpy.api.doubts import look_through
 from koordpy.api.faults import Fault, kind_name, literal, one_line
 from koordpy.api.names import OBJECT_NAME
 from koordpy.api.objects import ObjectMeta, Wire
-from koordpy.api.strict import decode, decode_rest
+from koordpy.api.strict import decode
 from koordpy.cluster.topology import read_layers
 from koordpy.offline.kinds import (
     CLUSTER_SCOPED,
@@ -165,7 +164,7 @@ def load_manifests(paths: Sequence[str]) -> Loaded:
                 continue
             for item_place, raw in _items(document.value, place, loaded):
                 loaded.order += 1
-                _take(raw, item_place, document.plain, loaded, named)
+                _take(raw, item_place, loaded, named)
     loaded.fold_repeats()
     if "Node" not in loaded.kinds_seen and not loaded.unreadable:
         for order, place, text in loaded.unread:
@@ -257,7 +256,6 @@ def _text_field(raw: dict[str, Any], name: str, place: DocumentPlace, loaded: Lo
 def _take(
     raw: dict[str, Any],
     place: DocumentPlace,
-    plain: bool,
     loaded: Loaded,
     named: dict[tuple[str, str, str], DocumentPlace],
 ) -> None:
@@ -287,29 +285,25 @@ def _take(
     title = kind_text
     if name:
         title = f"{kind_text} {namespace}/{name}" if kind.namespaced else f"{kind_text}/{name}"
-    doubts, readable = look_through(raw, kind.type)
-    loaded.warnings += [_one_line(f"{place}: {title}: {doubt}") for doubt in doubts]
+    read = decode(raw, kind.type)
+    loaded.warnings += [_one_line(f"{place}: {title}: {doubt}") for doubt in read.doubts]
     loaded.warnings += [f"{place}: {title}: {doubt}" for doubt in _refused(api_version, kind_text, name)]
     if kind.type is ClusterNetworkTopology and name != keys.TOPOLOGY_OBJECT:
         loaded.warnings.append(f"{place}: {title}: only the object named {keys.TOPOLOGY_OBJECT} is used")
     before = len(loaded.faults)
-    obj, faults = decode(raw, kind.type, fast=plain and readable)
-    for fault in faults:
-        loaded.fault(f"{place}: {title}", fault)
-    for fault in _name_faults(raw, name):
+    for fault in (*read.faults, *_name_faults(raw, name)):
         loaded.fault(f"{place}: {title}", fault)
     if name:
         first = named.setdefault((kind.name, namespace, name), place)
         if first is not place:
             loaded.fault(f"{place}: {title}", f"metadata.name: the same object stands in {first}")
             loaded.repeats.setdefault((place.path, first.path), []).append(loaded.faults[-1])
-    if isinstance(obj, ClusterNetworkTopology) and name == keys.TOPOLOGY_OBJECT:
-        for wrong in read_layers(obj)[1]:
+    if isinstance(read.value, ClusterNetworkTopology) and name == keys.TOPOLOGY_OBJECT:
+        for wrong in read_layers(read.value)[1]:
             loaded.fault(f"{place}: {title}", f"{wrong.field}: {wrong.text}")
-    read = obj if obj is not None else decode_rest(raw, kind.type)
     manifest = None
-    if read is not None:
-        manifest = Manifest(place, title, kind, _with_namespace(read, namespace), raw, loaded.order)
+    if read.rest is not None:
+        manifest = Manifest(place, title, kind, _with_namespace(read.rest, namespace), raw, loaded.order)
     if manifest is not None and len(loaded.faults) == before:
         loaded.manifests.append(manifest)
     else:

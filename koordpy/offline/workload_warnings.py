@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from koordpy.api import keys
 from koordpy.api.configfile import KUBE_SCHEDULER_NAME
 from koordpy.api.counted import counted, named
-from koordpy.api.doubts import doubts
 from koordpy.api.limits import some
 from koordpy.api.objects import Pod
+from koordpy.api.strict import decode
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.offline.workloads import moved
 from koordpy.workloads.kinds.registry import GANG_KINDS
@@ -42,7 +42,7 @@ def _of_fields(part: "WorkloadManifest") -> Iterator[str]:
             told[f"{moved(fault.path, path)}: {fault.text}"] = None
     for template in _templates(part.workload):
         pod = {name: template.raw[name] for name in ("metadata", "spec") if template.raw.get(name) is not None}
-        for fault in doubts(pod, Pod):
+        for fault in decode(pod, Pod).doubts:
             told[f"{moved(f'{template.path}.{fault.path}', part.path)}: {fault.text}"] = None
     yield from told
 

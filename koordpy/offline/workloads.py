@@ -340,7 +340,7 @@ class Growth:
         """What is made, as an API server would have it."""
         out: list[Wire] = []
         for claim in batch.claims:
-            found, _ = decode(claim, PersistentVolumeClaim)
+            found = decode(claim, PersistentVolumeClaim).value
             if found is not None:
                 out.append(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
         for pod in batch.pods:

@@ -106,9 +106,9 @@ class Templates:
             return []
         meta = template.raw.get("metadata")
         raw = {"metadata": meta, "spec": template.raw.get("spec")}
-        pod, faults = decode({name: part for name, part in raw.items() if part is not None}, Pod)
-        self._read[id(template)] = template, pod
-        return [Fault(f"{template.path}.{fault.path}", fault.text) for fault in faults]
+        found = decode({name: part for name, part in raw.items() if part is not None}, Pod)
+        self._read[id(template)] = template, found.value
+        return [Fault(f"{template.path}.{fault.path}", fault.text) for fault in found.faults]
 
 
 def templates_of(workload: Workload) -> Iterator[Template]:

@@ -78,10 +78,10 @@ class VolcanoGroup:
         policies = []
         for policy in spec.list("subGroupPolicy"):
             least = max(least, policy.count("minSubGroups") * policy.count("subGroupSize"))
-            selector, faults = decode(policy.at("labelSelector").raw, LabelSelector)
-            for fault in faults:
+            selector = decode(policy.at("labelSelector").raw, LabelSelector)
+            for fault in selector.faults:
                 policy.fault(f"labelSelector.{fault.path}", fault.text)
-            chosen = selector if policy.has("labelSelector") else None
+            chosen = selector.value if policy.has("labelSelector") else None
             policies.append(SubGroupPolicy(chosen, policy.texts("matchLabelKeys"), _tier(policy)))
         counts = {task: tasks.count(task) for task in tasks.raw}
         resources, queue = _resources(spec.at("minResources")), spec.text("queue")

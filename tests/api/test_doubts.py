@@ -8,10 +8,11 @@ import kubernetes_asyncio.client.models as models
 import pytest
 from msgspec import inspect as types
 
-from koordpy.api.doubts import MAX_DOUBTS, doubts, look_through
+from koordpy.api.faults import MAX_DOUBTS
 from koordpy.api.objects import Container, Node, Pod
 from koordpy.api.scalars import Number
 from koordpy.api.spelling import meant
+from koordpy.api.strict import decode
 from koordpy.offline.kinds import _KINDS
 
 OTHERS = {("DeviceAttribute", field) for field in ("strings", "ints", "bools", "versions")}
@@ -63,36 +64,19 @@ def test_no_field_of_the_api_counts_as_misspelt() -> None:
     ],
 )
 def test_what_is_right_or_a_fault_is_no_doubt(kind: type, raw: Any) -> None:
-    assert doubts(raw, kind) == []
+    assert decode(raw, kind).doubts == []
 
 
 def test_a_number_is_looked_at_by_its_value() -> None:
     raw = {
         "spec": {"containers": [{"ports": [{"containerPort": Number("0x1FFFF")}, {"containerPort": Number("0x50")}]}]}
     }
-    (found,) = doubts(raw, Pod)
+    (found,) = decode(raw, Pod).doubts
     assert (
         str(found)
         == "spec.containers[0].ports[0].containerPort: 0x1FFFF is not from 1 to 65535: an API server refuses it"
     )
 
 
-@pytest.mark.parametrize(
-    ("raw", "readable"),
-    [
-        ({"status": {"capacity": {"cpu": "4", "memory": 5}}}, True),
-        ({"status": {"capacity": {"cpu": "four"}}}, False),
-        ({"status": {"capacity": {"cpu": None}}}, False),
-        ({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}, True),
-        ({"metadata": {"creationTimestamp": ""}}, True),
-        ({"metadata": {"creationTimestamp": "2026-01-01"}}, False),
-        ({"metadata": {"creationTimestamp": "2026-13-01T00:00:00Z"}}, False),
-        ({"spec": {"taints": [{"effekt": ""}] * MAX_DOUBTS}, "status": {"capacity": {"cpu": "four"}}}, False),
-    ],
-)
-def test_the_same_look_says_whether_quantities_and_times_can_be_read(raw: Any, readable: bool) -> None:
-    assert look_through(raw, Node)[1] is readable
-
-
 def test_the_doubts_of_one_object_have_an_end() -> None:
-    assert len(doubts({"ports": [{"hostport": 1}] * 100_000}, Container)) == MAX_DOUBTS
+    assert len(decode({"ports": [{"hostport": 1}] * 100_000}, Container).doubts) == MAX_DOUBTS

@@ -6,22 +6,19 @@ import pytest
 
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
-from koordpy.api.doubts import look_through
 from koordpy.api.dra import ResourceClaimTemplate, ResourceSlice
 from koordpy.api.faults import key_path
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.storage import CSIStorageCapacity, PersistentVolume
-from koordpy.api.strict import decode, decode_rest
+from koordpy.api.strict import decode
 
 
 def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:
     (document,) = read_documents(text.encode(), as_json=False)
     assert document.fault is None
-    value, faults = decode(document.value, kind, fast=document.plain and look_through(document.value, kind)[1])
-    slow, slow_faults = decode(document.value, kind)
-    assert (slow, slow_faults) == (value, faults), "the fast way and the walk agree"
-    return value, [str(fault) for fault in faults]
+    found = decode(document.value, kind)
+    return found.value, [str(fault) for fault in found.faults]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +209,7 @@ def test_disks_and_devices_are_read_as_strictly(kind: type[Any], text: str, faul
 def test_of_a_faulty_object_the_rest_can_be_read() -> None:
     text = "metadata: {name: p, labels: {a: b, c: 1}}\nspec: {priority: x, nodeName: n, containers: [5, {name: c}]}"
     (document,) = read_documents(text.encode(), as_json=False)
-    rest = decode_rest(document.value, Pod)
+    rest = decode(document.value, Pod).rest
     assert rest is not None
     assert (rest.metadata.name, rest.metadata.labels) == ("p", {"a": "b"})
     assert (rest.spec.priority, rest.spec.node_name, [one.name for one in rest.spec.containers]) == (
@@ -224,5 +221,5 @@ def test_of_a_faulty_object_the_rest_can_be_read() -> None:
 
 @pytest.mark.parametrize("raw", [None, "text", [], 5])
 def test_of_what_is_no_object_nothing_is_left(raw: Any) -> None:
-    rest = decode_rest(raw, Pod)
+    rest = decode(raw, Pod).rest
     assert rest is None or rest == Pod()

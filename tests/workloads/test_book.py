@@ -182,8 +182,8 @@ class World:
 
 
 def put_pod(state: ClusterState, raw: Json) -> None:
-    pod, faults = decode(raw, Pod)
-    assert pod is not None and not faults
+    pod = decode(raw, Pod).value
+    assert pod is not None
     state.upsert(pod)
 
 

@@ -21,7 +21,7 @@ import msgspec
 from koordpy.agent.links import NO_PEER, NO_PEER_SHARED, PCIE, SELF
 from koordpy.agent.machine import P2P, BackendError, Fabric, MachineGpu, Peer, XidEvent
 from koordpy.api.documents import read_documents
-from koordpy.api.strict import decode_closed
+from koordpy.api.strict import decode
 
 _CELL = re.compile(r"(?:NV([1-9]\d*))?(?:\+?([A-Z]+))?$")
 
@@ -145,9 +145,10 @@ def read_fake(text: str, *, name: str) -> FakeBackend:
     broken = [document.fault for document in documents if document.fault]
     if broken or len(documents) != 1:
         raise BackendError(f"{name}: {broken[0] if broken else f'{len(documents)} documents in place of one'}")
-    machine, faults = decode_closed(documents[0].value, FakeMachine)
+    read = decode(documents[0].value, FakeMachine, closed=True)
+    machine = read.value
     if machine is None:
-        raise BackendError(f"{name}: {'; '.join(map(str, faults))}")
+        raise BackendError(f"{name}: {'; '.join(map(str, read.faults))}")
     size = machine.gpus if isinstance(machine.gpus, int) else len(machine.gpus)
     if machine.links and (len(machine.links) != size or any(len(row) != size for row in machine.links)):
         raise BackendError(f"{name}: links: not {size} rows of {size} cells")
