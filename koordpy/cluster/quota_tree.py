@@ -95,6 +95,13 @@ class QuotaTree:
     settings: Settings = EVERYBODY
 
     @cached_property
+    def warnings(self) -> tuple[tuple[str, str], ...]:
+        """(object, text) of what they say in vain, and of what is wrong with them."""
+        doubts = ((quota.key, text) for quota in self.quotas.values() for text in quota.doubts)
+        faults = ((fault.key, fault.told) for fault in self.faults)
+        return tuple((f"ElasticQuota/{key}", text) for key, text in (*doubts, *faults))
+
+    @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
         """Name of a quota (TOP for none) -> its children in natural name order."""
         out: dict[str, list[str]] = {}

@@ -150,6 +150,8 @@ class Snapshot:
     """`namespace/name` of a workload -> its gangs, where these have other names."""
     yielded: Yielded = field(default_factory=dict)
     """Unit -> those that it was evicted for lately."""
+    memo: dict[type, object] = field(default_factory=dict, compare=False, repr=False)
+    """What the rooms above have made of its gangs, to make it once."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:

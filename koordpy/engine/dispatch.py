@@ -107,6 +107,9 @@ class Dispatcher:
         self._gangs, self._census, self._announcer, self._references = gangs, census, announcer, references
         self._metrics, self._clock, self._keep_seconds = metrics, clock, keep_seconds
         self._told = Told(clock)
+        self._warned: dict[int, tuple[str, str]] = {}
+        """Warnings of the last round that were said, by their ids: what stands, thousands of quotas say, is one object
+        in each round."""
 
     def apply(
         self,
@@ -162,8 +165,7 @@ class Dispatcher:
             # what is left goes for its own gang's sake, which has nobody to be placed
             if unit_id not in tried and self._rooms.all_there(victims):
                 self._rooms.start(plan, unit_id, victims, None)
-        for about, text in plan.warnings:
-            self._warn(about, text)
+        self._warn(plan.warnings)
         for rejected in plan.rejected:
             self._report(rejected)
 
@@ -171,7 +173,7 @@ class Dispatcher:
         """Hands one unit on; True where it has pods left over."""
         name = unit.unit
         for text in unit.solver_faults:
-            if self._told.is_new(name, text):
+            if self._told.is_new(name, text, entry.namespace):
                 logger.error("%s: %s", name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
@@ -257,15 +259,21 @@ class Dispatcher:
             return True
         return bool(victims) and self._rooms.look_again(entry)
 
-    def _warn(self, about: str, text: str) -> None:
-        """A setting that cannot be read, or does nothing: said once of each object."""
-        if self._told.is_enough(text):
-            return  # thousands of nodes may say the same, round by round
-        reference = self._references.warned(about)
-        if self._told.is_new(self._maker(about) or reference or about, text):
-            logger.warning("%s: %s", about, text)
-            if reference is not None:
-                self._announcer.invalid(reference, text)
+    def _warn(self, warnings: Iterable[tuple[str, str]]) -> None:
+        """Settings that cannot be read, or do nothing: said once of each object."""
+        before, self._warned = self._warned, {}
+        for warning in warnings:
+            if id(warning) not in before:
+                about, text = warning
+                reference = self._references.warned(about)
+                whose = self._maker(about) or reference or about, text, reference.namespace if reference else ""
+                if self._told.is_new(*whose):
+                    logger.warning("%s: %s", about, text)
+                    if reference is not None:
+                        self._announcer.invalid(reference, text)
+                elif not self._told.is_said(*whose):
+                    continue
+            self._warned[id(warning)] = warning
 
     def _maker(self, about: str) -> Hashable:
         """What made a pod, or its gang: all pods of one template say the same."""

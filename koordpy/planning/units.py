@@ -207,11 +207,13 @@ class Groups:
 
     @cached_property
     def links(self) -> Links:
-        """Which gangs are planned together."""
-        linkers = self._linkers()
-        if not linkers:
-            return Links({}, {})
-        return links_of(linkers, self.named_by, self._named)
+        """Which gangs are planned together: the loop, the planner and its figures ask of one snapshot."""
+        known = self.snapshot.memo.get(Links)
+        if not isinstance(known, Links):
+            linkers = self._linkers()
+            known = links_of(linkers, self.named_by, self._named) if linkers else Links({}, {})
+            self.snapshot.memo[Links] = known
+        return known
 
     def id_of(self, ref: GangRef) -> str:
         """Id of the unit a gang belongs to."""

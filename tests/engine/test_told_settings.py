@@ -9,7 +9,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.config import GangDefaults, Gangs, GatherEntry, KoordpyConfiguration
-from koordpy.engine.status.told import MOST_SUBJECTS, MOST_TEXTS, Told
+from koordpy.engine.status.told import MOST_OF_A_NAMESPACE, MOST_SUBJECTS, MOST_TEXTS, Told
 from tests.clusters import training_cluster
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 
@@ -198,3 +198,22 @@ def test_an_object_that_changes_all_the_time_is_told_ten_texts_a_minute_and_the_
     assert known.is_new("b", "text 11")
     now[0] = 60.0
     assert known.is_new("a", "text 11")
+
+
+def test_what_a_namespace_says_uses_up_nothing_of_others() -> None:
+    now = [0.0]
+    known = Told(lambda: now[0])
+    said = [known.is_new(number, "text", "evil") for number in range(2 * MOST_SUBJECTS)]
+    assert sum(said) == MOST_SUBJECTS and known.is_said("any", "text", "evil")
+    assert known.is_new("a", "text", "honest")
+    for turn in range(3):
+        now[0] += 60.0
+        said = [known.is_new(number, f"text {number} of {turn % 2}", "evil") for number in range(2 * MOST_TEXTS)]
+        assert sum(said) == MOST_OF_A_NAMESPACE
+    assert not known.is_new("a", "text", "honest")
+
+
+def test_what_waits_for_a_minute_to_pass_is_not_said() -> None:
+    known = Told(lambda: 0.0)
+    assert all(known.is_new(number, f"text {number}", "evil") for number in range(MOST_OF_A_NAMESPACE))
+    assert not known.is_new("a", "another text", "evil") and not known.is_said("a", "another text", "evil")

@@ -49,8 +49,7 @@ def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str
     """(object, text) of pods whose label names a quota that nobody knows, of quotas that cannot be read."""
     quotas = snapshot.quotas
     tree = quotas.tree
-    out = [(f"ElasticQuota/{quota.key}", text) for quota in tree.quotas.values() for text in quota.doubts]
-    out += [(f"ElasticQuota/{fault.key}", fault.told) for fault in tree.faults]
+    out = list(tree.warnings)
     for pod in (pod for unit in units for pod in unit.pending if pod.pod.metadata.labels):
         out += [(f"Pod/{pod.key}", text) for text in quotas.ignored(pod)]
         if name := quotas.unknown(pod):
