@@ -19,10 +19,9 @@ from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.queue import Entry
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.staleness import by_node, leaning, overtaken
-from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.announce import INVALID, Announcer, References
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.references import References
 from koordpy.engine.status.told import Told
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.wakeups import Wake
@@ -270,7 +269,7 @@ class Dispatcher:
                 if self._told.is_new(*whose):
                     logger.warning("%s: %s", about, text)
                     if reference is not None:
-                        self._announcer.invalid(reference, text)
+                        self._announcer.tell(INVALID, reference, text)
                 elif not self._told.is_said(*whose):
                     continue
             self._warned[id(warning)] = warning

@@ -28,12 +28,11 @@ from koordpy.engine.loop import Planner, SchedulingLoop, Watches
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings, empty_state
-from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.announce import LEADS, UNREADABLE, Announcer, References
 from koordpy.engine.status.census import Census
+from koordpy.engine.status.reconciler import Writing
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference, of_object
-from koordpy.engine.status.references import References
 from koordpy.engine.status.writers import Writers
-from koordpy.engine.status.writing import Writing
 from koordpy.engine.steadytime import SteadyTime
 from koordpy.engine.takeover import Takeover
 from koordpy.engine.unschedulable import UnschedulableHandler
@@ -253,7 +252,8 @@ class Scheduler:
         """Tells of objects that cannot be read; those that are known before this process leads, once it does."""
         if self.leading.is_set():
             for one in found:
-                self.announcer.unreadable(of_object(one.resource, one.names), one.why, one.meaning)
+                note = f"{one.meaning}, as it cannot be read: {one.why}"
+                self.announcer.tell(UNREADABLE, of_object(one.resource, one.names), note)
 
     def _count_refused(self, kind: str, reason: str) -> None:
         self.metrics.refused_inputs.labels(kind, reason).inc()
@@ -329,7 +329,7 @@ class Scheduler:
         self._announce_unreadable(self.feeds.unreadable())
         if self.elector is not None and (lease := self.settings.lease) is not None:
             about = ObjectReference(LEASES.api_version, LEASES.kind, lease.name, lease.namespace, self.elector.uid)
-            self.announcer.leads(about, self.elector.identity)
+            self.announcer.tell(LEADS, about, f"{self.elector.identity} became leader")
 
     def _leads(self) -> dict[str, Run]:
         """What works while this process leads, by name. A dry run only plans."""

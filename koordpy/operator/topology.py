@@ -23,7 +23,8 @@ from koordpy.cluster.tree import Tree
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.status.patches import merged_conditions, patch_status
+from koordpy.engine.status.announce import INVALID
+from koordpy.engine.status.patches import condition_body, merged_conditions, patch_status
 from koordpy.engine.status.recorder import of_object
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def topology_status(
         conditions = [Condition(type=VALID, status="True", reason="HierarchyRead", message=text), _unlabelled(tree)]
     old = msgspec.convert(topology.status.get("conditions") or [], list[Condition], strict=False)
     made = [msgspec.structs.replace(condition, observed_generation=generation) for condition in conditions]
-    status["conditions"] = merged_conditions(old, made, now=now)
+    status["conditions"] = [*map(condition_body, merged_conditions(old, made, now=now))]
     return {name: value for name, value in status.items() if value != topology.status.get(name)}
 
 
@@ -134,7 +135,7 @@ class TopologyStatusWriter:
             if text and said.get(name) != text:
                 logger.warning("ClusterNetworkTopology %s: %s", name, text)
                 reference = of_object(CLUSTER_NETWORK_TOPOLOGIES, topology.metadata)
-                self._scheduler.announcer.invalid(reference, text)
+                self._scheduler.announcer.tell(INVALID, reference, text)
             status = topology_status(topology, faults, self._state.nodes.tree, now=datetime.now(UTC))
             if not status or not self._scheduler.may_write():
                 continue

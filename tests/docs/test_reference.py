@@ -209,8 +209,8 @@ def test_every_field_of_a_decision_is_told() -> None:
 
 
 def test_every_reason_of_an_event_is_told() -> None:
-    source = getsource(announce)
-    reasons = {*re.findall(r'reason="(\w+)"', source), *_REASONS.values()}
+    of_pods = re.findall(r'reason="(\w+)"', getsource(announce))
+    reasons = {*of_pods, *announce.EVENTS, *_REASONS.values()}
     assert told_in("Events") == reasons
     vocabulary = (ROOT / "docs" / "rules" / "vocabulary.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?:Normal|Warning)[^|]*\| ([^|]+) \|", vocabulary, re.M)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from msgspec import convert
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from koordpy.api import keys
@@ -14,7 +14,7 @@ from koordpy.api.custom import ElasticQuotaStatus
 from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.status.patches import status_patch
-from koordpy.engine.status.quotas import current_status, quota_status
+from koordpy.engine.status.quotas import quota_status
 from koordpy.observe.gauges import quota_gauges, share_gauges
 from koordpy.planning.quota.runtime import QuotaFigures
 from tests.clusters import pod as simulated
@@ -52,22 +52,19 @@ def test_the_status_tells_figures_and_conditions_and_equals_itself_once_written(
     figures = QuotaFigures("a", {"cpu": 12_000}, {"cpu": 11_500}, {}, runtime={"cpu": 9000})
     fault = QuotaFault("default/a", "spec.min.cpu", "min cpu 12 > max 9", "lower it")
     wanted = quota_status(obj, figures, [fault], now=NOW)
-    assert {k: wanted[k] for k in ("used", "request", "runtime")} == {
-        "used": {"cpu": "11500m"},
-        "request": {"cpu": "12"},
-        "runtime": {"cpu": "9"},
-    }
-    said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in wanted["conditions"]}
+    assert (wanted.used, wanted.request, wanted.runtime) == ({"cpu": "11500m"}, {"cpu": "12"}, {"cpu": "9"})
+    said = {c.type: (c.status, c.reason, c.message) for c in wanted.conditions}
     assert said == {
         "Valid": ("False", "Invalid", "spec.min.cpu: min cpu 12 > max 9 (lower it)"),
         "OverUsed": ("True", "AboveRuntime", "used is above runtime: cpu 11500m > 9"),
     }
-    written = replace(obj, status=convert(wanted, ElasticQuotaStatus))
-    assert status_patch(quota_status(written, figures, [fault], now=NOW), current_status(written)) == {}
+    written = replace(obj, status=convert(to_builtins(wanted), ElasticQuotaStatus))
+    assert quota_status(written, figures, [fault], now=NOW) == written.status
 
 
 def test_a_resource_that_is_no_longer_shown_is_taken_out() -> None:
-    patch = status_patch({"used": {"cpu": "1"}}, {"used": {"cpu": "1", "memory": "2"}})
+    there = ElasticQuotaStatus(used={"cpu": "1", "memory": "2"})
+    patch = status_patch(ElasticQuotaStatus(used={"cpu": "1"}), there)
     assert patch == {"used": {"cpu": "1", "memory": None}}
 
 

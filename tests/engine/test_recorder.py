@@ -263,9 +263,9 @@ def test_conditions_of_custom_resources_keep_their_time_until_they_turn() -> Non
         Condition(type="Others", status="True", last_transition_time="2020-01-01T00:00:00Z"),
     ]
     changed = [Condition(type="Ready", status="True", message="new"), Condition(type="Stale", status="True")]
-    merged = {body["type"]: body for body in patches.merged_conditions(old, changed, now=NOW)}
-    assert merged["Ready"]["lastTransitionTime"] == "2020-01-01T00:00:00Z" and merged["Ready"]["message"] == "new"
-    assert merged["Stale"]["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+    merged = {one.type: one for one in patches.merged_conditions(old, changed, now=NOW)}
+    assert merged["Ready"].last_transition_time == "2020-01-01T00:00:00Z" and merged["Ready"].message == "new"
+    assert merged["Stale"].last_transition_time == "2026-01-02T03:04:05Z"
     assert list(merged) == ["Ready", "Stale", "Others"]
 
 

@@ -18,7 +18,7 @@ from koordpy.cluster.quotas import ShareQueue
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
 from koordpy.engine.evictions.nominations import Kept, Nominations
-from koordpy.engine.status.announce import Announcer
+from koordpy.engine.status.announce import ROOM_MADE, Announcer
 from koordpy.engine.status.patches import pod_unschedulable, rfc3339
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.watching.feeds import Feeds
@@ -149,7 +149,7 @@ class Evictor:
             for hear in self.gang_evicted:
                 hear(ref, victims)
         if plan.benefit is not None and plan.beneficiary is not None and not why:
-            self._announcer.room_made(plan.beneficiary, plan.benefit.message)
+            self._announcer.tell(ROOM_MADE, plan.beneficiary, plan.benefit.message)
         done(plan, why)
 
     async def _nominate(self, plan: EvictionPlan) -> None:

@@ -10,7 +10,7 @@ from koordpy.cluster.quotas import ShareQueue
 from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.queue import Entry
 from koordpy.engine.staleness import PlanGround
-from koordpy.engine.status.references import References
+from koordpy.engine.status.announce import References
 from koordpy.engine.wakeups import ROOM_CAME
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.decisions import DecisionLog

@@ -1,10 +1,33 @@
-"""The events of the scheduler, each worded once (kube-parity.md 4.6)."""
+"""The events of the scheduler (kube-parity.md 4.6): of what type and action each is, and which object it is about.
+
+From a pod, a gang or a name to kind, name and uid as the API server knows them: `References`.
+"""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from koordpy.cluster.pods import GangSource, PodInfo
-from koordpy.engine.status.recorder import EventRecorder, ObjectReference, of_pod
-from koordpy.planning.plan import GangReport
+from koordpy.api.natural import natural_key
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
+from koordpy.engine.apiserver.resources import DEVICES, HYPERNODES, NODES, UPSTREAM_POD_GROUPS, Resource
+from koordpy.engine.status.recorder import EventRecorder, EventType, ObjectReference, of_object, of_pod
+from koordpy.engine.watching.feeds import Feeds
+from koordpy.workloads.known import Title
+
+GANG_SCHEDULED, GANG_UNSCHEDULABLE, GANG_EVICTED = "GangScheduled", "GangUnschedulable", "GangEvicted"
+GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
+ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
+EVENTS: Mapping[str, tuple[EventType, str]] = {
+    GANG_SCHEDULED: ("Normal", "Scheduling"),
+    GANG_UNSCHEDULABLE: ("Warning", "Scheduling"),
+    GANG_EVICTED: ("Warning", "Preempting"),
+    GANG_DEGRADED: ("Warning", "Repairing"),
+    GANG_REPAIRED: ("Normal", "Repairing"),
+    ROOM_MADE: ("Normal", "Preempting"),
+    LEADS: ("Normal", "LeaderElection"),
+    UNREADABLE: ("Warning", "Validating"),
+    INVALID: ("Warning", "Validating"),
+}
+"""Reason of an event that is not of a pod -> (type, action)."""
 
 
 class Announcer:
@@ -30,37 +53,6 @@ class Announcer:
         if (recorder := self._of(info)) is not None:
             recorder.record(of_pod(info), type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
 
-    def gang_scheduled(self, group: ObjectReference, report: GangReport, owner: ObjectReference | None) -> None:
-        """A gang has its minimum bound. owner: of its pods, so that the start of the next Job is another event."""
-        if self._default is not None:
-            place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
-            remark = f"; {report.remark}" if report.remark else ""
-            of_workload = f": {report.origin}" if report.source is GangSource.WORKLOAD else ""
-            note = f"{report.bound} of {report.members} members bound{place}{of_workload}{remark}"
-            self._default.record(
-                group, type="Normal", reason="GangScheduled", action="Scheduling", note=note, related=owner
-            )
-
-    def gang_unschedulable(self, group: ObjectReference, note: str) -> None:
-        """A gang has no place; the note tells what it needs and the best offers."""
-        if self._default is not None:
-            self._default.record(group, type="Warning", reason="GangUnschedulable", action="Scheduling", note=note)
-
-    def gang_evicted(self, group: ObjectReference, note: str) -> None:
-        """Members of a gang are evicted by koordpy."""
-        if self._default is not None:
-            self._default.record(group, type="Warning", reason="GangEvicted", action="Preempting", note=note)
-
-    def gang_degraded(self, group: ObjectReference, note: str) -> None:
-        """A gang has lost members that it needs."""
-        if self._default is not None:
-            self._default.record(group, type="Warning", reason="GangDegraded", action="Repairing", note=note)
-
-    def gang_repaired(self, group: ObjectReference, note: str) -> None:
-        """A gang that had lost members has its minimum again."""
-        if self._default is not None:
-            self._default.record(group, type="Normal", reason="GangRepaired", action="Repairing", note=note)
-
     def evicted(self, info: PodInfo, reason: str, message: str, beneficiary: ObjectReference | None) -> None:
         """The pod makes room for others, or its gang is below its minimum."""
         if (recorder := self._of(info)) is not None:
@@ -68,26 +60,98 @@ class Announcer:
             about = of_pod(info)
             recorder.record(about, type="Normal", reason=reason, action=action, note=message, related=beneficiary)
 
-    def room_made(self, beneficiary: ObjectReference, message: str) -> None:
-        """Others go for a pod or a gang; the totals."""
+    def tell(self, reason: str, about: ObjectReference, note: str, related: ObjectReference | None = None) -> None:
+        """Something happened to an object, one of EVENTS."""
+        if reason in (UNREADABLE, INVALID):
+            self._on_refused(about.kind, reason)
         if self._default is not None:
-            self._default.record(beneficiary, type="Normal", reason="RoomMade", action="Preempting", note=message)
+            type, action = EVENTS[reason]
+            self._default.record(about, type=type, reason=reason, action=action, note=note, related=related)
 
-    def leads(self, lease: ObjectReference, identity: str) -> None:
-        """This process has taken the Lease."""
-        if self._default is not None:
-            note = f"{identity} became leader"
-            self._default.record(lease, type="Normal", reason="LeaderElection", action="LeaderElection", note=note)
 
-    def unreadable(self, obj: ObjectReference, why: str, meaning: str) -> None:
-        """An object that cannot be read, and what that means."""
-        self._on_refused(obj.kind, "UnreadableObject")
-        if self._default is not None:
-            note = f"{meaning}, as it cannot be read: {why}"
-            self._default.record(obj, type="Warning", reason="UnreadableObject", action="Validating", note=note)
+def _known(resource: Resource | None, obj: Any) -> ObjectReference | None:
+    return of_object(resource, obj.metadata) if obj is not None and resource is not None else None
 
-    def invalid(self, obj: ObjectReference, note: str) -> None:
-        """A setting that cannot be read, or does nothing."""
-        self._on_refused(obj.kind, "InvalidAnnotation")
-        if self._default is not None:
-            self._default.record(obj, type="Warning", reason="InvalidAnnotation", action="Validating", note=note)
+
+def _titled(title: Title | None) -> ObjectReference | None:
+    if title is None or not title.uid:
+        return None
+    return ObjectReference(title.api_version, title.kind, title.name, title.namespace, title.uid)
+
+
+class References:
+    """Objects by their names, as far as they are there now."""
+
+    def __init__(self, feeds: Feeds) -> None:
+        self._feeds, self._state = feeds, feeds.state
+        self._titled: tuple[object, dict[tuple[str, str], Title]] = None, {}
+        """The gangs that follow from workloads, and these by kind and `namespace/name`."""
+
+    def pod_group(self, key: str) -> ObjectReference | None:
+        """A PodGroup of coscheduling, by `namespace/name`."""
+        return _known(self._feeds.groups.resources.get(key), self._state.gangs.groups.get(key))
+
+    def upstream_group(self, key: str) -> ObjectReference | None:
+        """A PodGroup of scheduling.k8s.io, by `namespace/name`."""
+        return _known(self._feeds.served.get(UPSTREAM_POD_GROUPS), self._state.gangs.upstream.get(key))
+
+    def named_gang(self, key: str, source: GangSource) -> ObjectReference | None:
+        """The topmost workload of a gang without an object, by `namespace/name`, else the controller of its pods; its
+        oldest pod where they have none."""
+        namespace, _, name = key.partition("/")
+        ref = GangRef(namespace, name, source)
+        book = self._state.workloads
+        derived = book.derived.get(ref) if book is not None and source is GangSource.WORKLOAD else None
+        workload = _titled(derived.title) if derived is not None else None
+        return workload or self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
+
+    def owner(self, ref: GangRef) -> ObjectReference | None:
+        """The controller of a gang's pods, such as a Job: of the oldest that has one."""
+        owners = (one for pod in self._oldest_first(ref) for one in pod.pod.metadata.owner_references if one.controller)
+        found = next(owners, None)
+        if found is None:
+            return None
+        return ObjectReference(found.api_version, found.kind, found.name, ref.namespace, found.uid)
+
+    def _oldest_first(self, ref: GangRef) -> list[PodInfo]:
+        """The pods of a gang, those of an earlier Job only where there are no others."""
+        gang = self._state.gangs.gang(ref)
+        return sorted(gang.members or gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)))
+
+    def beneficiary(self, name: str) -> ObjectReference | None:
+        """Who gains by an eviction: a plain pod, a gang's PodGroup, else the workload or oldest pod of a gang."""
+        info = self._state.pod(name)
+        if info is not None:
+            return of_pod(info)
+        found = self.pod_group(name) or self.upstream_group(name)
+        return found or self.named_gang(name, GangSource.WORKLOAD) or self.named_gang(name, GangSource.NAMED)
+
+    def warned(self, name: str) -> ObjectReference | None:
+        """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup, ElasticQuota or workload alike, or
+        `Device/name`, `HyperNode/name`, `Node/name`."""
+        kind, _, key = name.replace(" ", "/", 1).partition("/")
+        state, feeds = self._state, self._feeds
+        match kind:
+            case "PodGroup":
+                return self.pod_group(key) or self.upstream_group(key)
+            case "ElasticQuota":
+                return _known(feeds.quotas.resources.get(key), state.quotas.get(key))
+            case "Device":
+                return _known(DEVICES, state.gpus.device(key))
+            case "HyperNode":
+                return _known(feeds.served.get(HYPERNODES), state.nodes.hypernode(key))
+            case "Node":
+                return _known(NODES, info.node if (info := state.node(key)) is not None else None)
+            case "Pod":
+                return of_pod(pod) if (pod := state.pod(key)) is not None else None
+        return self.workload(kind, key)
+
+    def workload(self, kind: str, key: str) -> ObjectReference | None:
+        """A workload of which pods are a gang, by its kind and `namespace/name`."""
+        book = self._state.workloads
+        if book is None:
+            return None
+        if self._titled[0] is not book.derived:  # many warnings are told of one round
+            titles = [gang.title for gang in book.derived.values() if gang.title is not None]
+            self._titled = book.derived, {(one.kind, f"{one.namespace}/{one.name}"): one for one in titles}
+        return _titled(self._titled[1].get((kind, key)))

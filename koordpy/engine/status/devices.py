@@ -5,18 +5,14 @@ this writes AsymmetricLink and TopologyMalformed, which whoever reads the matric
 manager of its own keeps the two apart: each owns the conditions that it names. The spec is never written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-import msgspec
-
-from koordpy.api.custom import Device
+from koordpy.api.custom import Device, DeviceAllocation, DeviceHolder, DeviceStatus
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Condition
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.resources import DEVICES, Resource
-from koordpy.engine.status.patches import condition_of, merged_conditions, patch_status
+from koordpy.engine.status.patches import condition_body, condition_of, merged_conditions, patch_status
 from koordpy.engine.status.reconciler import WholeStatusWriter
 
 ASYMMETRIC, MALFORMED = "AsymmetricLink", "TopologyMalformed"
@@ -40,31 +36,17 @@ def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list
     return out
 
 
-def device_allocations(state: ClusterState, name: str) -> list[dict[str, Any]]:
+def device_allocations(state: ClusterState, name: str) -> list[DeviceAllocation]:
     """Holders of a node's GPUs whose GPUs can be told, pods that are not seen on the node yet left out."""
     entries = []
     for key, minors in sorted(state.gpus.minors_held(name).items(), key=lambda one: natural_key(one[0])):
         info = state.pod(key)
         if info is not None and info.pod.spec.node_name == name:
-            entries.append({"namespace": info.namespace, "name": info.name, "uuid": info.uid, "minors": list(minors)})
-    return [{"type": "gpu", "entries": entries}] if entries else []
+            entries.append(DeviceHolder(namespace=info.namespace, name=info.name, uuid=info.uid, minors=list(minors)))
+    return [DeviceAllocation(type="gpu", entries=entries)] if entries else []
 
 
-def device_status(
-    device: Device, faults: Sequence[tuple[str, str]], allocations: list[dict[str, Any]], *, now: datetime
-) -> dict[str, Any]:
-    """The whole status of a Device as it should be, conditions of others as they are."""
-    conditions = merged_conditions(device.status.conditions, device_conditions(device, faults), now=now)
-    return {"allocations": allocations, "conditions": conditions}
-
-
-def current_status(device: Device) -> dict[str, Any]:
-    """The status that a Device has, in the form of `device_status`."""
-    conditions = merged_conditions(device.status.conditions, [], now=datetime.fromtimestamp(0, UTC))
-    return {"allocations": msgspec.to_builtins(device.status.allocations), "conditions": conditions}
-
-
-class DeviceStatusWriter(WholeStatusWriter[Device]):
+class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
     """Of all Devices, by their names."""
 
     def _overdue(self) -> Iterable[str]:
@@ -74,14 +56,13 @@ class DeviceStatusWriter(WholeStatusWriter[Device]):
         device = self._writing.state.gpus.device(key)
         return (device, DEVICES) if device is not None else None
 
-    def _read(self, obj: Device) -> dict[str, Any]:
-        return current_status(obj)
-
-    def _render(self, key: str, obj: Device, there: dict[str, Any]) -> dict[str, Any]:
+    def _render(self, key: str, obj: Device, there: DeviceStatus) -> DeviceStatus:
         state = self._writing.state
-        return device_status(obj, state.gpus.faults(key), device_allocations(state, key), now=self._writing.now())
+        ours = device_conditions(obj, state.gpus.faults(key))
+        conditions = merged_conditions(obj.status.conditions, ours, now=self._writing.now())
+        return DeviceStatus(allocations=device_allocations(state, key), conditions=conditions)
 
-    async def _send(self, obj: Device, resource: Resource, wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
-        ours = [one for one in wanted["conditions"] if one["reason"] in _REASONS.get(one["type"], ())]
-        status = {"conditions": ours, **({"allocations": wanted["allocations"]} if wanted["allocations"] else {})}
+    async def _send(self, obj: Device, resource: Resource, wanted: DeviceStatus, there: DeviceStatus) -> bool:
+        ours = [condition_body(one) for one in wanted.conditions if one.reason in _REASONS.get(one.type, ())]
+        status = {"conditions": ours, **({"allocations": wanted.allocations} if wanted.allocations else {})}
         return await patch_status(self._writing.client, resource, obj.metadata, status, kind="apply")

@@ -1,13 +1,22 @@
-"""What is told of gangs whichever object says what the gang is: events of their start and of evictions, once a run."""
+"""What is told of gangs whichever object says what the gang is: events of their start and of evictions, once a run.
+
+Gangs that no object stands for, by labels or annotations of their pods alone, are told of by events as well: to the
+workload, or the controller of the pods, such as a Job, which is where their owner looks; to the oldest pod where there
+is none. No right beyond those for events is needed. Such a gang has no status.
+"""
 
 import abc
 from collections.abc import Iterable, Sequence
 
 from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.status.reconciler import Reconciler
+from koordpy.engine.status.announce import GANG_EVICTED, GANG_SCHEDULED, GANG_UNSCHEDULABLE, INVALID
+from koordpy.engine.status.patches import wobbles
+from koordpy.engine.status.reconciler import Reconciler, Writing
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import Writing
-from koordpy.planning.plan import Eviction, GangReport
+from koordpy.planning.plan import Eviction, GangReport, GangStatus
+
+REFUSED = {GangStatus.UNSCHEDULABLE: GANG_UNSCHEDULABLE, GangStatus.INVALID: INVALID}
+"""Status of a gang that was refused -> reason of the event that tells so."""
 
 
 class GangWriter(Reconciler):
@@ -41,8 +50,10 @@ class GangWriter(Reconciler):
         run, told = self._writing.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
         self._started[report.name] = run
         if run.isdisjoint(told):
+            # with the owner, so that the start of the next Job is another event
             owner = self._writing.references.owner(report.ref)
-            self._writing.announcer.gang_scheduled(about, report, owner if owner != about else None)
+            related = owner if owner != about else None
+            self._writing.announcer.tell(GANG_SCHEDULED, about, scheduled_note(report), related)
 
     def take_over(self) -> None:
         """Of gangs that had started before this process leads, the leader before it has told."""
@@ -67,7 +78,7 @@ class GangWriter(Reconciler):
         if not left:
             self._started.pop(ref.key, None)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"
-        self._writing.announcer.gang_evicted(about, text)
+        self._writing.announcer.tell(GANG_EVICTED, about, text)
         self._hear_evicted(ref, first.reason, text)
 
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
@@ -91,3 +102,50 @@ class GangWriter(Reconciler):
     @abc.abstractmethod
     def _about(self, key: str) -> ObjectReference | None:
         """The gang's object; None where it is gone."""
+
+
+def scheduled_note(report: GangReport) -> str:
+    """What is said of a gang that has its minimum bound."""
+    place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
+    remark = f"; {report.remark}" if report.remark else ""
+    of_workload = f": {report.origin}" if report.source is GangSource.WORKLOAD else ""
+    return f"{report.bound} of {report.members} members bound{place}{of_workload}{remark}"
+
+
+class NamedGangTeller(GangWriter):
+    """Of gangs by name, or of those that follow from workloads."""
+
+    def __init__(self, writing: Writing, source: GangSource = GangSource.NAMED) -> None:
+        self.source = source
+        super().__init__(writing)
+        self._said: dict[str, tuple[GangStatus, str]] = {}
+        """Gang -> status and message of the last event that was no good news."""
+
+    def scheduled(self, report: GangReport) -> None:
+        """The Bindings of a gang's plan are through and its minimum is bound."""
+        super().scheduled(report)
+        self._said.pop(report.name, None)
+
+    def _hear(self, report: GangReport, waiting_seconds: float) -> None:
+        if report.status not in REFUSED or report.awaits:
+            return
+        book = self._writing.state.workloads
+        if book is not None and (derived := book.derived.get(report.ref)) is not None and derived.is_awaited:
+            return  # nobody has done anything wrong
+        status, message = self._said.get(report.name, (None, ""))
+        if status is report.status and (message == report.message or wobbles(message, report.message)):
+            return
+        if (about := self._about(report.name)) is None:
+            return
+        self._said[report.name] = report.status, report.message
+        waits = report.status is GangStatus.UNSCHEDULABLE
+        of_workload = f"; {report.origin}" if waits and report.source is GangSource.WORKLOAD else ""
+        self._writing.announcer.tell(REFUSED[report.status], about, f"{report.message}{of_workload}")
+
+    async def _look(self, key: str) -> bool:
+        if self._about(key) is None:
+            self._said.pop(key, None)
+        return True
+
+    def _about(self, key: str) -> ObjectReference | None:
+        return self._writing.references.named_gang(key, self.source)

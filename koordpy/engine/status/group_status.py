@@ -9,10 +9,11 @@ left alone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
-from koordpy.api.groups import PodGroup
+from msgspec.structs import replace
+
+from koordpy.api.groups import PodGroup, PodGroupStatus
 from koordpy.api.objects import Condition
 from koordpy.cluster.ganghistory import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
 from koordpy.cluster.members import Members
@@ -107,8 +108,8 @@ def group_status(
     stale: str = "",
     evicted: Said = UNSAID,
     now: datetime,
-) -> dict[str, Any]:
-    """The whole status of a PodGroup as it should be; fields that are empty are left out.
+) -> PodGroupStatus:
+    """The whole status of a PodGroup as it should be.
 
     stale: how many members a gang has left that has lost some of those it needs; evicted: what koordpy did to members.
     """
@@ -118,23 +119,26 @@ def group_status(
     if not gang.pods and before.phase in ENDED:
         # its pods were cleaned up after the end
         phase, counts = before.phase, {name: getattr(before, name) for name in COUNTS}
-    status: dict[str, Any] = {"phase": phase, **counts}
-    started = before.schedule_start_time
-    if started or (verdict is not None and verdict.report.status is not GangStatus.INCOMPLETE):
-        status["scheduleStartTime"] = started or rfc3339(now)
-    status.update(_occupied(group, gang))
+    started = before.schedule_start_time or ""
+    if not started and verdict is not None and verdict.report.status is not GangStatus.INCOMPLETE:
+        started = rfc3339(now)
+    occupied_by, uid = _occupied(group, gang)
     conditions = (
-        _scheduled(group, gang, counts, verdict, status.get("scheduleStartTime", ""), now=now),
+        _scheduled(group, gang, counts, verdict, started, now=now),
         _staleness(group, gang, stale),
         _disruption(group, evicted, met=counts["scheduled"] >= need),
     )
-    merged = merged_conditions(before.conditions, [one for one in conditions if one is not None], now=now)
-    if merged:
-        status["conditions"] = merged
-    return status
+    return PodGroupStatus(
+        phase=phase,
+        **counts,
+        schedule_start_time=started or None,
+        occupied_by=occupied_by,
+        occupied_by_uid=uid,
+        conditions=merged_conditions(before.conditions, [one for one in conditions if one is not None], now=now),
+    )
 
 
-def _occupied(group: PodGroup, gang: Members) -> dict[str, str]:
+def _occupied(group: PodGroup, gang: Members) -> tuple[str, str]:
     """Owners of the members by name, and the controllers whose members `succeeded` counts: one, or those that ran
     beside one another."""
     owners = {
@@ -146,8 +150,7 @@ def _occupied(group: PodGroup, gang: Members) -> dict[str, str]:
     run = gang.run.owners
     told = len(run) == 1 or (run <= gang.past.beside and len(run) <= MOST_BESIDE and "" not in run)
     uid = ",".join(sorted(run)) if told and run else "" if run else group.status.occupied_by_uid
-    found = {"occupiedBy": ",".join(sorted(owners)) or group.status.occupied_by, "occupiedByUID": uid}
-    return {name: text for name, text in found.items() if text}
+    return ",".join(sorted(owners)) or group.status.occupied_by, uid
 
 
 def _scheduled(
@@ -222,34 +225,17 @@ def _disruption(group: PodGroup, evicted: Said, *, met: bool) -> Condition | Non
     return condition_for(group, DISRUPTED, "False", WHOLE, f"its minimum is bound again; before: {old.message}")
 
 
-def current_status(group: PodGroup) -> dict[str, Any]:
-    """The status that a PodGroup has, in the form of `group_status`."""
-    there = group.status
-    status: dict[str, Any] = {"phase": there.phase, **{name: getattr(there, name) for name in COUNTS}}
-    if there.schedule_start_time:
-        status["scheduleStartTime"] = there.schedule_start_time
-    status.update(
-        (name, text)
-        for name, text in (("occupiedBy", there.occupied_by), ("occupiedByUID", there.occupied_by_uid))
-        if text
-    )
-    if there.conditions:
-        status["conditions"] = merged_conditions(there.conditions, [], now=datetime.fromtimestamp(0, UTC))
-    return status
-
-
-def only_wobbles(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+def only_wobbles(wanted: PodGroupStatus, there: PodGroupStatus) -> bool:
     """Whether nothing but counts in messages is to be changed, other than those of a quota: they are what its team acts
     on."""
-    if {**wanted, "conditions": None} != {**there, "conditions": None}:
+    if replace(wanted, conditions=[]) != replace(there, conditions=[]):
         return False
-    old = {c["type"]: c for c in there.get("conditions", ())}
-    for condition in wanted.get("conditions", ()):
-        before = old.get(condition["type"])
-        if before is None or (before["status"], before["reason"]) != (condition["status"], condition["reason"]):
+    for condition in wanted.conditions:
+        before = condition_of(there.conditions, condition.type)
+        if before is None or (before.status, before.reason) != (condition.status, condition.reason):
             return False
-        if before["message"] != condition["message"] and (
-            REFUSING_QUOTA in condition["message"] or not wobbles(before["message"], condition["message"])
+        if before.message != condition.message and (
+            REFUSING_QUOTA in condition.message or not wobbles(before.message, condition.message)
         ):
             return False
     return True

@@ -4,34 +4,32 @@ PodGroups whose pods all name other schedulers are left alone.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
-from koordpy.api.groups import PodGroup
+from koordpy.api.groups import PodGroup, PodGroupStatus
 from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, seconds
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.evictions.stalegangs import StaleWatch
-from koordpy.engine.status.gangwriter import GangWriter
+from koordpy.engine.status.announce import GANG_DEGRADED, GANG_REPAIRED, GANG_UNSCHEDULABLE, INVALID
+from koordpy.engine.status.gangwriter import REFUSED, GangWriter
 from koordpy.engine.status.group_status import (
     TIMED_OUT,
     UNSAID,
     GangVerdict,
     Said,
-    current_status,
     group_status,
     made_again_until,
     only_wobbles,
     waits_since,
 )
 from koordpy.engine.status.patches import condition_of, wobbles
-from koordpy.engine.status.reconciler import WholeStatusWriter
+from koordpy.engine.status.reconciler import WholeStatusWriter, Writing
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import GangReport, GangStatus
 
 
-class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
+class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus]):
     """Of PodGroups of scheduling.sigs.k8s.io and scheduling.x-k8s.io."""
 
     source = GangSource.GROUP
@@ -83,12 +81,13 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
             self._degraded.add(ref.key)
             there = condition_of(group.status.conditions, STALE)
             if not known and (there is None or there.status != "True"):
-                self._writing.announcer.gang_degraded(about, found.warning(ref.key))
+                self._writing.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key))
         elif known:
             self._degraded.discard(ref.key)
             gang = self._writing.state.gangs.gang(ref)
             if gang.runs(group.spec.min_member):
-                self._writing.announcer.gang_repaired(about, f"{gang.present} members are bound or have Succeeded")
+                text = f"{gang.present} members are bound or have Succeeded"
+                self._writing.announcer.tell(GANG_REPAIRED, about, text)
 
     def _was_told_as_degraded(self, ref: GangRef) -> bool:
         group = self._writing.state.gangs.groups.get(ref.key)
@@ -99,14 +98,14 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
         about = self._about(ref.key) if ref.source is self.source else None
         if about is not None and (found := self._stale.state(ref)) is not None:
             now = self._writing.now().timestamp()
-            self._writing.announcer.gang_degraded(about, found.warning(ref.key, now))
+            self._writing.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key, now))
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if self._about(report.name) is None:
             return
         self._tried.add(report.name)
         self._verdicts[report.name] = GangVerdict(report, waiting_seconds)
-        if report.status in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID) and not report.awaits:
+        if report.status in REFUSED and not report.awaits:
             self._announce(report.name, report.status.value, report.message)
 
     def _overdue(self) -> Iterable[str]:
@@ -151,10 +150,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
         group, resource = self._writing.state.gangs.groups.get(key), self._writing.feeds.groups.resources.get(key)
         return (group, resource) if group is not None and resource is not None and self._is_ours(group) else None
 
-    def _read(self, obj: PodGroup) -> dict[str, Any]:
-        return current_status(obj)
-
-    def _render(self, key: str, obj: PodGroup, there: dict[str, Any]) -> dict[str, Any]:
+    def _render(self, key: str, obj: PodGroup, there: PodGroupStatus) -> PodGroupStatus:
         gang, now = self._gang(obj), self._writing.now()
         if (until := made_again_until(gang)) > now.timestamp():
             self._made_again[key] = until
@@ -164,13 +160,13 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
             self._evicted.pop(key, None)
         return group_status(obj, gang, self._verdicts.get(key), stale=self._stale.text(key), evicted=evicted, now=now)
 
-    def _only_wobbles(self, said: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    def _only_wobbles(self, said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
         return only_wobbles(wanted, said)
 
-    def _written(self, key: str, said: dict[str, Any], wanted: dict[str, Any]) -> None:
-        before, after = (_condition(status) for status in (said, wanted))
-        if after.get("reason") == TIMED_OUT != before.get("reason"):
-            self._announce(key, TIMED_OUT, after["message"])
+    def _written(self, key: str, said: PodGroupStatus, wanted: PodGroupStatus) -> None:
+        before, after = (condition_of(status.conditions, SCHEDULED) for status in (said, wanted))
+        if after is not None and after.reason == TIMED_OUT and (before is None or before.reason != TIMED_OUT):
+            self._announce(key, TIMED_OUT, after.message)
 
     def _about(self, key: str) -> ObjectReference | None:
         return self._writing.references.pod_group(key)
@@ -180,11 +176,6 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup]):
         if said is not None and said[0] == reason and (said[1] == message or wobbles(said[1], message)):
             return
         self._announced[key] = (reason, message)
-        if about is not None and reason == GangStatus.INVALID.value:
-            self._writing.announcer.invalid(about, message)
-        elif about is not None:
-            self._writing.announcer.gang_unschedulable(about, message)
-
-
-def _condition(status: dict[str, Any]) -> dict[str, Any]:
-    return next((c for c in status.get("conditions", ()) if c["type"] == SCHEDULED), {})
+        if about is not None:
+            event = INVALID if reason == GangStatus.INVALID.value else GANG_UNSCHEDULABLE
+            self._writing.announcer.tell(event, about, message)

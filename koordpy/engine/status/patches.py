@@ -9,7 +9,10 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from koordpy.api.objects import Condition, ObjectMeta, Pod
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire
 from koordpy.engine.apiserver.client import ApiClient, ApiError, PatchKind
 from koordpy.engine.apiserver.resources import PODS, Resource
 
@@ -91,7 +94,7 @@ def pod_unschedulable(
     return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
 
 
-def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *, now: datetime) -> list[dict[str, Any]]:
+def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *, now: datetime) -> list[Condition]:
     """A whole list of conditions for a merge patch of a custom resource, where lists are replaced.
 
     Each of `changed` takes the place of its type; its lastTransitionTime is the old one unless the status changes.
@@ -100,28 +103,8 @@ def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *,
     for condition in changed:
         before = conditions.get(condition.type)
         since = before.last_transition_time if before is not None and before.status == condition.status else None
-        conditions[condition.type] = Condition(
-            type=condition.type,
-            status=condition.status,
-            reason=condition.reason,
-            message=condition.message,
-            observed_generation=condition.observed_generation,
-            last_transition_time=since or rfc3339(now),
-        )
-    return [_condition_body(condition) for condition in conditions.values()]
-
-
-def _condition_body(condition: Condition) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": condition.last_transition_time,
-    }
-    if condition.observed_generation:
-        body["observedGeneration"] = condition.observed_generation
-    return body
+        conditions[condition.type] = replace(condition, last_transition_time=since or rfc3339(now))
+    return list(conditions.values())
 
 
 async def patch_pod_status(client: ApiClient, pod: Pod, body: Mapping[str, Any]) -> bool:
@@ -152,16 +135,26 @@ async def patch_status(
     return await _unless_gone(client, resource.path(meta.namespace, meta.name, "status"), body, kind)
 
 
-def status_patch(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
+def status_patch(wanted: Wire, there: Wire) -> dict[str, Any]:
     """A merge patch from one status to the other; what is no longer shown is taken out by null."""
+    new, old = _body(wanted), _body(there)
     patch: dict[str, Any] = {}
-    for name in dict.fromkeys((*wanted, *there)):
-        value, before = wanted.get(name), there.get(name)
+    for name in dict.fromkeys((*new, *old)):
+        value, before = new.get(name), old.get(name)
         if value == before:
             continue
         gone = dict.fromkeys(before.keys() - value) if isinstance(value, dict) and isinstance(before, dict) else {}
         patch[name] = {**value, **gone} if isinstance(value, dict) else value
     return patch
+
+
+def _body(status: Any) -> dict[str, Any]:
+    return {**to_builtins(status), "conditions": [*map(condition_body, status.conditions)] or None}
+
+
+def condition_body(condition: Condition) -> dict[str, Any]:
+    """A condition as it is written: reason and message are there even if they are empty."""
+    return {"reason": "", "message": "", **to_builtins(condition)}
 
 
 async def _unless_gone(client: ApiClient, path: str, body: Mapping[str, Any], kind: PatchKind) -> bool:

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.status.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
-from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS
-from koordpy.engine.status.writing import Writing
+from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS, Writing
 from koordpy.planning.plan import PendingPod
 
 logger = logging.getLogger(__name__)

@@ -5,20 +5,18 @@ figures are those that the next round decides by.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota
-from koordpy.api.objects import Condition
+from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
+from koordpy.api.objects import Condition, Quantities
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_tree import OVER_USED
 from koordpy.cluster.quotas import Quotas
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.status.patches import condition_for, merged_conditions
-from koordpy.engine.status.reconciler import WholeStatusWriter
-from koordpy.engine.status.writing import Writing
+from koordpy.engine.status.reconciler import WholeStatusWriter, Writing
 from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
 
 VALID = "Valid"
@@ -26,19 +24,19 @@ VALID = "Valid"
 
 def quota_status(
     quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault], *, now: datetime
-) -> dict[str, Any]:
+) -> ElasticQuotaStatus:
     """The whole status of an ElasticQuota as it should be. figures: None where it does not count at all."""
     found = figures or QuotaFigures(quota.metadata.name, {}, {}, {})
     conditions = merged_conditions(quota.status.conditions, [_valid(quota, faults), _over_used(quota, found)], now=now)
-    return {
-        "used": _amounts(found.used),
-        "request": _amounts(found.request),
-        "runtime": _amounts(found.runtime),
-        "conditions": conditions,
-    }
+    return ElasticQuotaStatus(
+        used=_amounts(found.used),
+        request=_amounts(found.request),
+        runtime=_amounts(found.runtime),
+        conditions=conditions,
+    )
 
 
-def _amounts(amounts: Mapping[str, int]) -> dict[str, str]:
+def _amounts(amounts: Mapping[str, int]) -> Quantities:
     return {name: quantity_text(name, amount) for name, amount in sorted(amounts.items())}
 
 
@@ -60,18 +58,7 @@ def _over_used(quota: ElasticQuota, figures: QuotaFigures) -> Condition:
     return condition_for(quota, OVER_USED, "True", "AboveRuntime", f"used is above runtime: {text}")
 
 
-def current_status(quota: ElasticQuota) -> dict[str, Any]:
-    """The status that an ElasticQuota has, in the form of `quota_status`."""
-    there = quota.status
-    return {
-        "used": {name: str(amount) for name, amount in there.used.items()},
-        "request": {name: str(amount) for name, amount in there.request.items()},
-        "runtime": {name: str(amount) for name, amount in there.runtime.items()},
-        "conditions": merged_conditions(there.conditions, [], now=datetime.fromtimestamp(0, UTC)),
-    }
-
-
-class QuotaStatusWriter(WholeStatusWriter[ElasticQuota]):
+class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
     """Of all ElasticQuotas, whenever figures of one may have changed."""
 
     def __init__(self, writing: Writing) -> None:
@@ -100,10 +87,7 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota]):
         quota, resource = self._writing.state.quotas.get(key), self._writing.feeds.quotas.resources.get(key)
         return (quota, resource) if quota is not None and resource is not None else None
 
-    def _read(self, obj: ElasticQuota) -> dict[str, Any]:
-        return current_status(obj)
-
-    def _render(self, key: str, obj: ElasticQuota, there: dict[str, Any]) -> dict[str, Any]:
+    def _render(self, key: str, obj: ElasticQuota, there: ElasticQuotaStatus) -> ElasticQuotaStatus:
         return quota_status(obj, self._figures.get(key), self._faults.get(key, []), now=self._writing.now())
 
 

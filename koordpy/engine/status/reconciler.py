@@ -8,16 +8,21 @@ counts as what is there for as long as the watch may not have brought it; an obj
 import abc
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from koordpy.api.objects import ObjectMeta
-from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.api.objects import ObjectMeta, Wire
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.settings import EngineSettings
+from koordpy.engine.status.announce import Announcer, References
 from koordpy.engine.status.patches import patch_status, status_patch
-from koordpy.engine.status.writing import Writing
+from koordpy.engine.watching.feeds import Feeds
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +37,24 @@ MOST_AT_A_TIME = 16
 """Statuses that one writer sends at a time: Bindings are more urgent."""
 RETRY_SECONDS = 5.0
 """A write that failed is tried again that much later, or with the next change of its object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Everything that writers share. `clock` counts seconds and never goes back, `now` tells the time of conditions."""
+
+    client: ApiClient
+    feeds: Feeds
+    announcer: Announcer
+    references: References
+    settings: EngineSettings
+    may_write: Callable[[], bool]
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+
+    @property
+    def state(self) -> ClusterState:
+        return self.feeds.state
 
 
 class Reconciler(abc.ABC):
@@ -192,11 +215,18 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         return
 
 
-class WholeStatusWriter(StatusWriter[Seen, dict[str, Any]]):
+Status = TypeVar("Status", bound=Wire)
+
+
+class WholeStatusWriter(StatusWriter[Seen, Status]):
     """Of custom resources whose status is ours as a whole: what is said is the status itself."""
 
-    def _with(self, obj: Seen, said: dict[str, Any]) -> Seen:
-        return msgspec.structs.replace(obj, status=msgspec.convert(said, type(obj.status)))
+    def _read(self, obj: Seen) -> Status:
+        status: Status = obj.status
+        return status
 
-    async def _send(self, obj: Seen, resource: Resource, wanted: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+    def _with(self, obj: Seen, said: Status) -> Seen:
+        return msgspec.structs.replace(obj, status=said)
+
+    async def _send(self, obj: Seen, resource: Resource, wanted: Status, there: Status) -> bool:
         return await patch_status(self._writing.client, resource, obj.metadata, status_patch(wanted, there))

@@ -12,7 +12,8 @@ from typing import Any
 from koordpy.api.groups import UpstreamPodGroup
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.engine.apiserver.resources import UPSTREAM_POD_GROUPS, Resource
-from koordpy.engine.status.gangwriter import GangWriter
+from koordpy.engine.status.announce import GANG_UNSCHEDULABLE, INVALID
+from koordpy.engine.status.gangwriter import REFUSED, GangWriter
 from koordpy.engine.status.patches import condition_of, condition_patch, patch_status, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
@@ -49,7 +50,7 @@ def wanted_condition(
     have = sum(pod.pod.status.phase == "Succeeded" or (pod.bound and bool(pod.pod.spec.node_name)) for pod in pods)
     if have >= need:
         return UpstreamCondition("True", "Scheduled", f"{have} pods have a node, {need} were needed")
-    if report is None or report.status not in (GangStatus.UNSCHEDULABLE, GangStatus.INVALID):
+    if report is None or report.status not in REFUSED:
         return None
     reason = "Unschedulable" if report.status is GangStatus.UNSCHEDULABLE else "SchedulerError"
     return UpstreamCondition("False", reason, report.message)
@@ -107,9 +108,9 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
         about = self._about(key)
         if about is not None and wanted is not None and wanted.status == "False":
             if wanted.reason != "Unschedulable":
-                self._writing.announcer.invalid(about, wanted.message)
+                self._writing.announcer.tell(INVALID, about, wanted.message)
             elif not self._reports[key].awaits:
-                self._writing.announcer.gang_unschedulable(about, wanted.message)
+                self._writing.announcer.tell(GANG_UNSCHEDULABLE, about, wanted.message)
 
     def _about(self, key: str) -> ObjectReference | None:
         return self._writing.references.upstream_group(key)

@@ -15,9 +15,8 @@ from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.resources import VOLCANO_GROUPS, Resource
 from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.patches import patch_status, rfc3339, wobbles
-from koordpy.engine.status.reconciler import StatusWriter
+from koordpy.engine.status.reconciler import StatusWriter, Writing
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import GangReport, GangStatus
 from koordpy.workloads.runs import WorkloadPod
 

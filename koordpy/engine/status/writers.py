@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.devices import DeviceStatusWriter
-from koordpy.engine.status.gangwriter import GangWriter
+from koordpy.engine.status.gangwriter import GangWriter, NamedGangTeller
 from koordpy.engine.status.groups import GroupStatusWriter
-from koordpy.engine.status.named import NamedGangTeller
 from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.status.quotas import QuotaStatusWriter
+from koordpy.engine.status.reconciler import Writing
 from koordpy.engine.status.upstream import UpstreamStatusWriter
 from koordpy.engine.status.volcano import VolcanoStatusWriter
-from koordpy.engine.status.writing import Writing
 from koordpy.planning.plan import Eviction
 
 
