@@ -226,6 +226,9 @@ def _reader(info: inspect.Type) -> Read:
 
 def _new_reader(info: inspect.Type) -> Read:
     if isinstance(info, inspect.Metadata):
+        own: Read | None = (info.extra or {}).get("reader")
+        if own is not None:
+            return own
         if isinstance(info.type, inspect.FloatType) and format_of(info) == "duration":
             return duration_reader(info.type.gt)
         if isinstance(info.type, inspect.StrType) and info.type.pattern is not None:

@@ -4,52 +4,85 @@ Source: simulate.md 6; quota-fairness.md 3 for what a queue's fields mean when a
 """
 
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from koordpy.api import keys
 from koordpy.api.documents import read_documents
-from koordpy.api.faults import Fault, key_path, kind_name, literal
+from koordpy.api.faults import Fault, FieldWalk, key_path, kind_name, one_line
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
+from koordpy.api.strict import decode
 from koordpy.offline.manifests import read_file
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 GPU = keys.GPU_RESOURCES[0]
 """What a number in place of a resource map means."""
-MODES = ("exact", "kai", "gpu-count")
-DEFAULT_PRIORITY = 100
-_FIELDS = ("name", "parent", "quota", "limit", "weight", "priority", "request", "usage")
 _MILLI = Fraction(1, 1000)
 
-Numbers = Mapping[str, Rational]
+
+def _amount(raw: Any, path: str, walk: FieldWalk, *, minus_one: bool = False) -> Rational:
+    if isinstance(raw, bool) or not isinstance(raw, (str, int, float, Number)):
+        walk.fault(path, f"{kind_name(raw)} in place of a number")
+        return 0
+    try:
+        value = parse_exact(str(raw))
+    except ValueError as fault:
+        walk.fault(path, str(fault))
+        return 0
+    if value < 0 and not (minus_one and value == -1):
+        walk.fault(path, f"{raw!s} is negative" + (" (only -1 has a meaning)" if minus_one else ""))
+    return int(value) if value.denominator == 1 else value
 
 
-@dataclass(frozen=True, slots=True)
-class FileQueue:
-    """One queue as the file has it, in GPUs, cores and bytes; -1 stays -1."""
-
-    name: str
-    parent: str
-    quota: Numbers
-    limit: Numbers
-    weight: Numbers
-    priority: int
-    request: Numbers
-    usage: Numbers
+def _amounts(raw: Any, path: str, walk: FieldWalk, *, minus_one: bool = False) -> dict[str, Rational]:
+    """Resource -> amount; a number stands for GPUs."""
+    if not isinstance(raw, dict):
+        return {GPU: _amount(raw, path, walk, minus_one=minus_one)}
+    return {
+        str(name): _amount(value, key_path(path, str(name)), walk, minus_one=minus_one)
+        for name, value in raw.items()
+        if value is not None
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFile:
+def _limits(raw: Any, path: str, walk: FieldWalk) -> dict[str, Rational]:
+    return _amounts(raw, path, walk, minus_one=True)
+
+
+Amount = Annotated[Any, Meta(extra={"reader": _amount})]
+Amounts = Annotated[dict[str, Any], Meta(extra={"reader": _amounts})]
+"""In GPUs, cores and bytes."""
+Limits = Annotated[dict[str, Any], Meta(extra={"reader": _limits})]
+"""The same, and -1."""
+QueueName = Annotated[str, Meta(pattern="(?s)^.+$", extra={"noun": "name of a queue"})]
+
+
+class FileQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue as the file has it."""
+
+    name: QueueName
+    parent: str = ""
+    quota: Limits = {}
+    limit: Limits = {}
+    weight: Amounts = {}
+    priority: int = 100
+    request: Amounts = {}
+    usage: Amounts = {}
+
+
+class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
     """What one file asks for."""
 
-    total: Numbers
-    mode: str
-    k: Rational
-    queues: tuple[FileQueue, ...]
+    total: Amounts
+    mode: Literal["exact", "kai", "gpu-count"] = "exact"
+    k: Amount = 0
+    queues: list[FileQueue]
 
     def shares(self) -> dict[str, dict[str, Rational]]:
         """Queue, in the file's order -> resource -> share in GPUs, cores, bytes."""
@@ -129,127 +162,29 @@ def load_queues(path: str) -> tuple[QueueFile | None, list[str]]:
     broken = [f"{path}: document {d.position}: {d.fault}" for d in documents if d.fault]
     if broken or len(documents) != 1:
         return None, broken or [f"{path}: {len(documents)} documents in place of one"]
-    reading = _QueueReading()
-    found = reading.file(documents[0].value)
-    lines = [" ".join(f"{path}: document 1: {fault}".splitlines())[:2000] for fault in reading.faults]
-    return (None, lines) if lines else (found, [])
+    read = decode(documents[0].value, QueueFile, closed=True)
+    faults = read.faults or list(_tree_faults(read.value.queues if read.value is not None else ()))
+    lines = [one_line(f"{path}: document 1: {fault}")[:2000] for fault in faults]
+    return (None, lines) if lines else (read.value, [])
 
 
-@dataclass(slots=True)
-class _QueueReading:
-    faults: list[Fault] = field(default_factory=list)
-
-    def file(self, raw: Any) -> QueueFile:
-        if not isinstance(raw, dict):
-            self._fault("", f"{kind_name(raw)} in place of a mapping")
-            return QueueFile({}, "exact", 0, ())
-        self._known("", raw, ("total", "mode", "k", "queues"))
-        if raw.get("total") is None:
-            self._fault("total", "is missing")
-        total = self._amounts("total", raw.get("total"))
-        mode = raw.get("mode")
-        if mode is None:
-            mode = "exact"
-        elif mode not in MODES:
-            self._fault("mode", f"{literal(mode)} is none of {', '.join(MODES)}")
-        k = self._amount("k", 0 if raw.get("k") is None else raw["k"])
-        queues = tuple(self._queues(raw.get("queues")))
-        if not self.faults:
-            self._tree(queues)
-        return QueueFile(total, str(mode), k, queues)
-
-    def _fault(self, path: str, text: str) -> None:
-        self.faults.append(Fault(path, text))
-
-    def _known(self, path: str, raw: Mapping[Any, Any], names: tuple[str, ...]) -> None:
-        for name in raw:
-            if name not in names:
-                self._fault(key_path(path, str(name)), f"unknown field (there are {', '.join(names)})")
-
-    def _queues(self, raw: Any) -> Iterator[FileQueue]:
-        if not isinstance(raw, list):
-            self._fault("queues", "is missing" if raw is None else f"{kind_name(raw)} in place of a list")
-            return
-        seen: dict[str, int] = {}
-        for i, entry in enumerate(raw):
-            path = f"queues[{i}]"
-            if not isinstance(entry, dict):
-                self._fault(path, f"{kind_name(entry)} in place of a mapping")
-                continue
-            self._known(path, entry, _FIELDS)
-            name, parent = self._text(f"{path}.name", entry.get("name")), ""
-            if not name:
-                self._fault(f"{path}.name", "is missing")
-            elif name in seen:
-                self._fault(f"{path}.name", f"queue {name} stands in queues[{seen[name]}] already")
-            seen.setdefault(name, i)
-            if entry.get("parent") is not None:
-                parent = self._text(f"{path}.parent", entry["parent"])
-            yield FileQueue(
-                name=name,
-                parent=parent,
-                quota=self._amounts(f"{path}.quota", entry.get("quota"), minus_one=True),
-                limit=self._amounts(f"{path}.limit", entry.get("limit"), minus_one=True),
-                weight=self._amounts(f"{path}.weight", entry.get("weight")),
-                priority=self._priority(f"{path}.priority", entry.get("priority")),
-                request=self._amounts(f"{path}.request", entry.get("request")),
-                usage=self._amounts(f"{path}.usage", entry.get("usage")),
-            )
-
-    def _text(self, path: str, raw: Any) -> str:
-        if raw is None or isinstance(raw, str):
-            return raw or ""
-        self._fault(path, f"{kind_name(raw)} in place of text")
-        return "?"
-
-    def _priority(self, path: str, raw: Any) -> int:
-        if raw is None:
-            return DEFAULT_PRIORITY
-        value = self._amount(path, raw)
-        if value.denominator != 1:
-            self._fault(path, f"{raw!s} is no whole number")
-        return int(value)
-
-    def _amounts(self, path: str, raw: Any, *, minus_one: bool = False) -> dict[str, Rational]:
-        """Resource -> amount; a number stands for GPUs."""
-        if raw is None:
-            return {}
-        if not isinstance(raw, dict):
-            return {GPU: self._amount(path, raw, minus_one=minus_one)}
-        return {
-            str(name): self._amount(key_path(path, str(name)), value, minus_one=minus_one)
-            for name, value in raw.items()
-            if value is not None
-        }
-
-    def _amount(self, path: str, raw: Any, *, minus_one: bool = False) -> Rational:
-        if isinstance(raw, bool) or not isinstance(raw, (str, int, float, Number)):
-            self._fault(path, f"{kind_name(raw)} in place of a number")
-            return 0
-        try:
-            value = parse_exact(str(raw))
-        except ValueError as fault:
-            self._fault(path, str(fault))
-            return 0
-        if value < 0 and not (minus_one and value == -1):
-            self._fault(path, f"{raw!s} is negative" + (" (only -1 has a meaning)" if minus_one else ""))
-            return 0
-        return int(value) if value.denominator == 1 else value
-
-    def _tree(self, queues: tuple[FileQueue, ...]) -> None:
-        """Unknown parents and cycles."""
-        parents = {queue.name: queue.parent for queue in queues}
-        for i, queue in enumerate(queues):
-            if queue.parent and queue.parent not in parents:
-                self._fault(f"queues[{i}].parent", f"queue {queue.name}: no queue {queue.parent}")
-        clear: set[str] = {""}
-        for i, queue in enumerate(queues):
-            way: dict[str, None] = {}
-            at = queue.name
-            while at not in clear and at not in way and at in parents:
-                way[at] = None
-                at = parents[at]
-            if at in way:
-                circle = [*list(way)[list(way).index(at) :], at]
-                self._fault(f"queues[{i}].parent", f"parents form a cycle: {' -> '.join(circle)}")
-            clear.update(way)
+def _tree_faults(queues: Sequence[FileQueue]) -> Iterator[Fault]:
+    """Names given twice, unknown parents and cycles."""
+    parents = {queue.name: queue.parent for queue in queues}
+    places: dict[str, int] = {}
+    for i, queue in enumerate(queues):
+        if (first := places.setdefault(queue.name, i)) != i:
+            yield Fault(f"queues[{i}].name", f"queue {queue.name} stands in queues[{first}] already")
+        if queue.parent and queue.parent not in parents:
+            yield Fault(f"queues[{i}].parent", f"queue {queue.name}: no queue {queue.parent}")
+    clear: set[str] = {""}
+    for i, queue in enumerate(queues):
+        way: dict[str, None] = {}
+        at = queue.name
+        while at not in clear and at not in way and at in parents:
+            way[at] = None
+            at = parents[at]
+        if at in way:
+            circle = [*list(way)[list(way).index(at) :], at]
+            yield Fault(f"queues[{i}].parent", f"parents form a cycle: {' -> '.join(circle)}")
+        clear.update(way)

@@ -16,7 +16,7 @@ from koordpy.planning.words.ignored_pods import misspelt, of_another
 
 if TYPE_CHECKING:
     from koordpy.cluster.state import ClusterState
-    from koordpy.offline.manifests import Loaded, Maker
+    from koordpy.offline.manifests import InputObject, Loaded
 
 
 def missing_objects(state: "ClusterState") -> Iterator[str]:
@@ -74,7 +74,7 @@ def unmade_pods(loaded: "Loaded") -> list[Unmade]:
     ]
 
 
-def _has_pods(maker: "Maker", pods: Mapping[str, Sequence[Pod]]) -> bool:
+def _has_pods(maker: "InputObject", pods: Mapping[str, Sequence[Pod]]) -> bool:
     """Whether the input has pods of an object that is not read.
 
     The pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'. Whoever writes pods by hand

@@ -54,28 +54,27 @@ class DocumentPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class InputObject:
     """One object of the input. `title` is `KIND NAMESPACE/NAME`, or `KIND/NAME` of a cluster-scoped one."""
-
-    place: DocumentPlace
-    title: str
-    kind: Kind
-    obj: Wire
-    raw: dict[str, Any]
-    order: int
-    """Its number among everything that was read, so that a later fault finds its place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """An object that makes pods: of a kind whose pods are made here, or of one that is not read."""
 
     place: DocumentPlace
     title: str
     namespace: str
     name: str
     raw: dict[str, Any]
-    order: int = 0
+    order: int
+    """Its number among everything that was read, so that a later fault finds its place."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.title}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest(InputObject):
+    """An object of a kind that is read."""
+
+    kind: Kind
+    obj: Wire
 
 
 @dataclass(slots=True)
@@ -84,9 +83,9 @@ class Loaded:
 
     manifests: list[Manifest] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    makers: list[Maker] = field(default_factory=list)
-    """Those of kinds that are not read."""
-    workloads: list[Maker] = field(default_factory=list)
+    makers: list[InputObject] = field(default_factory=list)
+    """Those that make pods and are not read."""
+    workloads: list[InputObject] = field(default_factory=list)
     """Those whose pods are made, and what they are made of."""
     faults: list[tuple[int, str]] = field(default_factory=list)
     unread: list[tuple[int, DocumentPlace, str]] = field(default_factory=list)
@@ -104,6 +103,7 @@ class Loaded:
     generated: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(kind, generateName) -> objects that were named by it."""
     _faulty: dict[str, set[str]] = field(default_factory=dict)
+    _named: dict[tuple[str, str, str], DocumentPlace] = field(default_factory=dict)
 
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
         """Takes down a fault of an object (default: the one that is being read)."""
@@ -125,9 +125,22 @@ class Loaded:
                 more = "objects stand there twice" if path == first else f"objects stand in {first}, too"
                 self.faults[at] = (lines[0][0], f"{path}: {len(lines)} {more}; the first: {rest}")
 
-    def fault_of(self, manifest: Manifest, fault: Fault | str) -> None:
+    def fault_of(self, found: InputObject, fault: Fault | str) -> None:
         """Takes down a fault of an object that was read before."""
-        self.fault(f"{manifest.place}: {manifest.title}", fault, manifest.order)
+        self.fault(found, fault, found.order)
+
+    def warn(self, where: object, text: object) -> None:
+        """Takes down a warning of an object."""
+        self.warnings.append(_one_line(f"{where}: {text}"))
+
+    def is_repeated(self, kind: str, found: InputObject) -> bool:
+        """Whether an object of the kind and name was read before, which is taken down."""
+        first = self._named.setdefault((kind, found.namespace, found.name), found.place)
+        if not found.name or first is found.place:
+            return False
+        self.fault(found, f"metadata.name: the same object stands in {first}")
+        self.repeats.setdefault((found.place.path, first.path), []).append(self.faults[-1])
+        return True
 
     def is_faulty(self, kind: str, name: str) -> bool:
         """Whether the object of a kind and name may be one of those with a fault; one without a name may be any."""
@@ -154,7 +167,6 @@ def _one_line(text: str) -> str:
 def load_manifests(paths: Sequence[str]) -> Loaded:
     """Reads files, folders (their *.yaml, *.yml and *.json, sorted) and `-`, the standard input."""
     loaded = Loaded()
-    named: dict[tuple[str, str, str], DocumentPlace] = {}
     for path, data in _files(paths, loaded):
         for document in read_documents(data, as_json=path.endswith(".json")):
             loaded.order += 1
@@ -164,7 +176,7 @@ def load_manifests(paths: Sequence[str]) -> Loaded:
                 continue
             for item_place, raw in _items(document.value, place, loaded):
                 loaded.order += 1
-                _take(raw, item_place, loaded, named)
+                _take(raw, item_place, loaded)
     loaded.fold_repeats()
     if "Node" not in loaded.kinds_seen and not loaded.unreadable:
         for order, place, text in loaded.unread:
@@ -253,88 +265,59 @@ def _text_field(raw: dict[str, Any], name: str, place: DocumentPlace, loaded: Lo
     return None
 
 
-def _take(
-    raw: dict[str, Any],
-    place: DocumentPlace,
-    loaded: Loaded,
-    named: dict[tuple[str, str, str], DocumentPlace],
-) -> None:
+def _take(raw: dict[str, Any], place: DocumentPlace, loaded: Loaded) -> None:
     kind_text, api_version = _text_field(raw, "kind", place, loaded), _text_field(raw, "apiVersion", place, loaded)
     if kind_text == "":
         loaded.fault(place, "kind: is missing")
     if not kind_text or api_version is None:
         return
     raw = _with_name(raw, kind_text, loaded)
-    kind = find_kind(api_version, kind_text)
-    if is_workload(api_version, kind_text):
-        _take_workload(raw, place, kind_text, kind, loaded, named)
-    if kind is None:
-        if is_workload(api_version, kind_text):
-            return
-        if makes_pods(api_version, kind_text):
-            namespace, name = _identity(raw, namespaced=True)
-            title = f"{kind_text} {namespace}/{name}" if name else kind_text
-            loaded.makers.append(Maker(place, title, namespace, name, raw))
-        elif (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
-            told = not_read(api_version, kind_text)
-            loaded.unread.append((loaded.order, place, told))
-            loaded.warnings.append(_one_line(f"{place}: {told}"))
-        return
+    kind, is_made = find_kind(api_version, kind_text), is_workload(api_version, kind_text)
+    namespaced = kind.namespaced if kind is not None else kind_text not in CLUSTER_SCOPED
+    namespace, name = _identity(raw, namespaced)
+    title = f"{kind_text} {namespace}/{name}" if namespaced else f"{kind_text}/{name}"
+    found = InputObject(place, title if name else kind_text, namespace, name, raw, loaded.order)
+    if kind is not None:
+        _take_known(found, kind, loaded)
+    elif makes_pods(api_version, kind_text):
+        loaded.makers.append(found)
+    elif is_made:
+        loaded.kinds_seen.add(kind_text)
+        _warn_of_refused(found, loaded)
+        for fault in _name_faults(found):
+            loaded.fault(found, fault)
+        is_made = not loaded.is_repeated(f"{kind_text} of workloads", found)
+    elif (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
+        told = not_read(api_version, kind_text)
+        loaded.unread.append((loaded.order, place, told))
+        loaded.warn(place, told)
+    if is_made and name:
+        loaded.workloads.append(found)
+
+
+def _take_known(found: InputObject, kind: Kind, loaded: Loaded) -> None:
     loaded.kinds_seen.add(kind.name)
-    namespace, name = _identity(raw, kind.namespaced)
-    title = kind_text
-    if name:
-        title = f"{kind_text} {namespace}/{name}" if kind.namespaced else f"{kind_text}/{name}"
-    read = decode(raw, kind.type)
-    loaded.warnings += [_one_line(f"{place}: {title}: {doubt}") for doubt in read.doubts]
-    loaded.warnings += [f"{place}: {title}: {doubt}" for doubt in _refused(api_version, kind_text, name)]
-    if kind.type is ClusterNetworkTopology and name != keys.TOPOLOGY_OBJECT:
-        loaded.warnings.append(f"{place}: {title}: only the object named {keys.TOPOLOGY_OBJECT} is used")
+    read, is_topology = decode(found.raw, kind.type), kind.type is ClusterNetworkTopology
+    for doubt in read.doubts:
+        loaded.warn(found, doubt)
+    _warn_of_refused(found, loaded)
+    if is_topology and found.name != keys.TOPOLOGY_OBJECT:
+        loaded.warn(found, f"only the object named {keys.TOPOLOGY_OBJECT} is used")
     before = len(loaded.faults)
-    for fault in (*read.faults, *_name_faults(raw, name)):
-        loaded.fault(f"{place}: {title}", fault)
-    if name:
-        first = named.setdefault((kind.name, namespace, name), place)
-        if first is not place:
-            loaded.fault(f"{place}: {title}", f"metadata.name: the same object stands in {first}")
-            loaded.repeats.setdefault((place.path, first.path), []).append(loaded.faults[-1])
-    if isinstance(read.value, ClusterNetworkTopology) and name == keys.TOPOLOGY_OBJECT:
+    for fault in (*read.faults, *_name_faults(found)):
+        loaded.fault(found, fault)
+    loaded.is_repeated(kind.name, found)
+    if isinstance(read.value, ClusterNetworkTopology) and found.name == keys.TOPOLOGY_OBJECT:
         for wrong in read_layers(read.value)[1]:
-            loaded.fault(f"{place}: {title}", f"{wrong.field}: {wrong.text}")
+            loaded.fault(found, f"{wrong.field}: {wrong.text}")
     manifest = None
     if read.rest is not None:
-        manifest = Manifest(place, title, kind, _with_namespace(read.rest, namespace), raw, loaded.order)
+        obj = _with_namespace(read.rest, found.namespace)
+        manifest = Manifest(found.place, found.title, found.namespace, found.name, found.raw, found.order, kind, obj)
     if manifest is not None and len(loaded.faults) == before:
         loaded.manifests.append(manifest)
     else:
-        loaded.took_faulty(manifest, kind.name, name)
-
-
-def _take_workload(
-    raw: dict[str, Any],
-    place: DocumentPlace,
-    kind_text: str,
-    kind: Kind | None,
-    loaded: Loaded,
-    named: dict[tuple[str, str, str], DocumentPlace],
-) -> None:
-    """kind: where it is read for something else, too, which tells of its metadata."""
-    namespace, name = _identity(raw, namespaced=kind_text not in CLUSTER_SCOPED)
-    title = f"{kind_text} {namespace}/{name}" if namespace else f"{kind_text}/{name}"
-    if kind is None:
-        loaded.kinds_seen.add(kind_text)
-        loaded.warnings += [
-            f"{place}: {title}: {doubt}" for doubt in _refused(raw.get("apiVersion") or "", kind_text, name)
-        ]
-        for fault in _name_faults(raw, name):
-            loaded.fault(f"{place}: {kind_text}", fault)
-        first = named.setdefault((f"{kind_text} of workloads", namespace, name), place)
-        if name and first is not place:
-            loaded.fault(f"{place}: {title}", f"metadata.name: the same object stands in {first}")
-            loaded.repeats.setdefault((place.path, first.path), []).append(loaded.faults[-1])
-            return
-    if name:
-        loaded.workloads.append(Maker(place, title, namespace, name, raw, loaded.order))
+        loaded.took_faulty(manifest, kind.name, found.name)
 
 
 def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:
@@ -374,19 +357,21 @@ _SERVED = {
 _NAME = re.compile(OBJECT_NAME)
 
 
-def _refused(api_version: str, kind: str, name: str) -> Iterator[str]:
+def _warn_of_refused(found: InputObject, loaded: Loaded) -> None:
     """Words for what an API server refuses of any object."""
+    api_version, kind, name = found.raw.get("apiVersion") or "", found.raw["kind"], found.name
     group, version = group_of(api_version), api_version.rpartition("/")[2]
     if not api_version and kind in SEVERAL_GROUPS:
-        yield "apiVersion: is missing: an API server refuses it"
+        loaded.warn(found, "apiVersion: is missing: an API server refuses it")
     if _SERVED.get(group, version) != version:
-        yield f"apiVersion: {api_version} is not served, {group}/{_SERVED[group]} is: an API server refuses it"
+        served = f"{group}/{_SERVED[group]}"
+        loaded.warn(found, f"apiVersion: {api_version} is not served, {served} is: an API server refuses it")
     if name and "/" not in name and not (len(name) <= 253 and _NAME.fullmatch(name)):
-        yield f"metadata.name: {literal(name)} is no name of an object: an API server refuses it"
+        loaded.warn(found, f"metadata.name: {literal(name)} is no name of an object: an API server refuses it")
 
 
-def _name_faults(raw: dict[str, Any], name: str) -> list[Fault]:
-    meta = raw.get("metadata")
+def _name_faults(found: InputObject) -> list[Fault]:
+    meta, name = found.raw.get("metadata"), found.name
     if meta is not None and not isinstance(meta, dict):
         return []
     if not name and (meta is None or meta.get("name") in (None, "")):

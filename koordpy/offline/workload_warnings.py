@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 def of_manifests(read: "Read") -> Iterator[str]:
     """Of what stands in the manifests: fields, keys and values."""
     for part in read.parts:
-        where = f"{part.maker.place}: {part.maker.title}"
-        yield from (f"{where}: {text}" for text in some(_of_fields(part)))
-        yield from (f"{where}: {text}" for text in some(_of_keys(part)))
+        yield from (f"{part.maker}: {text}" for text in (*some(_of_fields(part)), *some(_of_keys(part))))
 
 
 def _of_fields(part: "WorkloadManifest") -> Iterator[str]:

@@ -39,7 +39,7 @@ from koordpy.workloads.source import AskedFields, Head, Source, can_make, head_o
 from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:
-    from koordpy.offline.manifests import Loaded, Maker
+    from koordpy.offline.manifests import InputObject, Loaded
 
 RUNTIME_KINDS = {kind for _, kind in RUNTIMES}
 SIZES = {
@@ -64,7 +64,7 @@ SIZES = {
 class WorkloadManifest:
     """A manifest that decides what pods are made."""
 
-    maker: "Maker"
+    maker: "InputObject"
     head: Head
     sources: tuple[tuple[Source, str], ...]
     """(what was read of it, where that stands in it)."""
@@ -90,8 +90,8 @@ class Read:
         self.tops: list[Top] = []
         self.warnings: list[str] = []
         self.parts: list[WorkloadManifest] = []
-        self._makers: dict[str, Maker] = {}
-        self._heads: list[tuple[Maker, Source, Head]] = []
+        self._makers: dict[str, InputObject] = {}
+        self._heads: list[tuple[InputObject, Source, Head]] = []
         self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
         self._faulty: set[tuple[str, str, str]] = set()
         """Runtimes that are not used."""
@@ -112,14 +112,14 @@ class Read:
                 if runtime.faults:
                     self._faulty.add((kind, maker.namespace, maker.name))
                 for fault in runtime.faults:
-                    self._fault(maker, fault)
+                    self._loaded.fault_of(maker, fault)
                 continue
             if (group_of(str(maker.raw.get("apiVersion"))), kind) == VOLCANO_GROUP:
                 found = Source(maker.raw)
                 group = VolcanoGroup.of(found, replaced(head_of(found), maker))
                 self._groups[group.head.key] = group
                 for fault in found.faults:
-                    self._fault(maker, fault)
+                    self._loaded.fault_of(maker, fault)
                 continue
             if group_of(str(maker.raw.get("apiVersion"))) in ("", "apps") and _is_bare(kind, maker.raw):
                 loaded.makers.append(maker)
@@ -139,12 +139,12 @@ class Read:
             self._read(maker, source, head, jobs)
         for maker, source, _ in self._heads:
             for fault in source.faults:
-                self._fault(maker, fault)
+                self._loaded.fault_of(maker, fault)
 
-    def _unread_jobsets(self) -> "Iterator[tuple[Maker, Source, Head]]":
+    def _unread_jobsets(self) -> "Iterator[tuple[InputObject, Source, Head]]":
         """JobSets that are not in the input, as the Jobs of the input that they own tell of them."""
         there = {(head.namespace, head.name) for _, _, head in self._heads if head.kind == "JobSet"}
-        jobs: dict[tuple[str, str], list[tuple[Maker, Source, Head]]] = {}
+        jobs: dict[tuple[str, str], list[tuple[InputObject, Source, Head]]] = {}
         for maker, source, head in self._heads:
             owner = head.owner
             if head.kind != "Job" or owner is None or owner.kind != "JobSet":
@@ -181,10 +181,7 @@ class Read:
             head = above
         return head
 
-    def _fault(self, maker: "Maker", fault: Fault) -> None:
-        self._loaded.fault(f"{maker.place}: {maker.title}", fault, maker.order)
-
-    def _read(self, maker: "Maker", source: Source, head: Head, jobs: Mapping[tuple[str, str], Source]) -> None:
+    def _read(self, maker: "InputObject", source: Source, head: Head, jobs: Mapping[tuple[str, str], Source]) -> None:
         group = group_of(head.api_version)
         top = self._top(head)
         if (group, head.kind) in CHILDREN:
@@ -205,7 +202,7 @@ class Read:
     def _workload(self, group: str, source: Source, head: Head, jobs: Mapping[tuple[str, str], Source]) -> Workload:
         return read_jobset(source, head, jobs) if head.kind == "JobSet" else READERS[group, head.kind](source, head)
 
-    def _read_parent(self, maker: "Maker", source: Source, head: Head, group: str) -> None:
+    def _read_parent(self, maker: "InputObject", source: Source, head: Head, group: str) -> None:
         """An object that makes another, which makes the pods: in the input that stands for it."""
         child = CHILDREN[group, head.kind]
         there = any(
@@ -241,14 +238,14 @@ class Read:
         workload = self._workload(group_of(child.api_version), inner, made, {})
         path = ".".join(child.path)
         for fault in inner.faults:
-            self._fault(maker, Fault(moved(fault.path, path), fault.text))
+            self._loaded.fault_of(maker, Fault(moved(fault.path, path), fault.text))
         own = path != ""  # what a runtime says is told there
         sources = ((source, ""), (inner, path)) if own else ((source, ""),)
         self.parts.append(WorkloadManifest(maker, head, sources, workload if own else None, path))
         self.workloads.append(workload)
         self._add(maker, Top(head, workload, workload.note))
 
-    def _add(self, maker: "Maker", top: Top) -> None:
+    def _add(self, maker: "InputObject", top: Top) -> None:
         workload = top.workload
         assert workload is not None
         self.tops.append(top)
@@ -257,7 +254,7 @@ class Read:
         spec = Source({}, "spec")
         can_make(spec, SIZES.get(top.head.kind, "replicas"), number)
         for fault in spec.faults:
-            self._fault(maker, fault)
+            self._loaded.fault_of(maker, fault)
 
     def check(self, priorities: Priorities) -> None:
         """Reads the templates; takes down what is wrong with them."""
@@ -269,13 +266,13 @@ class Read:
                 if not template.raw:
                     continue
                 for fault in self.templates.read(template):
-                    self._fault(maker, fault)
+                    self._loaded.fault_of(maker, fault)
                 pod = self.templates.pod(template)
                 if pod is not None and priorities.of_pod(pod.spec) is None:
                     name = pod.spec.priority_class_name
                     if not self._loaded.is_faulty("PriorityClass", name):
                         text = f"no PriorityClass {name} in the input{hint(name, priorities.classes)}"
-                        self._fault(maker, Fault(f"{template.path}.spec.priorityClassName", text))
+                        self._loaded.fault_of(maker, Fault(f"{template.path}.spec.priorityClassName", text))
 
     def known(self, pods: Iterable[Pod]) -> Known:
         """All of them, with the owners of the pods of the input."""
@@ -315,7 +312,7 @@ class Read:
         return frozenset(found)
 
 
-def replaced(head: Head, maker: "Maker") -> Head:
+def replaced(head: Head, maker: "InputObject") -> Head:
     """The head with the namespace that holds where none is given."""
     return changed(head, namespace=maker.namespace, name=maker.name)
 
