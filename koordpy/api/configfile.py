@@ -16,21 +16,13 @@ from msgspec import inspect
 from koordpy.api.config import RETRY_JITTER, KoordpyConfiguration
 from koordpy.api.documents import read_documents
 from koordpy.api.durations import duration_text
-from koordpy.api.faults import Fault, key_path, literal
+from koordpy.api.faults import Fault, InputFaultsError, key_path, literal
 from koordpy.api.gangspec import scope_fault
 from koordpy.api.objects import PodSpec
 from koordpy.api.spelling import meant
 from koordpy.api.strict import decode, format_of
 
 KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; `lines` names every fault, one a line, file and field first."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +37,14 @@ class Flag:
 def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
     """The configuration in a file's bytes (YAML or JSON; empty: the defaults), with flags on top.
 
-    Raises ConfigError.
+    Raises InputFaultsError.
     """
     documents = list(read_documents(data, as_json=name.endswith(".json")))
     broken = [f"{name}: {document.fault}" for document in documents if document.fault]
     if broken:
-        raise ConfigError(broken)
+        raise InputFaultsError(broken)
     if len(documents) > 1:
-        raise ConfigError([f"{name}: {len(documents)} documents in place of one"])
+        raise InputFaultsError([f"{name}: {len(documents)} documents in place of one"])
     raw = _overlaid(documents[0].value if documents else {}, flags)
     read = decode(raw, KoordpyConfiguration, closed=True)
     told = {fault.path for fault in read.faults}
@@ -65,21 +57,21 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
             if not any(_decides(path, field) for path in wrong for field in fields)
         ]
     if read.value is None or faults:
-        raise ConfigError([_line(fault, name, flags) for fault in faults])
+        raise InputFaultsError([_line(fault, name, flags) for fault in faults])
     return read.value
 
 
 def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
     """The configuration in a file (None: the defaults), with flags on top.
 
-    Raises ConfigError, also where the file cannot be read.
+    Raises InputFaultsError, also where the file cannot be read.
     """
     try:
         data = b"" if path is None else Path(path).read_bytes()
     except OSError as fault:
-        raise ConfigError([f"{path}: cannot be read: {fault.strerror or fault}"]) from None
+        raise InputFaultsError([f"{path}: cannot be read: {fault.strerror or fault}"]) from None
     except ValueError as fault:
-        raise ConfigError([f"{path!r}: cannot be read: {fault}"]) from None
+        raise InputFaultsError([f"{path!r}: cannot be read: {fault}"]) from None
     return read_config(data, name=path or "", flags=flags)
 
 

@@ -17,6 +17,14 @@ MAX_SHOWN = 60
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
+class InputFaultsError(Exception):
+    """Bad input; `lines` names every fault, one a line (exit status 2)."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+
+
 class UnreadableError(ValueError):
     """A value that cannot be read, or holds more than is read; the text says what and where."""
 

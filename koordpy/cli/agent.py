@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     from koordpy.agent.health import APPLICATION_XIDS, HealthBook
     from koordpy.agent.machine import BackendError
     from koordpy.agent.watch import NodeAgent
+    from koordpy.api.faults import InputFaultsError
     from koordpy.observe import logs
-    from koordpy.offline.preparing import InputFaultsError
 
     node = args.node or os.environ.get("NODE_NAME", "")
     if not node:
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measured(path: str | None, *, strict: bool = True) -> Any:
     """Content of the measurement file; a file that is no YAML is a matrix that is malformed."""
-    from koordpy.offline.preparing import InputFaultsError
+    from koordpy.api.faults import InputFaultsError
 
     if not path:
         return None

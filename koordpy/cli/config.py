@@ -12,14 +12,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status."""
-    from koordpy.api.configfile import ConfigError, dangers, load_config, read_config
-    from koordpy.offline.preparing import InputFaultsError
+    """Runs the command; the exit status. Raises InputFaultsError."""
+    from koordpy.api.configfile import dangers, load_config, read_config
 
-    try:
-        config = read_config(sys.stdin.buffer.read(), name="-") if args.file == "-" else load_config(args.file)
-    except ConfigError as fault:
-        raise InputFaultsError(fault.lines) from None
+    config = read_config(sys.stdin.buffer.read(), name="-") if args.file == "-" else load_config(args.file)
     for line in dangers(config):
         print(f"warning: {args.file}: {line}", file=sys.stderr)
     print(f"{args.file}: valid")

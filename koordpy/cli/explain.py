@@ -3,25 +3,26 @@
 import argparse
 import sys
 
-from koordpy.offline import preparing
+from koordpy.api.faults import InputFaultsError
+from koordpy.offline import options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    preparing.add_arguments(parser)
+    options.add_arguments(parser)
     parser.add_argument("--pod", metavar="NAMESPACE/NAME", required=True, help="the pod to explain")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
-    ready = preparing.prepare(args)
+    ready = options.prepare(args)
     from koordpy.api.spelling import hint
 
     key = args.pod if "/" in args.pod else f"default/{args.pod}"
     if key not in ready.pods:
-        raise preparing.InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
-    with preparing.nothing_collected():
+        raise InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
+    with options.nothing_collected():
         from koordpy.cli import output
         from koordpy.planning.explain import Explanation, explain
 

@@ -3,8 +3,6 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from koordpy.offline.preparing import InputFaultsError
-
 if TYPE_CHECKING:
     from koordpy.planning.quota.shares import Rational
 
@@ -22,10 +20,7 @@ def run(args: argparse.Namespace) -> int:
     from koordpy.cli import output
     from koordpy.cli.queues import load_queues
 
-    queues, faults = load_queues(args.path)
-    if queues is None:
-        raise InputFaultsError(faults)
-    shares = queues.shares()
+    shares = load_queues(args.path).shares()
     if args.output == "table":
         columns = sorted({resource for amounts in shares.values() for resource in amounts})
         rows = [(name, *(str(_number(amounts[r])) for r in columns)) for name, amounts in shares.items()]

@@ -47,10 +47,11 @@ class _ArgumentsAsKubectl(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the plugin; the exit status."""
-    from koordpy.api.configfile import ConfigError, load_config
+    from koordpy.api.configfile import load_config
+    from koordpy.api.faults import InputFaultsError
     from koordpy.cli import output
     from koordpy.cli.reading import ClusterUnreadableError, read_cluster
-    from koordpy.offline.preparing import nothing_collected
+    from koordpy.offline.options import nothing_collected
 
     args = parser().parse_args(argv)
     view = VIEWS[args.view]
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             output.say(f"{view.text(document, args.output == 'wide')}\n{_as_of(as_of)}\n")
         sys.stdout.flush()
-    except ConfigError as fault:
+    except InputFaultsError as fault:
         print("\n".join(f"error: {line}" for line in fault.lines), file=sys.stderr)
         return FAILED
     except (ClusterUnreadableError, NotFoundError) as fault:

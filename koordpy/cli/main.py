@@ -63,7 +63,7 @@ def _open_closed() -> None:
 
 
 def _run(module: Any, args: argparse.Namespace) -> int:
-    from koordpy.offline.preparing import InputFaultsError
+    from koordpy.api.faults import InputFaultsError
 
     try:
         status = int(module.run(args))

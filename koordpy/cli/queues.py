@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from koordpy.api import keys
 from koordpy.api.documents import read_documents
-from koordpy.api.faults import Fault, FieldWalk, key_path, kind_name, one_line
+from koordpy.api.faults import Fault, FieldWalk, InputFaultsError, key_path, kind_name, one_line
 from koordpy.api.natural import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
@@ -150,22 +150,23 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if all(x.denominator == 1 for x in said) else _MILLI
 
 
-def load_queues(path: str) -> tuple[QueueFile | None, list[str]]:
-    """(queues, no faults) or (None, one line a fault)."""
+def load_queues(path: str) -> QueueFile:
+    """The queues of a file. Raises InputFaultsError with every fault of it."""
     try:
         data = sys.stdin.buffer.read() if path == "-" else read_file(path)
     except OSError as fault:
-        return None, [f"{path}: cannot be read: {fault.strerror or fault}"]
+        raise InputFaultsError([f"{path}: cannot be read: {fault.strerror or fault}"]) from None
     except ValueError as fault:
-        return None, [f"{path!r}: cannot be read: {fault}"]
+        raise InputFaultsError([f"{path!r}: cannot be read: {fault}"]) from None
     documents = list(read_documents(data, as_json=path.endswith(".json")))
     broken = [f"{path}: document {d.position}: {d.fault}" for d in documents if d.fault]
     if broken or len(documents) != 1:
-        return None, broken or [f"{path}: {len(documents)} documents in place of one"]
+        raise InputFaultsError(broken or [f"{path}: {len(documents)} documents in place of one"])
     read = decode(documents[0].value, QueueFile, closed=True)
-    faults = read.faults or list(_tree_faults(read.value.queues if read.value is not None else ()))
-    lines = [one_line(f"{path}: document 1: {fault}")[:2000] for fault in faults]
-    return (None, lines) if lines else (read.value, [])
+    faults = read.faults if read.value is None else list(_tree_faults(read.value.queues))
+    if read.value is None or faults:
+        raise InputFaultsError([one_line(f"{path}: document 1: {fault}")[:2000] for fault in faults])
+    return read.value
 
 
 def _tree_faults(queues: Sequence[FileQueue]) -> Iterator[Fault]:

@@ -106,7 +106,8 @@ async def _installed(client: "ApiClient", notes: list[str]) -> "tuple[KoordpyCon
     """(configuration, where it stands) of the one release of the chart; the defaults where there is not one, with a
     note where that may be wrong."""
     from koordpy.api.config import KoordpyConfiguration
-    from koordpy.api.configfile import ConfigError, read_config
+    from koordpy.api.configfile import read_config
+    from koordpy.api.faults import InputFaultsError
     from koordpy.api.objects import ConfigMap
     from koordpy.engine.apiserver.client import ApiError
 
@@ -127,6 +128,6 @@ async def _installed(client: "ApiClient", notes: list[str]) -> "tuple[KoordpyCon
         return default
     try:
         return read_config(found[0].data[CONFIGURATION].encode(), name=names[0]), f"ConfigMap {names[0]}"
-    except ConfigError as fault:
+    except InputFaultsError as fault:
         notes.append(f"{assumed}: ConfigMap {fault.lines[0]}")
         return default

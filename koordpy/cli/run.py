@@ -51,16 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status."""
-    from koordpy.api.configfile import ConfigError, dangers
+    """Runs the command; the exit status. Raises InputFaultsError."""
+    from koordpy.api.configfile import dangers
     from koordpy.observe import logs
-    from koordpy.offline.preparing import InputFaultsError
 
     logs.configure(level=args.log_level, format=args.log_format)
-    try:
-        config = configuration(args)
-    except ConfigError as fault:
-        raise InputFaultsError(fault.lines) from None
+    config = configuration(args)
     import asyncio
     import gc
     import logging
@@ -83,7 +79,7 @@ def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Web
     """The admission webhook that the flags ask for. Raises InputFaultsError."""
     from pathlib import Path
 
-    from koordpy.offline.preparing import InputFaultsError
+    from koordpy.api.faults import InputFaultsError
 
     if args.webhook_address is None and args.webhook_certificates:
         raise InputFaultsError(["--webhook-address: is needed with --webhook-certificates"])
@@ -123,7 +119,7 @@ FLAGS = {
 
 
 def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
-    """The file's configuration with the flags on top. Raises ConfigError, for faults of the flags, too."""
+    """The file's configuration with the flags on top. Raises InputFaultsError, for faults of the flags, too."""
     from koordpy.api.configfile import Flag, load_config
 
     given = {argument: getattr(args, argument) for argument in FLAGS}

@@ -5,14 +5,14 @@ import sys
 from dataclasses import replace
 
 from koordpy.cli.numbers import COUNT
-from koordpy.offline import preparing
+from koordpy.offline import options
 
 FAILED = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    preparing.add_arguments(parser)
+    options.add_arguments(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status."""
-    ready = preparing.prepare(args)  # before the planner is imported: bad input is told at once
-    with preparing.nothing_collected():
+    ready = options.prepare(args)  # before the planner is imported: bad input is told at once
+    with options.nothing_collected():
         from koordpy.api.natural import natural_key
         from koordpy.cli import output
         from koordpy.planning.round import plan_round
@@ -57,9 +57,9 @@ def run(args: argparse.Namespace) -> int:
         now=ready.now,
         rounds=args.rounds,
         evicted=args.evicted,
-        grow=ready.grow,
+        grow=ready.growth.begin,
     )
-    result = replace(result, workloads=tuple(ready.workloads()))
+    result = replace(result, workloads=tuple(ready.growth.document()))
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
     for line in output.warning_lines(result.warnings, ready.warnings):

@@ -5,8 +5,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from koordpy.api.counted import counted
+from koordpy.api.faults import InputFaultsError
 from koordpy.api.spelling import hint
-from koordpy.offline import preparing
+from koordpy.offline import options
 
 if TYPE_CHECKING:
     from koordpy.api.config import KoordpyConfiguration
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the cluster to read, without -f; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
-    preparing.add_started(parser)
+    options.add_started(parser)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--pod", metavar="NAMESPACE/NAME", help="count free slots for copies of this pod")
     shape.add_argument(
@@ -82,16 +83,13 @@ _Ready = tuple["ClusterState", "KoordpyConfiguration", float, list[str]]
 def _source(args: argparse.Namespace) -> _Ready | int:
     """State, configuration, time and warnings; an exit status where the cluster cannot be read."""
     if args.paths:
-        args.now, args.scheduler_names = preparing.DEFAULT_NOW, None
-        ready = preparing.prepare(args)
+        args.now, args.scheduler_names = options.DEFAULT_NOW, None
+        ready = options.prepare(args)
         return ready.state, ready.config, ready.now.timestamp(), ready.warnings
-    from koordpy.api.configfile import ConfigError, load_config
+    from koordpy.api.configfile import load_config
     from koordpy.cli.reading import ClusterUnreadableError, read_cluster
 
-    try:
-        config = load_config(args.config)
-    except ConfigError as fault:
-        raise preparing.InputFaultsError(fault.lines) from None
+    config = load_config(args.config)
     try:
         cluster = read_cluster(args.kubeconfig, config=config)
     except ClusterUnreadableError as fault:
@@ -111,7 +109,7 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
         key = args.pod if "/" in args.pod else f"default/{args.pod}"
         known = state.pod(key)
         if known is None:
-            raise preparing.InputFaultsError([f"--pod {args.pod}: no such pod"])
+            raise InputFaultsError([f"--pod {args.pod}: no such pod"])
         made = _copy(known.pod, config.scheduler_names[0])
     else:
         from koordpy.planning.inventory import asking
@@ -161,7 +159,7 @@ def _requests(given: list[str]) -> dict[str, str]:
                 faults.append(f"--request {text}: {fault}")
             out[name] = amount
     if faults:
-        raise preparing.InputFaultsError(faults)
+        raise InputFaultsError(faults)
     return out
 
 

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koordpy.api.counted import counted
-from koordpy.offline import preparing
+from koordpy.api.faults import InputFaultsError
+from koordpy.offline import options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from koordpy.api.config import KoordpyConfiguration
     from koordpy.cluster.snapshot import Snapshot
+    from koordpy.offline.preparing import Offline
     from koordpy.planning.plan import RoundPlan
     from koordpy.view.live import Feed, Taken
     from koordpy.view.serve import DocumentSource
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a cluster, without asking its scheduler; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
-    preparing.add_arguments(parser, source)
+    options.add_arguments(parser, source)
     parser.add_argument("--token-file", metavar="FILE", help="with the bearer token that --scheduler wants to see")
     parser.add_argument(
         "--address",
@@ -47,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command until Ctrl-C; the exit status."""
     if args.token_file and not args.scheduler:
-        raise preparing.InputFaultsError(["--token-file: is for --scheduler"])
-    ready = preparing.prepare(args) if args.paths else None
+        raise InputFaultsError(["--token-file: is for --scheduler"])
+    ready = options.prepare(args) if args.paths else None
     for line in ready.warnings if ready is not None else ():
         print(f"warning: {line}", file=sys.stderr)
     address, token = _scheduler(args)
@@ -66,16 +68,16 @@ def _scheduler(args: argparse.Namespace) -> tuple[str, str]:
     try:
         host, port = split_address(args.scheduler)
     except ValueError as fault:
-        raise preparing.InputFaultsError([f"--scheduler: {fault}"]) from None
+        raise InputFaultsError([f"--scheduler: {fault}"]) from None
     try:
         token = Path(args.token_file).read_text(encoding="utf-8").strip() if args.token_file else ""
     except (OSError, ValueError) as fault:
-        raise preparing.InputFaultsError([f"--token-file {args.token_file}: {fault}"]) from None
+        raise InputFaultsError([f"--token-file {args.token_file}: {fault}"]) from None
     host = host or "127.0.0.1"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", token
 
 
-async def _serve(args: argparse.Namespace, ready: preparing.Offline | None, address: str, token: str) -> int:
+async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str, token: str) -> int:
     from koordpy.view.serve import PageServer, Upstream
 
     task = asyncio.current_task()
@@ -92,14 +94,14 @@ async def _serve(args: argparse.Namespace, ready: preparing.Offline | None, addr
                 print(server.url, flush=True)
                 await asyncio.Event().wait()
         except ValueError as fault:
-            raise preparing.InputFaultsError([f"--address: {fault}"]) from None
+            raise InputFaultsError([f"--address: {fault}"]) from None
         except OSError as fault:
             print(f"--address {args.address}: {fault}", file=sys.stderr)
             return FAILED
     return 0
 
 
-def feed_of(ready: preparing.Offline) -> "Feed":
+def feed_of(ready: "Offline") -> "Feed":
     """Manifests as they stand, and what a round would do."""
     from koordpy.view.live import Feed, Planned
 
@@ -127,7 +129,7 @@ class SimulationPage:
             self._log.evicts(plan, unit, dry_run=False)
         return plan
 
-    def written(self, ready: preparing.Offline) -> str:
+    def written(self, ready: "Offline") -> str:
         """One file that needs no network: the cluster as the last round left it."""
         import orjson
 
@@ -147,7 +149,7 @@ class SimulationPage:
 @contextlib.asynccontextmanager
 async def _cluster(args: argparse.Namespace) -> "AsyncIterator[DocumentSource]":
     """A cluster as lists and watches tell, and what a round would do; nothing is written."""
-    from koordpy.api.configfile import ConfigError, Flag, load_config
+    from koordpy.api.configfile import Flag, load_config
     from koordpy.engine.apiserver.client import ApiClient
     from koordpy.engine.apiserver.credentials import load_access
     from koordpy.engine.apiserver.kubeconfig import CredentialError
@@ -157,14 +159,11 @@ async def _cluster(args: argparse.Namespace) -> "AsyncIterator[DocumentSource]":
     from koordpy.view.live import Feed, Planned, taken_of
 
     named = [Flag("--scheduler-name", ("schedulerNames",), args.scheduler_names)] if args.scheduler_names else []
-    try:
-        config: KoordpyConfiguration = load_config(args.config, flags=named)
-    except ConfigError as fault:
-        raise preparing.InputFaultsError(fault.lines) from None
+    config = load_config(args.config, flags=named)
     try:
         access = await load_access(args.kubeconfig)
     except CredentialError as fault:
-        raise preparing.InputFaultsError([f"--kubeconfig: {fault}"]) from None
+        raise InputFaultsError([f"--kubeconfig: {fault}"]) from None
     async with ApiClient(access, qps=0) as client:
         # its parts that read: no round is run, nothing elected
         scheduler = Scheduler(

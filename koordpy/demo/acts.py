@@ -13,6 +13,7 @@ import yaml
 
 import koordpy
 from koordpy.api.config import Gangs, KoordpyConfiguration
+from koordpy.api.faults import InputFaultsError
 from koordpy.api.leafreaders import parse_moment
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
@@ -21,8 +22,8 @@ from koordpy.cluster.state import ClusterState
 from koordpy.demo.objects import Manifest, key_of
 from koordpy.demo.programme import TRAINING
 from koordpy.demo.reasons import UnitSize, domain_of, gpus_text, short, why_domain, why_npus
-from koordpy.offline.manifests import load_manifests
-from koordpy.offline.preparing import DEFAULT_NOW, InputFaultsError, filled_all, growth_of, label_of, node_of
+from koordpy.offline.options import DEFAULT_NOW
+from koordpy.offline.preparing import FilledInput
 from koordpy.offline.workloads import Growth
 from koordpy.planning.explain import Explanation, explain
 from koordpy.planning.plan import RoundPlan
@@ -137,18 +138,17 @@ class Forecaster:
         self._read()
 
     def _read(self, *names: str) -> Growth:
-        loaded = load_manifests([str(examples_folder() / name) for name in (*self.cluster, *names)])
-        objects, read = filled_all(loaded, self._now)
-        if loaded.fault_lines:
-            raise InputFaultsError(loaded.fault_lines)
-        for obj in objects:
+        given = FilledInput([str(examples_folder() / name) for name in (*self.cluster, *names)], self._now)
+        if given.loaded.fault_lines:
+            raise InputFaultsError(given.loaded.fault_lines)
+        for obj in given.objects:
             if not isinstance(obj, Pod) or self.state.pod(obj.key) is None:
                 self.state.upsert(obj)
-        for workload in read.workloads:
+        for workload in given.read.workloads:
             self._known.put(workload)
         assert self.state.workloads is not None
         self.state.workloads.know(self._known)
-        return growth_of(read, objects, frozenset(), self._now, self.state.upsert)
+        return given.growth(self.state, frozenset(), self.state.upsert)
 
     def forecast(self, act: Act) -> Forecast:
         """Plans the act on what the earlier ones have left."""
@@ -161,9 +161,7 @@ class Forecaster:
                 asked.append(_Asked(members, explain(before, self.config, head), before))
 
         def grow(*, later: bool = True) -> Sequence[str]:
-            born = growth.begin(
-                lambda key: node_of(self.state, key), lambda key, name: label_of(self.state, key, name), later=later
-            )
+            born = growth.begin(later=later)
             ask(born if later else [*act.pods, *born])
             return born
 

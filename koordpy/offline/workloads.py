@@ -18,6 +18,7 @@ from koordpy.api.objects import Node, OwnerReference, Pod, Wire
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
+from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import group_of
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
 from koordpy.workloads.kinds.jobsets import jobset_by_jobs, read_jobset
@@ -25,7 +26,6 @@ from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_
 from koordpy.workloads.kinds.trainer import checked_runtime, jobset_of, runtime_key
 from koordpy.workloads.known import Known, controller
 from koordpy.workloads.making import (
-    Batch,
     Expansion,
     RoleKey,
     Templates,
@@ -328,37 +328,45 @@ class Growth:
     """Pods of workloads as a simulation makes them: those of the first steps, and later ones as they begin."""
 
     def __init__(
-        self, expansion: Expansion, priorities: Priorities, put: Callable[[Wire], None], now: datetime
+        self,
+        expansion: Expansion,
+        priorities: Priorities,
+        state: ClusterState,
+        put: Callable[[Wire], None],
+        now: datetime,
     ) -> None:
-        self._expansion, self._priorities, self._put, self._now = expansion, priorities, put, now
-        self._later = 0
+        self._expansion, self._priorities, self._state, self._put = expansion, priorities, state, put
+        self._now, self._later = now, 0
 
-    def objects(self, batch: Batch, *, later: bool) -> list[Wire]:
-        """What is made, as an API server would have it."""
-        out: list[Wire] = []
+    def begin(self, *, later: bool = True) -> list[str]:
+        """Makes the pods that begin now, as an API server would have them; their keys."""
+        batch = self._expansion.make(self._node_of, self._label_of)
         for claim in batch.claims:
             found = decode(claim, PersistentVolumeClaim).value
             if found is not None:
-                out.append(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
+                self._put(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
         for pod in batch.pods:
             if later:
                 self._later += 1
                 created = time_text(self._now + timedelta(milliseconds=self._later))
                 pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
-            out.append(filled_pod(pod, self._priorities))
-        return out
-
-    def begin(self, node_of: Callable[[str], str], label_of: Callable[[str, str], str], *, later: bool) -> list[str]:
-        """Makes the pods that begin now; their keys."""
-        batch = self._expansion.make(node_of, label_of)
-        for one in self.objects(batch, later=later):
-            self._put(one)
+            filled = filled_pod(pod, self._priorities)
+            assert filled is not None  # Read.check has looked at its class
+            self._put(filled)
         return [pod.key for pod in batch.pods]
 
-    def document(self, node_of: Callable[[str], str]) -> list[dict[str, Any]]:
-        """`workloads` of the output, in its order."""
-        found = self._expansion.document(node_of)
+    def document(self) -> list[dict[str, Any]]:
+        """`workloads` of the output, in its order: what became of each workload of the input."""
+        found = self._expansion.document(self._node_of)
         return sorted(found, key=lambda one: (natural_key(one["namespace"]), natural_key(one["name"]), one["kind"]))
+
+    def _node_of(self, key: str) -> str:
+        info = self._state.pod(key)
+        return info.node if info is not None else ""
+
+    def _label_of(self, key: str, label: str) -> str:
+        node = self._state.node(self._node_of(key))
+        return node.labels.get(label, "") if node is not None else ""
 
 
 def daemon_nodes(nodes: Sequence[Node], pod: Pod) -> list[str]:

@@ -96,12 +96,12 @@ class Priorities:
 # -- pods -------------------------------------------------------------------------------------------------------------
 
 
-def filled_pod(pod: Pod, priorities: Priorities) -> Pod:
-    """A pod with defaults. The caller has made sure that its PriorityClass is known."""
+def filled_pod(pod: Pod, priorities: Priorities) -> Pod | None:
+    """A pod with defaults; None where its PriorityClass is not known."""
     spec = pod.spec
     ranked = priorities.of_pod(spec)
     if ranked is None:
-        raise ValueError(f"no PriorityClass {spec.priority_class_name}")
+        return None
     changes: dict[str, Any] = {"priority": ranked[0], "preemption_policy": ranked[1]}
     for name in ("containers", "init_containers"):
         containers: list[Container] = getattr(spec, name)

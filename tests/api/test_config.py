@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.configfile import ConfigError, dangers, load_config, plain, read_config
+from koordpy.api.configfile import dangers, load_config, plain, read_config
+from koordpy.api.faults import InputFaultsError
 
 
 def read(text: str) -> KoordpyConfiguration:
@@ -148,7 +149,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
     ],
 )
 def test_every_fault_is_listed_with_file_and_path(text: str, faults: list[str]) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputFaultsError) as caught:
         read(text)
     assert len(caught.value.lines) == len(faults)
     for line, start in zip(caught.value.lines, faults, strict=True):
@@ -277,7 +278,7 @@ def test_the_name_that_every_pod_has_is_a_danger_and_no_fault() -> None:
 
 
 def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read"):
+    with pytest.raises(InputFaultsError, match=r"none\.yaml: cannot be read"):
         load_config(str(tmp_path / "none.yaml"))
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import Affinity, Namespace, Node, Pod, Requirement
-from koordpy.offline.manifests import load_manifests
-from koordpy.offline.preparing import filled_all
+from koordpy.offline.preparing import FilledInput
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -16,10 +15,9 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def filled(folder: Path, *documents: str) -> list[Any]:
     path = folder / "in.yaml"
     path.write_text("\n---\n".join(documents))
-    loaded = load_manifests([str(path)])
-    objects = filled_all(loaded, NOW)[0]
-    assert [line for line in loaded.fault_lines if "no Node" not in line] == []
-    return list(objects)
+    given = FilledInput([str(path)], NOW)
+    assert [line for line in given.loaded.fault_lines if "no Node" not in line] == []
+    return list(given.objects)
 
 
 def filled_pod(folder: Path, spec: str, *, labels: str = "{}", others: tuple[str, ...] = ()) -> Pod:
@@ -107,9 +105,7 @@ def test_a_class_that_is_faulty_itself_makes_no_fault_of_its_pods(tmp_path: Path
     pod = "kind: Pod\nmetadata: {name: p}\nspec: {priorityClassName: high}\n"
     path.write_text("kind: Node\nmetadata: {name: n}\n---\n" + priority_class("high", 1, "value: 2\n") + "---\n" + pod)
     path.write_text(path.read_text().replace("value: 1\nvalue: 2", "value: high"))
-    loaded = load_manifests([str(path)])
-    filled_all(loaded, NOW)[0]
-    (line,) = loaded.fault_lines
+    (line,) = FilledInput([str(path)], NOW).loaded.fault_lines
     assert line.endswith("PriorityClass/high: value: text ('high') in place of a whole number")
 
 

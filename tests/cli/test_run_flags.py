@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.configfile import ConfigError
+from koordpy.api.faults import InputFaultsError
 from koordpy.cli.run import add_arguments, configuration, webhook_of
-from koordpy.offline.preparing import InputFaultsError
 
 
 def parse(*words: str) -> argparse.Namespace:
@@ -45,7 +44,7 @@ def test_every_fault_of_the_flags_is_named_by_the_rules_of_the_file(tmp_path: Pa
     file.write_text("schedulerNames: [Bad Name!]\npodMaxBackoff: soon\n")
     flags = ("--bind-address=nowhere", "--scheduler-name=ok", "--scheduler-name=a b", "--kube-api-burst=0")
     more = ("--kube-api-qps=-5", "--leader-elect-resource-name=Bad_Name", "--leader-elect-resource-namespace=")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(InputFaultsError) as caught:
         configuration(parse("--config", str(file), *flags, *more))
     assert [line.partition(": ")[0] for line in sorted(caught.value.lines)] == [
         "--bind-address", "--kube-api-burst", "--kube-api-qps", "--leader-elect-resource-name",
@@ -56,7 +55,7 @@ def test_every_fault_of_the_flags_is_named_by_the_rules_of_the_file(tmp_path: Pa
 def test_a_faulty_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("podMaxBackoff: soon\n")
-    with pytest.raises(ConfigError, match="podMaxBackoff"):
+    with pytest.raises(InputFaultsError, match="podMaxBackoff"):
         configuration(parse("--config", str(file)))
 
 

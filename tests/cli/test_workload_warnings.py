@@ -8,7 +8,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.cli.main import main
-from koordpy.offline.preparing import DEFAULT_NOW, prepare
+from koordpy.offline.options import DEFAULT_NOW, prepare
 from koordpy.planning.round import plan_round
 from tests.cli.test_manifests import NODE, written
 

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.configfile import ConfigError, read_config
+from koordpy.api.configfile import read_config
+from koordpy.api.faults import InputFaultsError
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.chart import CHART, Denied, Helm, Release
 
@@ -358,7 +359,7 @@ def test_helm_refuses(values: Values, said: str, helm: Helm) -> None:
     ],
 )
 def test_what_koordpy_would_refuse_helm_refuses_first(config: Values, said: str, helm: Helm) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(InputFaultsError, match=said):
         read_config(msgspec.json.encode(config), name="config.json")
     with pytest.raises(Denied, match=said):
         helm.render({"config": config})

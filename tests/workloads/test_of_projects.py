@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from koordpy.offline import preparing
+from koordpy.offline import options
 from tests.workloads.cluster import Answer, Json, job, jobset, nodes, role, simulate, template, workload
 
 NAMED = {"gang.scheduling.koordinator.sh/name": "pi", "gang.scheduling.koordinator.sh/min-available": "3"}
@@ -206,8 +206,8 @@ def dump_of(one: Example, path: Path) -> tuple[list[Json], list[Json]]:
     """(objects as an API server has them, the pods of theirs, each on a node of its own)."""
     objects = [_uid(json.loads(json.dumps(made)), f"uid-{i}") for i, made in enumerate(one.objects)]
     path.write_text("\n---\n".join(map(json.dumps, [*room(10), *objects])))
-    ready = preparing.prepare(
-        argparse.Namespace(paths=[str(path)], now=preparing.DEFAULT_NOW, config=None, scheduler_names=None, started=[])
+    ready = options.prepare(
+        argparse.Namespace(paths=[str(path)], now=options.DEFAULT_NOW, config=None, scheduler_names=None, started=[])
     )
     pods = []
     for i, info in enumerate(sorted(ready.state.pods(), key=lambda info: info.name)):
