@@ -72,10 +72,6 @@ COUNTED_VICTIMS_STATES = 60_000
 """Pods times what a quota wants back times nodes, beyond which the solver is asked."""
 GATHERED_VICTIMS_STEPS = 2_000_000
 """Ways to split pods over domains that are looked at for priorities and level 9."""
-LEAST_VICTIMS_ENTRIES = 30_000_000
-"""Table entries written for a bound of what victims of a mixed gang cost at least; beyond, the solver finds its own."""
-FIRST_TRY_SHARE = 0.07
-"""Part of its deterministic time that a solve has before that bound is looked for."""
 NODE_COVER_STATES = 4096
 """States of the dynamic programme that finds the cheapest victims of one node; beyond, CP-SAT chooses."""
 NODE_COVER_COMBINATIONS = 8
@@ -86,7 +82,7 @@ LEVEL_9_UNITS = 40
 """Units of cost level 9 that one solve decides: their weights are powers of two."""
 PRIORITY_PARTS = 4
 """Priorities up to which victims of each are looked at by themselves, before all are."""
-LEVEL_WEIGHT = 1 << 24
+LEVEL_WEIGHT = 1 << 40
 """Weight of the first of several cost levels that one solve decides; beyond, levels are solved in turn."""
 EARLY_LEVEL_SHARE = 0.35
 """Part of the deterministic time left that a solve for cost levels 1 to 6 may take: where they are not proven by then,

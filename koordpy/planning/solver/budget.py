@@ -48,22 +48,12 @@ class TimeBudget:
         return cls(problem.deterministic_time, watchdog_seconds=watchdog, interrupts=interrupts)
 
     def solve(
-        self,
-        stage: str,
-        model: cp_model.CpModel,
-        *,
-        share: float = 1.0,
-        linearization: int = 1,
-        again: bool = False,
+        self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
-        """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none).
-
-        again: whether an open answer is no last one.
-        """
+        """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
         limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
-            if not again:
-                self.leave_open(stage)
+            self.leave_open(stage)
             return Proof.UNKNOWN, []
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
@@ -85,7 +75,7 @@ class TimeBudget:
         # amounts whose sums leave 64 bits end here: no answer, and no reason to lose a round
         fault = _first_words(model.validate()) if status == cp_model.MODEL_INVALID else ""
         self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used, fault=fault))
-        if proof in (Proof.FEASIBLE, Proof.UNKNOWN) and not again:
+        if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
             self.leave_open(stage, told=False)
         return proof, list(solver.response_proto.solution)
 

@@ -17,7 +17,7 @@ from koordpy.planning.solver.cells import Cell
 from koordpy.planning.solver.counted import CountedTable, Fits, Numbered
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
-from koordpy.planning.solver.room import Room, every_filling
+from koordpy.planning.solver.room import NodeType, Room, every_filling
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 from koordpy.planning.solver.whole_groups import GroupType, WholeGroups
 
@@ -185,13 +185,17 @@ class CountModel(StagedModel):
         room = self.room
         kind = room.types[room.type_of[node]]
         pods = {i: self.model.new_int_var(0, n, "") for i, n in enumerate(kind.slots) if n}
-        for column, cap in enumerate(kind.caps):
-            needs = room.request[:, column].tolist()
-            if sum(kind.slots[i] * needs[i] for i in pods) > cap:
-                self.model.add(linear((v, needs[i]) for i, v in pods.items()) <= cap)
+        self._capacity(kind, pods)
         cell = Cell(nodes=(node,), bound=bool(self.problem.bound_counts[node]), pods=pods)
         self._multiple(self.tree.depth, cell.total, int(self.problem.bound_counts[node]))
         return cell
+
+    def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
+        """One node is asked for no more than it has."""
+        for column, cap in enumerate(kind.caps):
+            needs = self.room.request[:, column].tolist()
+            if sum(kind.slots[i] * needs[i] for i in pods) > cap:
+                self.model.add(linear((v, needs[i]) for i, v in pods.items()) <= cap)
 
     def _class(self, nodes: list[int], fillings: Sequence[tuple[int, ...]]) -> Cell:
         kind = self.room.types[self.room.type_of[nodes[0]]]
@@ -230,12 +234,14 @@ class CountModel(StagedModel):
         return out
 
     def _interactions(self) -> None:
-        if not self.problem.interactions:
-            return
+        if self.problem.interactions:
+            self.interacting().add(self.problem.interactions)
+
+    def interacting(self) -> Interacting:
+        """What adds to the model what members ask of each other's places."""
         shapes = self.room.shapes
         places = [(c.nodes[0], {shapes[i]: [(var, 1)] for i, var in c.pods.items()}) for c in self.cells]
-        most = dict(zip(shapes, self.room.wanted, strict=True))
-        Interacting(self.model, places, most=most).add(self.problem.interactions)
+        return Interacting(self.model, places, most=dict(zip(shapes, self.room.wanted, strict=True)))
 
     def _counted(self) -> CountedTable | None:
         table = self.problem.by_count

@@ -4,12 +4,11 @@ Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alo
 per region (`reached`); what a ByCount adds and the scores only between the regions that are best in these.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from koordpy.planning.placement.goals import domain_order, pipeline_groups
+from koordpy.planning.placement.goals import domain_order
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.inside import Held, settle_inside
@@ -17,7 +16,7 @@ from koordpy.planning.solver.placed import node_pods
 from koordpy.planning.solver.reached import Found, Reached, Reaching
 from koordpy.planning.solver.regions import Candidate, Region
 from koordpy.planning.solver.room import Room
-from koordpy.planning.solver.whole_groups import GroupType
+from koordpy.planning.solver.whole_groups import GroupType, group_types
 
 
 class Gather:
@@ -25,25 +24,12 @@ class Gather:
 
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
         self.problem, self.tree, self.room, self.budget = problem, problem.tree, room, budget
-        self.groups: dict[GroupType, list[list[int]]] = self._group_types(set(ranks))
+        self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), room.shapes)
         self.types = tuple(self.groups)
         self.reaching = Reaching(problem, ranks, room=room, types=self.types, budget=budget)
         self.counts, self.regions = self.reaching.counts, self.reaching.regions
         self.whole: dict[tuple[int, int, int], int] = {}
         """(type, level, domain) -> groups whole there, once goal 6 is settled."""
-
-    def _group_types(self, ranks: set[int]) -> dict[GroupType, list[list[int]]]:
-        """PP groups of more than one placed member by what they are made of: the new ranks of each."""
-        problem = self.problem
-        found: dict[tuple[tuple[int, ...], Region | None], list[list[int]]] = {}
-        for group in pipeline_groups(problem):
-            new = [rank for rank in group if rank in ranks]
-            nodes = [n for rank in group if (n := problem.members[rank].node) is not None and n >= 0]
-            if new and len(new) + len(nodes) > 1:
-                shapes = Counter(problem.members[rank].shape for rank in new)
-                anchor = self.tree.lowest_common(nodes) if nodes else None
-                found.setdefault((tuple(shapes[s] for s in self.room.shapes), anchor), []).append(new)
-        return {GroupType(pods, anchor, len(groups)): groups for (pods, anchor), groups in found.items()}
 
     def group_ranks(self) -> list[list[list[int]]]:
         """Per group type the new ranks of its groups."""

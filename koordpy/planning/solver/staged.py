@@ -4,10 +4,10 @@ Source: gang-network.md section 7, "Order of goals". One big weighted objective 
 and a stage whose optimum is known by a bound, or met already, is not solved at all.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd
 
-from koordpy.planning.limits import FIRST_TRY_SHARE, LEVEL_WEIGHT, STAGE_SHARE
+from koordpy.planning.limits import LEVEL_WEIGHT, STAGE_SHARE
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
@@ -16,9 +16,6 @@ Term = tuple[cp_model.IntVar, int]
 
 Stage = tuple[str, Sequence[Term], int | None]
 """(name, sum, what it is at least)."""
-
-Least = Callable[[Sequence[Term]], int | None]
-"""What a sum is at least, where that is known."""
 
 
 def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
@@ -36,21 +33,15 @@ def hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
 class StagedModel:
     """A model with its current solution; values are empty until one is found."""
 
-    def __init__(self, budget: TimeBudget, base: cp_model.CpModel | None = None) -> None:
-        """base: a model that stays as it is; terms may be of its variables."""
+    def __init__(self, budget: TimeBudget) -> None:
         self.budget = budget
-        self.model = cp_model.CpModel() if base is None else base.clone()
-        self._cloned = base is not None
+        self.model = cp_model.CpModel()
         self.values: list[int] = []
         self.possible = True
         """Turns false where a constraint cannot hold, whatever the values."""
 
     def value(self, terms: Iterable[Term]) -> int:
         return sum(self.values[v.index] * c for v, c in terms)
-
-    def _sum(self, terms: Iterable[Term]) -> cp_model.LinearExprT:
-        """A sum in this model."""
-        return linear(_in(self.model, terms) if self._cloned else terms)
 
     def find(self, stage: str, *, linearization: int = 1) -> Proof:
         """Any solution, kept as the current one."""
@@ -71,18 +62,16 @@ class StagedModel:
         current = self.value(terms)
         if terms and (bound is None or current > bound):
             if bound is not None:
-                self.model.add(self._sum(terms) >= bound)
+                self.model.add(linear(terms) >= bound)
             self._minimise(stage, terms)
             current = self.value(terms)
         self.hold(terms, current)
         return current
 
-    def minimise_all(
-        self, stages: Iterable[Stage], *, share: float = STAGE_SHARE, first: str = "", least: Least | None = None
-    ) -> None:
+    def minimise_all(self, stages: Iterable[Stage], *, share: float = STAGE_SHARE, first: str = "") -> None:
         """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
         solution where the first solve gives none. share: of the time that is left, for one solve. first: what a solve
-        is called that finds the first solution, too; by default as its stage. least: asked where one takes long."""
+        is called that finds the first solution, too; by default as its stage."""
         rest = [stage for stage in stages if stage[1]]
         while rest:
             together = 0
@@ -97,28 +86,18 @@ class StagedModel:
                     goal = [*((v, c * width) for v, c in goal), *((v, c // step) for v, c in terms)]
                     weight *= width
                     together += 1
-                name = first if first and not self.values else rest[0][0]
-                self._minimise(name, goal, share, least)
+                self._minimise(first if first and not self.values else rest[0][0], goal, share)
                 if not self.values:
                     return
             for _, terms, _ in rest[: max(1, together)]:
                 self.hold(terms, self.value(terms))
             del rest[: max(1, together)]
 
-    def _minimise(
-        self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE, least: Least | None = None
-    ) -> None:
-        """One solve for the least of a sum, with little time at first where `least` may spare the rest; the current
-        solution, if any, stays where none is found."""
-        self.model.minimize(self._sum(terms))
-        for part in (share,) if least is None else (FIRST_TRY_SHARE * share, share):
-            hint(self.model, self.values)
-            proof, values = self.budget.solve(stage, self.model, share=part, linearization=2, again=part < share)
-            if least is None or proof not in (Proof.FEASIBLE, Proof.UNKNOWN):
-                break
-            self.values = values or self.values
-            if values and part < share and self.value(terms) == least(terms):
-                break
+    def _minimise(self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE) -> None:
+        """One solve for the least of a sum; the current solution, if any, stays where none is found."""
+        self.model.minimize(linear(terms))
+        hint(self.model, self.values)
+        proof, values = self.budget.solve(stage, self.model, share=share, linearization=2)
         if proof is Proof.INFEASIBLE and self.values:
             self.budget.broken(stage, "a solved model became infeasible")
         self.model.clear_objective()  # type: ignore[no-untyped-call]
@@ -127,12 +106,12 @@ class StagedModel:
     def hold(self, terms: Sequence[Term], most: int) -> None:
         """Keeps a sum at the optimum of an earlier stage."""
         if terms:
-            self.model.add(self._sum(terms) <= most)
+            self.model.add(linear(terms) <= most)
 
     def fix(self, terms: Sequence[Term]) -> None:
         """Keeps a sum at what it is."""
         if terms:
-            self.model.add(self._sum(terms) == self.value(terms))
+            self.model.add(linear(terms) == self.value(terms))
 
     def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
         """Makes the vector of sums lexicographically largest and holds it. order: (sum, proven upper bound)."""
@@ -181,16 +160,11 @@ class StagedModel:
     def ask(self, stage: str, terms: Sequence[Term], most: int, *, share: float = 1.0) -> Proof:
         """The same; UNKNOWN where the time does not suffice to tell. share: of the time that is left."""
         trial = self.model.clone()
-        trial.add(linear(_in(trial, terms)) <= most)
+        trial.add(linear((trial.get_int_var_from_proto_index(v.index), c) for v, c in terms) <= most)
         proof, values = self.budget.solve(stage, trial, share=share)
         if values:
             self.values = values
         return proof
-
-
-def _in(model: cp_model.CpModel, terms: Iterable[Term]) -> list[Term]:
-    """Terms by the variables of a clone."""
-    return [(model.get_int_var_from_proto_index(v.index), c) for v, c in terms]
 
 
 def _low(stage: Stage) -> int:

@@ -4,15 +4,16 @@ Source: preemption.md 6 (2). A choice that its trial refuses comes back with wha
 model is asked again.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from koordpy.planning.limits import EARLY_LEVEL_SHARE, LATE_LEVEL_SHARE, LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
 from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.staged import StagedModel
-from koordpy.planning.solver.victims_bounds import priorities
 from koordpy.planning.solver.victims_model import VictimsModel
+from koordpy.planning.solver.victims_topology import Topology
 from koordpy.planning.victim_selection.choice import Choice, Choices, Cut, Layout, Need
+from koordpy.planning.victim_selection.lower_bounds import sums_allow
 
 _FIRST = "victims"
 """What the solve is called that finds any victims at all."""
@@ -25,60 +26,64 @@ def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) ->
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
     watchdog, interrupts = choices.problem.watchdog_seconds, choices.problem.interrupts
     budget = TimeBudget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False, interrupts=interrupts)
-    steps = priorities(choices)
+    steps = _priorities(choices)
     if not steps:
         return Choice((), Proof.INFEASIBLE)
     # the least by levels 1 and 2 is among the first of them that hold a choice
     parts: list[int | None] = [*steps[:PRIORITY_PARTS], None]
-    model = VictimsModel(choices, parts.pop(0))
     known: list[Cut | Need] = []
     for _ in range(most_tries):
-        found = _Levels(model, budget).best()
-        while found is None and model.partial:
-            model = VictimsModel(choices, parts.pop(0))
+        found = None
+        while found is None:
+            model = VictimsModel(choices, budget, parts[0])
             model.learn(known)
-            found = _Levels(model, budget).best()
-        if found is None:
-            return Choice((), proof_of(placed=False, sure=budget.proven), tuple(budget.runs))
+            found = _Levels(model).best()
+            if found is None and not model.partial:
+                return Choice((), proof_of(placed=False, sure=budget.proven), tuple(budget.runs))
+            if found is None:
+                del parts[0]
         options, layout, proven = found
         refused = check(options, layout)
         if not refused:
             return Choice(options, proof_of(placed=True, sure=proven), tuple(budget.runs))
         known += refused
-        model.learn(refused)
     return Choice((), Proof.UNKNOWN, tuple(budget.runs))
 
 
-class _Levels:
-    """The cost levels of one model, solved anew whenever it has grown."""
+def _priorities(choices: Choices) -> list[int]:
+    """Priorities of units, lowest first, from the one on below which no choice is enough."""
+    units = {option.unit for option in choices.options}
+    steps = sorted({choices.units[u].priority for u in units})
 
-    def __init__(self, model: VictimsModel, budget: TimeBudget) -> None:
-        self.model, self.budget = model, budget
+    def enough(most: int) -> bool:
+        return sums_allow(choices, (u for u in units if choices.units[u].priority <= most))
+
+    return steps[bisect_left(steps, True, key=enough) :]
+
+
+class _Levels:
+    """The cost levels of one model."""
+
+    def __init__(self, model: VictimsModel) -> None:
+        self.model, self.budget = model, model.budget
 
     def best(self) -> tuple[tuple[int, ...], Layout, bool] | None:
         """(options, where everybody goes, whether levels 1-6 are proven); None where nothing was found."""
-        if not self.model.possible:
+        model = self.model
+        if not model.possible:
             return None
-        stages = StagedModel(self.budget, self.model.base)
-        stages.minimise_all(self.model.early, share=EARLY_LEVEL_SHARE, first=_FIRST, least=self.model.least)
-        if not stages.values and (self._impossible or not self._any(stages)):
+        model.minimise_all(model.early, share=EARLY_LEVEL_SHARE, first=_FIRST)
+        if not model.values and not self._impossible:
+            model.find(_FIRST, linearization=2)
+        if not model.values:
             return None
         proven = self.budget.proven
-        if self.model.topology is not None:
-            bounds = self.model.bounds_of(o for o, var in enumerate(self.model.taken) if stages.values[var.index])
-            stages.minimise_all(self.model.topology.layers(bounds), share=LATE_LEVEL_SHARE)
-            level = -stages.value(self.model.topology.new_in_one)
-            stages.minimise_all(self.model.topology.later(level, bounds), share=LATE_LEVEL_SHARE)
-        stages.minimise_all([("priorities", self.model.priorities, None)], share=LATE_LEVEL_SHARE)
-        self._spare(stages)
-        stages.minimise_all([("rules", self.model.later_rule, None)])
-        options = tuple(o for o, var in enumerate(self.model.taken) if stages.values[var.index])
-        places = {place: n for place, var in self.model.pods.items() if (n := stages.values[var.index])}
-        back = {
-            kind: {node: n for node, var in here.items() if (n := stages.values[var.index])}
-            for kind, here in self.model.back.items()
-        }
-        return options, Layout(places, back), proven
+        if model.problem.gather:
+            self._gathered(Topology(model))
+        model.minimise_all([("priorities", model.priorities, None)], share=LATE_LEVEL_SHARE)
+        self._spare()
+        model.minimise_all([("rules", model.later_rule, None)])
+        return model.chosen, model.layout, proven
 
     @property
     def _impossible(self) -> bool:
@@ -86,23 +91,27 @@ class _Levels:
         last = self.budget.runs[-1] if self.budget.runs else None
         return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
 
-    def _any(self, stages: StagedModel) -> bool:
-        stages.find(_FIRST, linearization=2)
-        return bool(stages.values)
+    def _gathered(self, topology: Topology) -> None:
+        """Level 7. What attracts depends on the layer of c, so that is held first where anything does."""
+        goals = topology.layers()
+        if topology.attracted:
+            self.model.minimise_all(goals, share=LATE_LEVEL_SHARE)
+            goals = []
+        self.model.minimise_all([*goals, *topology.later()], share=LATE_LEVEL_SHARE)
 
-    def _spare(self, stages: StagedModel) -> None:
+    def _spare(self) -> None:
         """Level 9: from the most important unit down, each is spared where it can be."""
-        order = self.model.by_importance
+        model, order = self.model, self.model.by_importance
         at = 0
         while at < len(order) and self.budget.left > 1e-6:
-            taken = [i for i in range(at, len(order)) if stages.value(self.model.unit(order[i]))]
+            taken = [i for i in range(at, len(order)) if model.value(model.unit(order[i]))]
             stop = taken[0] if taken else len(order)
             for u in order[at:stop]:
-                stages.fix(self.model.unit(u))
+                model.fix(model.unit(u))
             at = stop
             chunk = order[at : at + LEVEL_9_UNITS]
-            terms = [(var, c << (len(chunk) - 1 - i)) for i, u in enumerate(chunk) for var, c in self.model.unit(u)]
-            stages.minimise_all([("spare", terms, None)])
+            terms = [(var, c << (len(chunk) - 1 - i)) for i, u in enumerate(chunk) for var, c in model.unit(u)]
+            model.minimise_all([("spare", terms, None)])
             for u in chunk:
-                stages.fix(self.model.unit(u))
+                model.fix(model.unit(u))
             at += len(chunk)

@@ -1,136 +1,89 @@
 """Cost level 7 of a choice of victims: goals 1 to 4 of the placement that it makes room for.
 
-Source: preemption.md 5, gang-network.md section 5. Sums over domains on top of the pods per shape and node; PP
-groups are counted where no member is bound (a group is then a run of equal length), as in gang-network.md section 7.
+Source: preemption.md 5, gang-network.md section 5. Domains that are used and whole PP groups are those of every model
+that counts pods (`counts`). Where a placement goes through regions one by one, a choice of victims has a 0/1 per layer.
 """
-
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import Stage, Term, linear
-from koordpy.planning.solver.victims_bounds import Bounds
+from koordpy.planning.solver.victims_model import VictimsModel
+from koordpy.planning.solver.whole_groups import group_types
 
 
 class Topology:
-    """Adds what goals 1 to 4 count to a model. attracted: node -> (sum that leaves with the victims there)."""
+    """Adds what goals 1 to 4 count to a model with a solution, and to the solution what they are there."""
 
-    def __init__(
-        self,
-        model: cp_model.CpModel,
-        problem: Problem,
-        *,
-        pods: Mapping[tuple[int, int], cp_model.IntVar],
-        leaving: Mapping[int, Sequence[Term]],
-        bounds: Bounds,
-    ) -> None:
-        self.model, self.problem, self.tree = model, problem, problem.tree
-        self.total = len(problem.pending)
-        self.pods_in: list[dict[int, list[Term]]] = [{} for _ in self.tree.levels]
-        shapes: list[dict[int, list[tuple[int, cp_model.IntVar]]]] = [{} for _ in self.tree.levels]
-        for (shape, node), var in pods.items():
-            for level in range(self.tree.depth + 1):
-                domain = int(self.tree.domain_of[level, node])
-                self.pods_in[level].setdefault(domain, []).append((var, 1))
-                shapes[level].setdefault(domain, []).append((shape, var))
-        self.used: list[dict[int, cp_model.IntVar]] = []
-        for level in range(self.tree.depth + 1):
-            here = {domain: model.new_bool_var("") for domain in shapes[level]}
-            for one in bounds.measures:
-                room = np.minimum(self.tree.levels[level].sums(one.have), one.number).tolist()
-                for domain, inside in shapes[level].items():
-                    terms = [(var, n) for shape, var in inside if (n := one.takes.get(shape, 0))]
-                    model.add(linear([*terms, (here[domain], -room[domain])]) <= 0)
-            self.used.append(here)
-        self.held = [
-            {d for d, n in enumerate(level.sums(problem.bound_counts).tolist()) if n} for level in self.tree.levels
-        ]
-        self._common()
-        self._attraction(leaving)
-        self._groups()
+    def __init__(self, model: VictimsModel) -> None:
+        self.model, self.tree, problem = model, model.tree, model.problem
+        model.add_used(siblings=False)
+        model.add_groups(tuple(group_types(problem, problem.pending, model.room.shapes)))
+        self.held = [set(np.nonzero(level.sums(problem.bound_counts))[0].tolist()) for level in self.tree.levels]
+        self.levels = range(1, self.tree.depth + 1)
+        self.one = [self._common(level, model.opened(level)) for level in self.levels]
+        self.every = [self._every(level) for level in self.levels]
+        self.attracted = self._attraction() if problem.attract.any() else []
+        self._settle()
 
-    def _common(self) -> None:
-        """Per level a 0/1: all new pods, and all members, lie in one domain of it."""
-        self.new_in_one: list[Term] = []
-        self.all_in_one: list[Term] = []
-        for level in range(1, self.tree.depth + 1):
-            used = self.used[level]
-            one = self.model.new_bool_var("")
-            self.model.add(linear((v, 1) for v in used.values()) <= 1).only_enforce_if(one)
-            self.new_in_one.append((one, -1))
-            held = self.held[level]
-            every = self.model.new_bool_var("")
-            if len(held) > 1:
-                self.model.add(every == 0)
-            elif held:
-                outside = [(v, 1) for d, v in used.items() if d not in held]
-                if outside:
-                    self.model.add(linear(outside) <= 0).only_enforce_if(every)
-            else:
-                self.model.add(every == one)
-            self.all_in_one.append((every, -1))
+    def _common(self, level: int, opened: list[Term]) -> cp_model.IntVar:
+        """Whether all new pods lie in one domain of a level."""
+        one = self.model.model.new_bool_var("")
+        self.model.model.add(linear(opened) <= 1).only_enforce_if(one)
+        return one
 
-    def _attraction(self, leaving: Mapping[int, Sequence[Term]]) -> None:
+    def _every(self, level: int) -> cp_model.IntVar:
+        """Whether all members do."""
+        model, held = self.model.model, self.held[level]
+        if not held:
+            return self.one[level - 1]
+        every = model.new_bool_var("")
+        model.add(linear(self._opened(level)) <= 0).only_enforce_if(every)
+        if len(held) > 1:
+            model.add(every == 0)
+        return every
+
+    def _opened(self, level: int) -> list[Term]:
+        """Domains of a level that hold new pods and no bound members."""
+        return [term for d, used in self.model.used[level].items() if d not in self.held[level] for term in used]
+
+    def _attraction(self) -> list[cp_model.IntVar]:
         """Per level: attracting pods in the used domain, at most; of use where one domain is used."""
-        attract = self.problem.attract
-        self.attracted: list[cp_model.IntVar] = []
-        if not attract.any():
-            return
-        most = int(attract.sum())
-        for level in range(self.tree.depth + 1):
-            var = self.model.new_int_var(0, most, "")
-            sums = self.tree.levels[level].sums(attract).tolist()
-            away: dict[int, list[Term]] = {}
-            for node, terms in leaving.items():
-                away.setdefault(int(self.tree.domain_of[level, node]), []).extend(terms)
-            for domain, used in self.used[level].items():
-                self.model.add(linear([(var, 1), *away.get(domain, [])]) <= sums[domain]).only_enforce_if(used)
-            self.attracted.append(var)
+        attract, tree = self.model.problem.attract, self.tree
+        out = []
+        for level in range(tree.depth + 1):
+            out.append(self.model.model.new_int_var(0, int(attract.sum()), ""))
+            sums = tree.levels[level].sums(attract).tolist()
+            away = self.model.attracting_away(tree.domain_of[level])
+            for domain, used in (self.model.used[level] if level else {0: []}).items():
+                bound = self.model.model.add(linear([(out[-1], 1), *away.get(domain, [])]) <= sums[domain])
+                if used:
+                    bound.only_enforce_if(used[0][0])
+        return out
 
-    def _groups(self) -> None:
-        """Per level the PP groups that are whole in one domain of it, the short one included."""
-        problem = self.problem
-        self.whole: list[list[Term]] = []
-        size = problem.pipeline
-        if size <= 1 or problem.bound_counts.any():
-            return
-        number, rest = divmod(self.total, size)
-        above: dict[int, tuple[cp_model.IntVar, cp_model.IntVar]] | None = None
-        for level in range(1, self.tree.depth + 1):
-            here: dict[int, tuple[cp_model.IntVar, cp_model.IntVar]] = {}
-            for domain, inside in self.pods_in[level].items():
-                groups = self.model.new_int_var(0, number, "")
-                short = self.model.new_bool_var("")
-                if not rest:
-                    self.model.add(short == 0)
-                self.model.add(linear([(groups, size), (short, rest), *((v, -c) for v, c in inside)]) <= 0)
-                here[domain] = groups, short
-            if above is not None:
-                for parent, (groups, short) in above.items():
-                    below = [pair for d, pair in here.items() if int(self.tree.levels[level].parent[d]) == parent]
-                    self.model.add(linear([*((g, 1) for g, _ in below), (groups, -1)]) <= 0)
-                    for _, one in below:
-                        self.model.add(one <= short)
-            self.model.add(linear((s, 1) for _, s in here.values()) <= 1)
-            self.model.add(linear((g, 1) for g, _ in here.values()) <= number)
-            self.whole.append([term for g, s in here.values() for term in ((g, -1), (s, -1))])
-            above = here
+    def _settle(self) -> None:
+        """The solution said in the new variables: who is attracted, and which groups are whole, is left open."""
+        model = self.model
+        model.values += [0] * (len(model.model.proto.variables) - len(model.values))
+        for level in self.levels:
+            inside = model.inside(level)
+            for domain, [(used, _)] in model.used[level].items():
+                model.values[used.index] = int(model.value(inside[domain]) > 0)
+            model.values[self.one[level - 1].index] = int(model.value(model.opened(level)) <= 1)
+            if len(self.held[level]) == 1:
+                model.values[self.every[level - 1].index] = int(not model.value(self._opened(level)))
 
-    def layers(self, bounds: Bounds) -> list[Stage]:
-        """Goal 1: the layer of C, then of c. bounds: of what there is still to choose from."""
-        least = -sum(bool(bounds.holds(level).any()) for level in range(1, self.tree.depth + 1))
-        return [("common layer", self.all_in_one, least), ("common layer", self.new_in_one, least)]
+    def layers(self) -> list[Stage]:
+        """Goal 1: the layer of C, then of c."""
+        counts = np.array(self.model.room.wanted, dtype=np.int64)
+        lowest = -sum(bool(self.model.room.could(level, counts).any()) for level in self.levels)
+        return [("common layer", [(var, -1) for var in some], lowest) for some in (self.every, self.one)]
 
-    def later(self, level: int, bounds: Bounds) -> list[Stage]:
-        """Goals 2 to 4 where c is a domain of the level. bounds: as in `layers`."""
+    def later(self) -> list[Stage]:
+        """Goals 2 to 4, once goal 1 is held."""
+        level = self.model.value((var, 1) for var in self.one)
         out: list[Stage] = [
             ("attraction", [(self.attracted[n], -1)], None) for n in range(level, -1, -1) if self.attracted
         ]
-        out += [("pipeline", terms, None) for terms in self.whole]
-        for number in range(1, self.tree.depth + 1):
-            held = self.held[number]
-            opened = [(v, 1) for d, v in self.used[number].items() if d not in held]
-            out.append(("domains", opened, 0 if held else bounds.fewest(number, level)))
-        return out
+        out += [("pipeline", [(v, -c) for v, c in self.model.whole(n)], None) for n in self.levels]
+        return out + [("domains", self._opened(n), None) for n in self.levels]

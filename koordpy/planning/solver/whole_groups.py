@@ -4,9 +4,12 @@ Source: gang-network.md section 7. Groups that are alike are a type; per domain 
 whole there. A group whole in a domain is whole in every one above, and takes its pods of each shape.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from koordpy.planning.placement.goals import pipeline_groups
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.solver.cells import Cell
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.room import Room
@@ -23,6 +26,20 @@ class GroupType:
     pods: tuple[int, ...]
     anchor: tuple[int, int] | None
     count: int
+
+
+def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int]) -> dict[GroupType, list[list[int]]]:
+    """PP groups of more than one placed member by what they are made of: the new ranks of each. ranks: those that are
+    placed; shapes: by position in Room."""
+    found: dict[tuple[tuple[int, ...], tuple[int, int] | None], list[list[int]]] = {}
+    for group in pipeline_groups(problem):
+        new = [rank for rank in group if rank in ranks]
+        nodes = [n for rank in group if (n := problem.members[rank].node) is not None and n >= 0]
+        if new and len(new) + len(nodes) > 1:
+            pods = Counter(problem.members[rank].shape for rank in new)
+            anchor = problem.tree.lowest_common(nodes) if nodes else None
+            found.setdefault((tuple(pods[s] for s in shapes), anchor), []).append(new)
+    return {GroupType(pods, anchor, len(groups)): groups for (pods, anchor), groups in found.items()}
 
 
 class WholeGroups:

@@ -4,14 +4,15 @@ Source: preemption.md 6 (1). Upper bounds only: all eligible victims gone, as fa
 pod looked at alone. What they allow may still be impossible; what they forbid is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.snapshot import Ints
-from koordpy.planning.placement.problem import Problem, hard_regions
+from koordpy.planning.placement.problem import Problem, hard_regions, slots
 from koordpy.planning.victim_selection.choice import Choices, Terms
 
 
@@ -32,6 +33,36 @@ class Lack:
             return f"needed {self.needed} pods, room for {self.free}, with every victim gone {self.reclaimable}{where}"
         needed, free, back = (quantity_text(self.resource, n) for n in (self.needed, self.free, self.reclaimable))
         return f"needed {needed} {self.resource}, free {free}, reclaimable {back}{where}"
+
+
+def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
+    """[nodes, columns] what is free once some units are gone; what several cover counts for each."""
+    freed = choices.problem.free.copy()
+    for u in units:
+        for node, amounts in choices.units[u].frees:
+            for column, amount in amounts:
+                freed[node, column] += amount
+    return freed
+
+
+def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
+    """Whether some hard domain has slots enough for every shape, and enough of every resource for all members, once
+    some units are gone. What this denies is impossible."""
+    problem = choices.problem
+    freed, level = freed_by(choices, units), problem.tree.levels[problem.hard]
+    wanted = Counter(problem.members[rank].shape for rank in problem.pending)
+    asked = Counter[int]()
+    able = np.zeros(len(freed), dtype=bool)
+    inside = np.array([domain for _, domain in hard_regions(problem)], dtype=np.int64)
+    for s, number in wanted.items():
+        room = slots(freed, problem.shapes[s])
+        able |= room > 0
+        inside = inside[level.sums(room)[inside] >= number]
+        for column, amount in problem.shapes[s].request:
+            asked[column] += number * amount
+    for column, need in asked.items():
+        inside = inside[level.sums(np.where(able, np.maximum(freed[:, column], 0), 0))[inside] >= need]
+    return bool(len(inside))
 
 
 def most_freed(choices: Choices) -> dict[int, int]:

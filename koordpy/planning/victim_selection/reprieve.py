@@ -6,23 +6,15 @@ inclusion-minimal, the least important go, but not the least harmful of all sets
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from koordpy.planning.placement.problem import hard_regions, slots
 from koordpy.planning.victim_selection.choice import Choices, keeps
 
 Enough = Callable[[tuple[int, ...]], bool]
 """Whether the beneficiary can be placed with the units of these options gone."""
 
 
-def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...] = (), *, sure: bool = False) -> tuple[int, ...]:
-    """Options without any one of which there is no room; none where even all of them are not enough.
-
-    start: options to give back from; by default all that may be taken together. sure: it is known that they are enough.
-    """
-    taken = start or _most(choices)
-    if not taken or not (sure or enough(taken)):
-        return ()
+def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple[int, ...]:
+    """Options without any one of which there is no room, of some that are enough."""
+    taken = start
     needed: list[int]
 
     def give_back(part: Sequence[int], later: Sequence[int]) -> None:
@@ -108,27 +100,6 @@ def in_vain(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials
     return whole
 
 
-def counts_allow(choices: Choices, taken: Sequence[int]) -> bool:
-    """Whether every shape has slots enough, in one hard domain, once the units of some options are gone. What this
-    denies is impossible."""
-    problem = choices.problem
-    freed = problem.free.copy()
-    for o in taken:
-        for node, amounts in choices.units[choices.options[o].unit].frees:
-            for column, amount in amounts:
-                freed[node, column] += amount
-    wanted: dict[int, int] = {}
-    for rank in problem.pending:
-        shape = problem.members[rank].shape
-        wanted[shape] = wanted.get(shape, 0) + 1
-    inside = [domain for _, domain in hard_regions(problem)]
-    level = problem.tree.levels[problem.hard]
-    open_to = np.ones(len(inside), dtype=bool)
-    for shape, number in wanted.items():
-        open_to &= level.sums(slots(freed, problem.shapes[shape]))[inside] >= number
-    return bool(open_to.any())
-
-
 def _cheap_first(choices: Choices) -> list[int]:
     """Options, those of the cheapest units first."""
 
@@ -183,17 +154,3 @@ class _SparedRoom:
         for number, amount in asked:
             self._left[number] -= amount
         return True
-
-
-def _most(choices: Choices) -> tuple[int, ...]:
-    """As many options as the limits allow together, cores of gangs before their surplus."""
-    order = sorted(range(len(choices.options)), key=lambda o: (-choices.units[choices.options[o].unit].pods, o))
-    taken: list[int] = []
-    units: set[int] = set()
-    room = _SparedRoom(choices)
-    for o in order:
-        unit = choices.options[o].unit
-        if unit not in units and room.take(o):
-            taken.append(o)
-            units.add(unit)
-    return tuple(sorted(taken)) if keeps(choices, taken) else ()

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from koordpy.planning.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEPS
-from koordpy.planning.placement.problem import hard_regions, slots
+from koordpy.planning.placement.problem import hard_regions
 from koordpy.planning.plan import Proof
 from koordpy.planning.victim_selection.choice import Choice, Choices, cost_levels, keeps
 from koordpy.planning.victim_selection.cover import Item, Unwieldy, cover, covers
 from koordpy.planning.victim_selection.gathered import Gathered, offers_of
+from koordpy.planning.victim_selection.lower_bounds import sums_allow
 
 _FIELD = 64
 """Bits of a level of the cost: more than any sum reaches."""
@@ -123,17 +124,11 @@ class _Search:
         return single, wide
 
     def _fits(self, options: Iterable[int]) -> bool:
-        """Whether some hard domain holds all pods once all of these are gone (a pod may be counted twice)."""
-        freed = self.problem.free.copy()
+        """Whether sums allow the choice of all of these (a pod may be counted twice)."""
         options = list(options)
         if self.least and sum(self.gives.get(o, 0) for o in options) < self.least:
             return False
-        for o in options:
-            for node, amounts in self.choices.units[self.choices.options[o].unit].frees:
-                for column, amount in amounts:
-                    freed[node, column] += amount
-        room = slots(freed, self.asked)
-        return bool((self.problem.tree.levels[self.problem.hard].sums(room)[self.regions] >= self.number).any())
+        return sums_allow(self.choices, (self.choices.options[o].unit for o in options))
 
     def _priority(self, option: int) -> int:
         return self.choices.units[self.choices.options[option].unit].priority

@@ -28,8 +28,9 @@ from koordpy.planning.victim_selection.choice import (
     fewest_pods,
     late_levels,
 )
+from koordpy.planning.victim_selection.lower_bounds import sums_allow
 from koordpy.planning.victim_selection.names import EVERY_WAY, Way
-from koordpy.planning.victim_selection.reprieve import cheapest, counts_allow, in_vain, reprieved
+from koordpy.planning.victim_selection.reprieve import cheapest, in_vain, reprieved
 from koordpy.planning.victim_selection.shortcut import shortcut
 from koordpy.planning.victims.candidates import OfferedChoice
 from koordpy.planning.victims.dry_run import DryRun, DryRunResult
@@ -158,7 +159,7 @@ class Taking:
             nonlocal tries, used
             if used is not None and used.issubset(taken):
                 return True
-            if not counts_allow(self.choices, taken):
+            if not sums_allow(self.choices, (self.choices.options[o].unit for o in taken)):
                 return False
             tries += 1
             if tries > REPRIEVES:
@@ -175,7 +176,7 @@ class Taking:
             tries, used = 0, None
             start = found.options if way is Way.MODEL else cheapest(self.choices, enough)
             used = self._used(start)
-            options = reprieved(self.choices, enough, start, sure=True) if start else ()
+            options = reprieved(self.choices, enough, start) if start else ()
             if options:
                 cost = cost_levels(self.choices, options), late_levels(self.choices, options)
                 if best is None or cost < best[0]:  # type: ignore[operator]
