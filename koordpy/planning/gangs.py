@@ -205,12 +205,12 @@ def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
 
 def links_named(snapshot: Snapshot, ref: GangRef) -> Named:
     """The gangs that a gang's own object, or its oldest pod, names."""
-    meta = _metadata(snapshot, ref)
+    meta = settings_of(snapshot, ref)
     return _settings(ref.namespace, meta)[1] if meta is not None else Named()
 
 
-def _metadata(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
-    """Of the object that decides a gang's settings."""
+def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
+    """Metadata of the object that decides a gang's settings; None where it is not there."""
     if ref.source is GangSource.GROUP:
         group = snapshot.pod_groups.get(ref.key)
         return group.metadata if group is not None else None

@@ -8,12 +8,10 @@ import contextlib
 from koordpy.api import keys
 from koordpy.api.config import StaleGangs
 from koordpy.api.durations import parse_duration
-from koordpy.api.natural import natural_key
-from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.ganghistory import SCHEDULED, STALE, ended
 from koordpy.cluster.pods import FAILED, GangSource, seconds
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.gangs import Gang
+from koordpy.planning.gangs import Gang, settings_of
 
 
 def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
@@ -29,25 +27,12 @@ def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
     return missing if over else 0
 
 
-def _meta(gang: Gang, snapshot: Snapshot) -> ObjectMeta | None:
-    """The object that carries the gang's settings."""
-    key = gang.ref.key
-    if gang.ref.source is GangSource.GROUP:
-        return snapshot.pod_groups[key].metadata if key in snapshot.pod_groups else None
-    if gang.ref.source is GangSource.UPSTREAM:
-        return snapshot.upstream_groups[key].metadata if key in snapshot.upstream_groups else None
-    if gang.derived is not None:
-        return gang.derived.meta
-    oldest = min(gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
-    return oldest.pod.metadata if oldest is not None else None
-
-
 def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
     """The gang's own grace, else the configured one where stale gangs are to be evicted at all; negative for never.
 
     An unreadable one counts as absent.
     """
-    meta = _meta(gang, snapshot)
+    meta = settings_of(snapshot, gang.ref)
     text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
     with contextlib.suppress(ValueError):
         return -1.0 if text == "-1" else parse_duration(text)

@@ -12,12 +12,6 @@ CONVOLUTION_BY_TERM_ENTRIES = 1024
 """Entries of a min-plus convolution from which on its terms are added one by one: windows of rows would be copied."""
 CONVOLUTION_CHUNK_ENTRIES = 1 << 16
 """Entries of one temporary array of a convolution: what fits a processor's cache."""
-COVER_STATES = 400_000
-"""Vectors of pods per shape in a table of the cover; beyond, CP-SAT models the domains."""
-COVER_ENTRIES = 150_000_000
-"""Table entries written for one unit before CP-SAT takes over: less than a second."""
-COVER_FILLINGS = 200
-"""Maximal fillings of one kind of node in the cover's tables; beyond, CP-SAT takes over."""
 MEASURES = 2
 """Measures of room that are counted for a region, the scarcest first."""
 MEASURE_UNITS = 2048

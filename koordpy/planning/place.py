@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-import numpy as np
-
-from koordpy.planning.placement.counting import NodeCounts, NotCountable, applies, count
+from koordpy.planning.placement.counting import NotCountable, applies, count
 from koordpy.planning.placement.problem import Allowance, Problem, Solution, only_ranks
-from koordpy.planning.plan import Proof, combined, proof_of
+from koordpy.planning.placement.rank_order import rank_counts
+from koordpy.planning.plan import RANKS_OPEN, Proof, combined, proof_of
 
 
 def place(problem: Problem) -> Solution:
@@ -38,12 +37,12 @@ def _place(problem: Problem) -> Solution:
             return _solver(problem)
         if isinstance(counted, Solution):
             return counted
-        nodes = _in_order(problem, counted)
-        if nodes is not None:
-            return Solution(nodes, Proof.OPTIMAL)
-        from koordpy.planning.solver.ranking import rank_counts
-
-        return rank_counts(problem, counted.ranks, counted.counts)
+        if not problem.gather:
+            used = sorted(counted.counts, key=lambda node: int(problem.name_rank[node]))
+            filled = [node for node in used for _ in range(counted.counts[node])]
+            return Solution(dict(zip(counted.ranks, filled, strict=True)), Proof.OPTIMAL)
+        nodes, proven = rank_counts(problem, counted.ranks, counted.counts)
+        return Solution(nodes, Proof.OPTIMAL, () if proven else (RANKS_OPEN,))
     return _solver(problem)
 
 
@@ -178,33 +177,3 @@ def _beyond(problem: Problem, allowance: Allowance) -> bool:
     if not any(problem.needs):
         least = min(allowance.amounts[problem.members[rank].shape] for rank in problem.pending)
     return least > allowance.room
-
-
-def _in_order(problem: Problem, counted: NodeCounts) -> dict[int, int] | None:
-    """Ranks over the used nodes in natural order, each filled with the next; None where goal 7 asks for more."""
-    if problem.gather:
-        used = sorted(counted.counts)
-        if len(used) > 1 and any(member.node is not None for member in problem.members):
-            return None
-    else:
-        used = sorted(counted.counts, key=lambda node: int(problem.name_rank[node]))
-    filled = [node for node in used for _ in range(counted.counts[node])]
-    nodes = dict(zip(counted.ranks, filled, strict=True))
-    if problem.gather and problem.pipeline > 1 and not _groups_whole(problem, counted, filled):
-        return None
-    return nodes
-
-
-def _groups_whole(problem: Problem, counted: NodeCounts, filled: list[int]) -> bool:
-    """Whether the plain order keeps as many pipeline groups whole, layer by layer, as the counts allow."""
-    tree, size = problem.tree, problem.pipeline
-    per_node = np.zeros(len(problem.free), dtype=np.int64)
-    for node, number in counted.counts.items():
-        per_node[node] = number
-    groups = np.array(filled, dtype=np.int64).reshape(-1, size)
-    for level in range(1, tree.depth + 1):
-        domains = tree.domain_of[level][groups]
-        whole = int((domains == domains[:, :1]).all(axis=1).sum())
-        if whole != int((tree.levels[level].sums(per_node) // size).sum()):
-            return False
-    return True

@@ -175,6 +175,10 @@ RANKS, NAMES = "ranks", "names"
 order is open, and ties by natural name. What they leave open takes nothing from the proof of the goals before."""
 
 
+RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
+"""What says that the order of ranks is not proven best."""
+
+
 def ranks_proven(runs: Iterable[SolverRun]) -> bool:
     """Whether no order of ranks is better (goal 7); an order that is not proven is the same for the same problem."""
     return all(run.stage != RANKS for run in runs)

@@ -1,6 +1,6 @@
 """Large regions of mixed kinds: one measure of room against enumeration, and what is modelled only in part.
 
-The limits of size are set so low that tiny problems count as large.
+The sizes are set so low that tiny problems count as large.
 """
 
 from dataclasses import replace
@@ -10,11 +10,12 @@ import pytest
 
 from koordpy.planning.place import place
 from koordpy.planning.placement.goals import Goals, goal_vector, violations
-from koordpy.planning.placement.problem import ByCount, Devices, Problem
+from koordpy.planning.placement.problem import ByCount, Devices, Problem, Sizes
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver import cover, narrow, solve
-from koordpy.planning.solver.measure import least_domains
+from koordpy.planning.solver import solve
+from koordpy.planning.solver.large import least_domains
 from tests.planning.oracle import Place, _placements, best_placement, problem_of
+from tests.planning.test_solver import random_problem
 
 
 def mixed(seed: int, *, bound: bool = False) -> Problem:
@@ -83,12 +84,8 @@ def test_no_placement_opens_fewer_domains_than_one_measure_needs(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(narrow, "MODEL_NODES", seed % 4)
-    monkeypatch.setattr(cover, "COVER_STATES", 0)
-    problem = mixed(seed, bound=seed % 5 == 0)
+def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(seed: int) -> None:
+    problem = replace(mixed(seed, bound=seed % 5 == 0), sizes=Sizes(model_nodes=seed % 4))
     problem = with_devices(problem) if seed % 2 else problem
     best, solution = best_placement(problem), solve(problem)
     if best is None:
@@ -100,3 +97,15 @@ def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(
     else:
         assert solution.proof is Proof.FEASIBLE
         assert Goals(problem).layers(solution.nodes) == Goals(problem).layers(best)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whatever_else_is_asked_a_region_modelled_in_part_is_valid(seed: int) -> None:
+    problem = replace(random_problem(seed), gather=True, sizes=Sizes(model_nodes=seed % 4))
+    best, solution = best_placement(problem), solve(problem)
+    if best is None:
+        assert not solution.nodes
+        return
+    assert solution.nodes and violations(problem, solution.nodes) == []
+    if solution.proof is Proof.OPTIMAL:
+        assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)

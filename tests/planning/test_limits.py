@@ -12,7 +12,6 @@ KNOWN = {
     "victim_selection/shortcut.py": {"_FIELD", "_SHIFT"},
     "victim_selection/gathered.py": {"_NEVER", "_BITS"},
     "solver/regions.py": {"_LEAST"},
-    "solver/cover.py": {"_NEVER"},
     "solver/budget.py": {"_SEED"},
     "placement/goals.py": {"_FAR"},
     "placement/cost_tables.py": {"INT64_LIMIT"},

@@ -1,4 +1,4 @@
-"""Mixed kinds: the table of fewest domains against enumeration, first placements that hold before any solve."""
+"""Mixed kinds: first placements that hold before any solve."""
 
 from collections import Counter
 
@@ -12,9 +12,7 @@ from koordpy.planning.plan import Proof
 from koordpy.planning.solver import solve
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.cover import Cover
 from koordpy.planning.solver.greedy import Greedy
-from koordpy.planning.solver.placed import adopt
 from koordpy.planning.solver.room import Room
 from tests.planning.oracle import Place, _placements, problem_of
 
@@ -46,33 +44,6 @@ def assigned(problem: Problem, room: Room, pods: dict[int, tuple[int, ...]]) -> 
     return assign_groups(problem, held, problem.pending, whole={}, groups=[])
 
 
-@pytest.mark.parametrize("block", range(8))
-def test_the_table_tells_the_fewest_domains_that_any_placement_opens(block: int) -> None:
-    told = 0
-    for seed in range(block * 25, block * 25 + 25):
-        problem = mixed(seed)
-        room, counts = room_of(problem)
-        cover = Cover(room, counts)
-        assert cover.applies()
-        every = [p for p in _placements(problem) if len(p) == len(problem.pending)]
-        opened = cover.least((0, 0))
-        if not every:
-            assert opened is None, seed
-            continue
-        assert opened == min(Goals(problem).domains(nodes) for nodes in every), seed
-        nodes = assigned(problem, room, cover.pods())
-        assert violations(problem, nodes) == [] and Goals(problem).domains(nodes) == opened, seed
-        told += 1
-    assert told > 5
-
-
-def test_bound_members_hold_their_domains_open_for_the_table() -> None:
-    places = [Place(("s", "b0", "n0"), (2,)), Place(("s", "b1", "n1"), (3,)), Place(("s", "b1", "n2"), (3,))]
-    members = [(0, 0, None), (0, 1, None), (0, 0, "n1")]
-    room, counts = room_of(problem_of(places, [(1,), (2,)], members))
-    assert Cover(room, counts).least((0, 0)) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("seed", range(120))
 def test_a_first_placement_is_valid_and_a_model_takes_it_as_it_is(seed: int) -> None:
     problem = mixed(seed)
@@ -81,9 +52,11 @@ def test_a_first_placement_is_valid_and_a_model_takes_it_as_it_is(seed: int) -> 
     if pods is None:
         return
     assert violations(problem, assigned(problem, room, pods)) == []
-    model = CountModel(room, (0, 0), counts=counts.tolist(), budget=TimeBudget(1.0), ordered=False)
+    model = CountModel(
+        room, (0, 0), counts=counts.tolist(), budget=TimeBudget(1.0), ordered=False, keep=range(len(room.most))
+    )
     model.add_used()
-    adopt(model, pods)
+    model.take(pods)
     for index, value in enumerate(model.values):
         model.model.add(model.model.get_int_var_from_proto_index(index) == value)
     assert model.find("as it is") is Proof.OPTIMAL

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.tree import Tree
+from koordpy.planning.limits import CLASS_FILLINGS, MODEL_NODES, NAMED_VARIABLES, RANK_RING_PODS
 from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.ties import Interaction
 from koordpy.planning.plan import Proof, SolverRun
@@ -102,6 +103,16 @@ class ByCount:
         return np.asarray(rows[self.kinds])
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """From which sizes on another method is taken (`limits`); others force a method."""
+
+    model_nodes: int = MODEL_NODES
+    class_fillings: int = CLASS_FILLINGS
+    named_variables: int = NAMED_VARIABLES
+    ring_pods: int = RANK_RING_PODS
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One unit on one snapshot.
@@ -139,6 +150,7 @@ class Problem:
     by_count: ByCount | None = None
     standing: Ints | None = None
     alone: tuple[Ints, ...] = ()
+    sizes: Sizes = Sizes()
 
     @cached_property
     def pending(self) -> tuple[int, ...]:

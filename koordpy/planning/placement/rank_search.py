@@ -7,7 +7,7 @@ alone takes two runs at least. The work is bounded by a number of steps, never b
 from collections.abc import Sequence
 from itertools import accumulate
 
-from koordpy.planning.limits import RANK_RING_PODS, RANK_STEPS
+from koordpy.planning.limits import RANK_STEPS
 from koordpy.planning.placement.rank_ring import RankRing
 from koordpy.planning.placement.rank_walk import Walk
 
@@ -18,7 +18,7 @@ class RankSearch:
     def __init__(self, ring: RankRing) -> None:
         self.ring = ring
         self.number = len(self.ring.ring)
-        self.long = self.number > RANK_RING_PODS
+        self.long = self.number > ring.problem.sizes.ring_pods
         self.pack: list[list[int]] = []
         self.steps = 0
 

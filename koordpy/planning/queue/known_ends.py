@@ -10,10 +10,10 @@ from math import inf
 
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
-from koordpy.api.natural import natural_key
 from koordpy.api.settings import OF_RUNS, odd_values
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.gangs import settings_of
 from koordpy.planning.units import Unit
 
 
@@ -45,22 +45,10 @@ class Runtimes:
         """Seconds that a gang runs at most; infinite where it does not say."""
         found = self._gangs.get(ref)
         if found is None:
-            meta, subject = None, f"PodGroup/{ref.key}"
-            if ref.source is GangSource.GROUP:
-                group = self._snapshot.pod_groups.get(ref.key)
-                meta = group.metadata if group is not None else None
-            elif ref.source is GangSource.UPSTREAM:
-                upstream = self._snapshot.upstream_groups.get(ref.key)
-                meta = upstream.metadata if upstream is not None else None
-            elif ref in self._snapshot.derived:
-                meta = self._snapshot.derived[ref].meta
-            else:
-                pods = self._snapshot.members.get(ref, ())
-                oldest = min(pods, key=lambda pod: (pod.created, natural_key(pod.name)), default=None)
-                if oldest is not None:
-                    meta, subject = oldest.pod.metadata, f"Pod/{oldest.key}"
-            found = self._read(meta.annotations, subject) if meta is not None else inf
-            self._gangs[ref] = found
+            meta = settings_of(self._snapshot, ref)
+            objects = ref.source in (GangSource.GROUP, GangSource.UPSTREAM) or ref in self._snapshot.derived
+            subject = f"PodGroup/{ref.key}" if objects or meta is None else f"Pod/{meta.namespace}/{meta.name}"
+            found = self._gangs[ref] = self._read(meta.annotations, subject) if meta is not None else inf
         return found
 
     def _of(self, pod: PodInfo) -> float:

@@ -11,14 +11,12 @@ import numpy as np
 from koordpy.planning.limits import DOMAINS_TRIED
 from koordpy.planning.placement.goals import core_of, violations
 from koordpy.planning.placement.problem import Problem, Solution
-from koordpy.planning.placement.rank_order import assign_groups
+from koordpy.planning.placement.rank_order import assign_groups, settle_ranks
 from koordpy.planning.plan import Proof, proof_of
-from koordpy.planning.solver.assignment import assign, settle_ranks
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.members import MemberSearch
-from koordpy.planning.solver.packing import packed
 from koordpy.planning.solver.plain import Plain
 from koordpy.planning.solver.room import Room
 
@@ -77,13 +75,18 @@ def _first_found(problem: Problem, budget: TimeBudget) -> dict[int, int]:
         domains = np.nonzero(room.could(level, counts))[0]
         for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
             region = level, domain
-            found = (packed(room, region, room.wanted) if problem.interactions else None) or greedy.fill(region)
+            found = greedy.fill(region)
             if found is None:
                 continue
             pods = {n: {s: k for s, k in zip(room.shapes, held, strict=True) if k} for n, held in found.items()}
             start = assign_groups(problem, pods, ranks, whole={}, groups=[])
             if not violations(problem, start):
-                return settle_ranks(problem, start, budget=budget) if problem.gather else start
+                if not problem.gather:
+                    return start
+                nodes, best = settle_ranks(problem, start)
+                if not best:
+                    budget.leave_ranks_open()
+                return nodes
     return {}
 
 
@@ -95,6 +98,4 @@ def _best(problem: Problem, ranks: Sequence[int], room: Room, budget: TimeBudget
     """The best placement of exactly these ranks; None where there is none."""
     if not problem.gather:
         return Plain(problem, ranks, room=room, budget=budget).solve()
-    gather = Gather(problem, ranks, room=room, budget=budget)
-    found = gather.solve()
-    return None if found is None else assign(problem, ranks, gather, found, budget=budget)
+    return Gather(problem, ranks, room=room, budget=budget).solve()

@@ -6,7 +6,7 @@ Source: gang-network.md section 7, Determinism: one worker, a fixed seed, determ
 from koordpy.planning.limits import SETUP_TIME, UNPROVEN_SHARE
 from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.plan import NAMES, RANKS, Proof, SolverRun
+from koordpy.planning.plan import NAMES, RANKS_OPEN, Proof, SolverRun
 from koordpy.planning.solver.cpsat import cp_model
 
 _PROOFS = {
@@ -87,7 +87,7 @@ class TimeBudget:
 
     def leave_ranks_open(self) -> None:
         """Notes that the order of ranks has no proof."""
-        self.runs.append(SolverRun(stage=RANKS, status=Proof.UNKNOWN, deterministic_time=0.0))
+        self.runs.append(RANKS_OPEN)
 
     def broken(self, stage: str, fault: str) -> None:
         """Notes an answer that contradicts an earlier one: nothing that rests on it is proven."""

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.budget import TimeBudget
@@ -25,10 +24,9 @@ from koordpy.planning.solver.whole_groups import GroupType, WholeGroups
 class CountModel(StagedModel):
     """Counts inside one region. counts: pods per shape position, or None when `shape_totals` stay open.
 
-    keep: for a model of the given nodes only, each a cell of its own. opened: level -> domains that the new pods open,
-    where that is known: of domains alike no more are needed. only: [nodes] those that may take pods. ordered: whether
-    domains alike must be filled in their order. most_nodes: that take pods, where that is known. alike: [nodes] equal
-    numbers for equal nodes, by default of the nodes that differ in names alone.
+    keep: for a model of the given nodes only; else domains alike are filled in their order. ordered: whether nodes
+    alike are. most_nodes: that take pods, where that is known. alike: [nodes] equal numbers for equal nodes, by default
+    of those that differ in names alone.
     """
 
     def __init__(
@@ -40,8 +38,6 @@ class CountModel(StagedModel):
         budget: TimeBudget,
         split: bool = False,
         keep: Sequence[int] | None = None,
-        opened: Mapping[int, int] | None = None,
-        only: NDArray[np.bool_] | None = None,
         ordered: bool = True,
         most_nodes: int | None = None,
         alike: Ints | None = None,
@@ -51,11 +47,10 @@ class CountModel(StagedModel):
         self.region, self._counts = region, counts
         self._alike = room.signatures[self.tree.depth] if alike is None else alike
         self._groups: WholeGroups | None = None
-        self._twins, self._only, self._ordered = dict(opened or {}), only, ordered
         self.limit = sum(room.wanted if counts is None else counts)
         level, domain = region
         self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
-        self._keep = None if keep is None else set(keep)
+        self._keep, self._ordered = None if keep is None else set(keep), ordered
         self.cells: list[Cell] = []
         self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
         """Level -> domain -> new pods in it; only domains that can take any, the cells are the lowest."""
@@ -117,17 +112,13 @@ class CountModel(StagedModel):
             taken: dict[int, int] = {}
             for child in tree.children(level, domain):
                 sign = int(signs[child])
-                if (
-                    self._keep is None
-                    and taken.get(sign, 0) >= self._needed(level + 1)
-                    and not self._holds_bound(level + 1, child)
-                ):
+                if self._keep is None and taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
                     continue
                 if self._domain(level + 1, child) is None:
                     continue
                 total = self.totals[level + 1][child]
                 taken[sign] = taken.get(sign, 0) + 1
-                if sign in last and self._keep is None and self._ordered:
+                if sign in last and self._keep is None:
                     self.model.add(total <= last[sign])
                 last[sign] = total
                 terms.append((total, 1))
@@ -142,10 +133,6 @@ class CountModel(StagedModel):
         self._multiple(level, [(var, 1)], bound)
         return [(var, 1)]
 
-    def _needed(self, level: int) -> int:
-        """How many domains of a level that are alike may be used."""
-        return self._twins.get(level, self.limit)
-
     def _holds_bound(self, level: int, domain: int) -> bool:
         place = self.tree.levels[level]
         return bool(self.problem.bound_counts[place.start[domain] : place.end[domain]].any())
@@ -157,17 +144,14 @@ class CountModel(StagedModel):
         room, bound, depth = self.room, self.problem.bound_counts, self.tree.depth
         classes: dict[int, list[int]] = {}
         for node in nodes:
-            wanted = (self._keep is None or node in self._keep) and (self._only is None or self._only[node])
-            if room.most[node] and wanted:
+            if room.most[node] and (self._keep is None or node in self._keep):
                 classes.setdefault(int(self._alike[node]), []).append(node)
             else:
                 self._multiple(depth, [], int(bound[node]))
         out: list[Cell] = []
         for same in classes.values():
             kind = room.types[room.type_of[same[0]]]
-            same = [n for i, n in enumerate(same) if i < self._needed(depth) or bound[n]]
-            if not same:
-                continue
+            same = [n for i, n in enumerate(same) if i < self.limit or bound[n]]
             if self._fillings is not None:
                 out.append(self._class(same, self._fillings[room.type_of[same[0]]]))
             elif len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
@@ -390,7 +374,64 @@ class CountModel(StagedModel):
         """Groups whole in a domain of the level, where they were added."""
         return self._groups.terms(level) if self._groups is not None else []
 
-    # --- reading ------------------------------------------------------------------------------------------------
+    # --- the score and the placement ----------------------------------------------------------------------------
+
+    def lost_score(self) -> list[Term]:
+        """The negated total score."""
+        scores = [self.problem.shapes[shape].score for shape in self.room.shapes]
+        terms = [(var, -int(scores[i][cell.nodes[0]])) for cell in self.cells for i, var in cell.pods.items()]
+        return [term for term in terms if term[1]]
+
+    def hint(self, pods: Mapping[int, Sequence[int]]) -> None:
+        """Hints at a placement of the region: node -> pods per shape position, nodes without any may be left out."""
+        for cell in self.cells:
+            for i, var in cell.pods.items():
+                self.model.add_hint(var, sum(pods[node][i] for node in cell.nodes if node in pods))
+
+    def take(self, pods: Mapping[int, Sequence[int]]) -> None:
+        """Takes a placement of the region as the current solution, without a solve.
+
+        Only for models of given nodes without order, multiples and interactions.
+        """
+        values = self.values = [0] * len(self.model.proto.variables)
+        placed = np.zeros(len(self.problem.free), dtype=np.int64)
+        placed[list(pods)] = [sum(held) for held in pods.values()]
+        for cell in self.cells:
+            here = [pods[node] for node in cell.nodes if node in pods]
+            for i, var in cell.pods.items():
+                values[var.index] = sum(held[i] for held in here)
+            for held in here:
+                if cell.fillings:
+                    var = next(v for v, f in cell.fillings if all(a <= b for a, b in zip(held, f, strict=True)))
+                    values[var.index] += 1
+                elif cell.used:
+                    values[cell.used[0][0].index] = 1
+        for number, domains in self.totals.items():
+            sums = self.tree.levels[number].sums(placed)
+            for domain, var in domains.items():
+                values[var.index] = int(sums[domain])
+                for used, _ in self.used.get(number, {}).get(domain, []):
+                    values[used.index] = int(sums[domain] > 0)
+        for i, var in enumerate(self.shape_totals):
+            values[var.index] = sum(held[i] for held in pods.values())
+        if self.numbered is not None:
+            self.numbered.settle(values)
+
+    def pods(self) -> dict[int, list[int]]:
+        """The same of the current solution; classes are dealt out filling by filling in natural order."""
+        out: dict[int, list[int]] = {}
+        shapes = len(self.room.shapes)
+        for cell in self.cells:
+            left = [self.values[cell.pods[i].index] if i in cell.pods else 0 for i in range(shapes)]
+            plans = [f for var, f in cell.fillings for _ in range(self.values[var.index])] or [tuple(left)]
+            taken = []
+            for plan in plans:
+                pods = [min(have, most) for have, most in zip(left, plan, strict=True)]
+                left = [have - n for have, n in zip(left, pods, strict=True)]
+                taken.append(pods)
+            taken.sort(key=sum, reverse=True)
+            out.update({node: pods for node, pods in zip(cell.nodes, taken, strict=False) if any(pods)})
+        return out
 
     def whole_counts(self) -> dict[tuple[int, int, int], int]:
         """(group type, level, domain) -> whole groups."""

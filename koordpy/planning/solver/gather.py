@@ -1,56 +1,83 @@
 """Goals 1 to 6 for the chosen members: layers bottom-up, regions by what they could reach at best, then staged solves.
 
-Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone (`regions`); goals 3 and 4 are solved
-per region (`reached`); what a ByCount adds and the scores only between the regions that are best in these.
+Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone (`regions`); goals 3 and 4, what a
+ByCount adds and the score are solved region by region, goal 6 in the region that is best in these.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from koordpy.planning.placement.goals import domain_order
-from koordpy.planning.placement.problem import Problem
+from koordpy.planning.placement.problem import Ints, Problem
+from koordpy.planning.placement.rank_order import assign_groups, settle_ranks
+from koordpy.planning.placement.ties import faults
 from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.inside import Held, settle_inside
-from koordpy.planning.solver.placed import node_pods
-from koordpy.planning.solver.reached import Found, Reached, Reaching
-from koordpy.planning.solver.regions import Candidate, Region
+from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.greedy import Greedy
+from koordpy.planning.solver.large import is_large, part_of, start_in
+from koordpy.planning.solver.regions import Candidate, Region, Regions
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.whole_groups import GroupType, group_types
+
+Value = tuple[object, ...]
+"""Goals 3, 4 and 5, what a ByCount adds, the negated score and the place in natural order of a region."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What one region reaches. pipeline: per level, the top layer first, the negated number of whole groups; domains:
+    those that hold members; counted: what a ByCount adds; model: with the goals held, None for a single node."""
+
+    region: Region
+    pipeline: tuple[int, ...]
+    domains: tuple[int, ...]
+    counted: tuple[int, ...]
+    score: int
+    model: CountModel | None = None
 
 
 class Gather:
     """Searches the best counts per node for the pods of given ranks."""
 
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
-        self.problem, self.tree, self.room, self.budget = problem, problem.tree, room, budget
+        self.problem, self.tree, self.room, self.budget, self.ranks = problem, problem.tree, room, budget, tuple(ranks)
+        counts = Counter(problem.members[rank].shape for rank in ranks)
+        self.counts: Ints = np.array([counts[s] for s in room.shapes], dtype=np.int64)
         self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), room.shapes)
         self.types = tuple(self.groups)
-        self.reaching = Reaching(problem, ranks, room=room, types=self.types, budget=budget)
-        self.counts, self.regions = self.reaching.counts, self.reaching.regions
-        self.whole: dict[tuple[int, int, int], int] = {}
-        """(type, level, domain) -> groups whole there, once goal 6 is settled."""
+        self.reference = problem.reference(self.ranks)
+        self.regions = Regions(problem, ranks, room=room, counts=self.counts, types=self.types)
 
-    def group_ranks(self) -> list[list[list[int]]]:
-        """Per group type the new ranks of its groups."""
-        return list(self.groups.values())
-
-    def solve(self) -> Found | None:
-        """The best region in goals 1 to 5 with its solved model; None where nothing fits."""
-        top: Region = (0, 0)
-        if self.regions.bound:
-            level, domain = self.tree.lowest_common(self.regions.bound)
-            if level < self.problem.hard:
-                return None
-            while level >= self.problem.hard:
-                if found := self._inside((level, domain), lowest=level):
-                    return found
-                domain = int(self.tree.levels[level].parent[domain])
-                level -= 1
+    def solve(self) -> dict[int, int] | None:
+        """Rank -> node; None where nothing fits."""
+        found = self._best()
+        if found is None:
             return None
-        return self._inside(top, lowest=self.problem.hard)
+        pods, whole = self._inside(found)
+        held = {node: {s: n for s, n in zip(self.room.shapes, own, strict=True) if n} for node, own in pods.items()}
+        start = assign_groups(self.problem, held, self.ranks, whole=whole, groups=list(self.groups.values()))
+        nodes, proven = settle_ranks(self.problem, start)
+        if not proven:
+            self.budget.leave_ranks_open()
+        return nodes
 
-    def _inside(self, outer: Region, *, lowest: int) -> Found | None:
+    def _best(self) -> Reached | None:
+        """The best region in goals 1 to 5 with its solved model."""
+        if not self.regions.bound:
+            return self._best_in((0, 0), lowest=self.problem.hard)
+        level, domain = self.tree.lowest_common(self.regions.bound)
+        while level >= self.problem.hard:
+            if found := self._best_in((level, domain), lowest=level):
+                return found
+            domain = int(self.tree.levels[level].parent[domain])
+            level -= 1
+        return None
+
+    def _best_in(self, outer: Region, *, lowest: int) -> Reached | None:
         """The best c inside a domain, at the given level or below."""
         place = self.tree.levels[outer[0]]
         lo, hi = place.start[outer[1]], place.end[outer[1]]
@@ -78,63 +105,123 @@ class Gather:
         for pull in sorted(groups):
             yield groups[pull]
 
-    # --- regions of one level -----------------------------------------------------------------------------------
-
-    def _best_of(self, level: int, domains: Sequence[int]) -> Found | None:
-        """The best of regions that are equal in goals 1 and 2."""
-        best: tuple[object, ...] | None = None
-        winners: list[tuple[Candidate, Reached]] = []
-        seen: dict[tuple[object, ...], Reached | None] = {}
+    def _best_of(self, level: int, domains: Sequence[int]) -> Reached | None:
+        """The best of regions that are equal in goals 1 and 2. Of those alike the naturally first is solved."""
+        best: Value | None = None
+        winner: Reached | None = None
+        seen: set[tuple[object, ...]] = set()
         for candidate in sorted((self.regions.candidate(level, d) for d in domains), key=lambda c: c.best):
-            if best is not None and (candidate.best[:3] if self.reaching.aside else candidate.best) > best:
+            if best is not None and candidate.best > best:
                 break
-            if candidate.key not in seen:
-                seen[candidate.key] = self.reaching.reach(candidate, best)
-            reached = seen[candidate.key]
-            if reached is None:
+            if candidate.key in seen:
                 continue
-            value: tuple[object, ...] = (reached.pipeline, reached.domains, candidate.best_fit)
-            if not self.reaching.aside:
-                value = (*value, reached.counted, -reached.score, candidate.region[1])
+            seen.add(candidate.key)
+            found = self._reach(candidate, best)
+            if found is None:
+                continue
+            value = found.pipeline, found.domains, candidate.best_fit, found.counted, -found.score, candidate.region[1]
             if best is None or value < best:
-                best, winners = value, [(candidate, reached)]
-            elif value == best:
-                winners.append((candidate, reached))
-        if not winners:
-            return None
-        if self.reaching.aside:
-            return self._by_the_rest(winners)
-        candidate, reached = winners[0]
-        return self.reaching.modelled(candidate, reached)
+                best, winner = value, found
+        return winner
 
-    def _by_the_rest(self, equal: Sequence[tuple[Candidate, Reached]]) -> Found | None:
-        """The best in what a ByCount adds and in the score, of regions that are equal in goals 1 to 5."""
-        best: tuple[object, ...] | None = None
-        winner: tuple[Candidate, Reached] | None = None
-        seen: dict[object, Reached | None] = {}
-        for candidate, reached in equal:
-            level, domain = candidate.region
-            key = int(self.room.twins[level][domain]), candidate.key[1:]
-            if key not in seen:
-                found = self.reaching.modelled(candidate, reached)
-                seen[key] = None if found is None else found.reached
-            after = seen[key]
-            if after is None:
-                continue
-            value = after.counted, -after.score
-            if best is None or value < best:
-                best, winner = value, (candidate, after)
-        return None if winner is None else self.reaching.modelled(*winner)
+    # --- one region ---------------------------------------------------------------------------------------------
+
+    def _reach(self, candidate: Candidate, best: Value | None) -> Reached | None:
+        """What a region reaches; None when it holds no placement or cannot beat the best."""
+        region, regions = candidate.region, self.regions
+        if region[0] == self.tree.depth:
+            return self._on_one_node(candidate)
+        start = start_in(regions, region, self.budget) if is_large(self.room, region) else None
+        if start is not None:
+            order = domain_order(self.problem, self.reference, *region)[region[0] + 1].tolist()
+            keep, exact = part_of(self.room, region, start.pods, order)
+            if not exact or self.types or regions.bound:
+                self.budget.proven = False
+            model = self._model(region, keep=keep, ordered=False)
+            model.take(start.pods)
+        else:
+            model = self._model(region)
+            if self.problem.interactions:
+                model.hint(Greedy(self.room, self.counts).fill(region) or {})
+            model.find("feasible")
+        if not model.values:
+            return None
+        below = range(region[0] + 1, self.tree.depth + 1)
+        whole, domains = list(candidate.whole_above), list(candidate.domains_above)
+        for n in below:
+            bound = -regions.most_whole(n, region)
+            whole.append(model.minimise("pipeline", [(v, -c) for v, c in model.whole(n)], bound=bound))
+            if best is not None and tuple(whole) > best[0][:n]:  # type: ignore[index]
+                return None
+        for n in below:
+            held = regions.held(n)
+            fewest = start.least[n - 1] if start is not None and start.least else regions.fewest(n, region)
+            domains.append(held + model.minimise("domains", model.opened(n), bound=fewest - held))
+            if best is not None and (tuple(whole), tuple(domains)) > (best[0], best[1][:n]):  # type: ignore[index]
+                return None
+        counted = model.least_counted(start.worth if start is not None else ())
+        score = -model.minimise("score", model.lost_score(), bound=-regions.most_score(*region))
+        return Reached(region, tuple(whole), tuple(domains), counted, score, model)
+
+    def _on_one_node(self, candidate: Candidate) -> Reached | None:
+        """All pods on one node: sums are exact."""
+        node, table = candidate.region[1], self.problem.by_count
+        pods = dict(zip(self.room.shapes, self.counts.tolist(), strict=True))
+        if faults(self.problem.interactions, {(shape, node): n for shape, n in pods.items()}):
+            return None
+        counted = () if table is None else table.added(node, [pods.get(i, 0) for i in range(len(self.problem.shapes))])
+        if counted is None:
+            return None
+        score = self.regions.most_score(*candidate.region)
+        return Reached(candidate.region, candidate.whole_above, candidate.domains_above, counted, score)
+
+    def _model(self, region: Region, *, split: bool = False, **nodes: Any) -> CountModel:
+        """Counts in a region, with the domains that are used and the PP groups that are whole. split: with nodes as
+        cells of their own; nodes: which ones, and whether in order (CountModel)."""
+        split = split or (bool(self.types) and self.regions.most_whole(self.tree.depth, region) > 0)
+        model = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget, split=split, **nodes)
+        model.add_used()
+        model.add_groups(self.types)
+        return model
 
     # --- goal 6 -------------------------------------------------------------------------------------------------
 
-    def inside(self, found: Found) -> dict[int, list[int]]:
-        """Goal 6 in the chosen region: node -> pods per shape position."""
-        (level, domain), reached = found.region, found.reached
-        if reached.model is None:
-            return {int(self.tree.levels[level].start[domain]): self.counts.tolist()}
-        order = domain_order(self.problem, self.reaching.reference, level, domain)
-        held = Held(reached.pipeline, reached.domains, reached.score)
-        model = settle_inside(reached.model, order, held, counts=self.counts, types=self.types)
-        self.whole = model.whole_counts()
-        return node_pods(model)
+    def _inside(self, found: Reached) -> tuple[dict[int, list[int]], dict[tuple[int, int, int], int]]:
+        """Goal 6 in the region that won, layer by layer the lexicographically largest counts in the order of its
+        domains: node -> pods per shape position; (group type, level, domain) -> groups whole there.
+
+        Classes of equal nodes serve down to the lowest domains; the nodes themselves are settled by a model of the
+        domains that hold pods, node by node.
+        """
+        (level, domain), model = found.region, found.model
+        if model is None:
+            return {int(self.tree.levels[level].start[domain]): self.counts.tolist()}, {}
+        depth = self.tree.depth
+        order = domain_order(self.problem, self.reference, level, domain)
+        for n in range(level + 1, depth):
+            model.largest("inside", model.domain_totals(n, order[n].tolist()))
+        single = self._node_by_node(found, model) if any(len(cell.nodes) > 1 for cell in model.cells) else model
+        if single.values:
+            single.largest("inside", single.node_totals(order[depth].tolist()))
+            model = single
+        return model.pods(), model.whole_counts()
+
+    def _node_by_node(self, found: Reached, model: CountModel) -> CountModel:
+        """The same in a model of single nodes below the lowest domains that hold pods; without values where it finds
+        none in its time."""
+        top, depth = found.region[0], self.tree.depth
+        place = self.tree.levels[depth - 1]
+        lowest = [d for d, var in model.totals[depth - 1].items() if model.value([(var, 1)])]
+        keep = [node for d in lowest for node in range(int(place.start[d]), int(place.end[d]))]
+        single = self._model(found.region, keep=keep, split=True)
+        for n in range(top + 1, depth):
+            for domain, var in single.totals[n].items():
+                single.model.add(var == model.value([(model.totals[n][domain], 1)]))
+        for n in range(top + 1, depth + 1):
+            single.hold([(v, -c) for v, c in single.whole(n)], found.pipeline[n - 1])
+        single.hold(single.opened(depth), found.domains[depth - 1] - self.regions.held(depth))
+        single.hold_counted(found.counted)
+        single.hold(single.lost_score(), -found.score)
+        single.hint(model.pods())
+        single.find("inside")
+        return single

@@ -1,26 +1,38 @@
 """A placement that is good and soon found, before any solve: what is kept where the solver finds nothing in its time.
 
 Source: gang-network.md section 7: the best found is used when the limit is reached. Nodes are filled one after the
-other, the roomiest domains first, each with the filling that uses most of what the unit is short of.
+other, the roomiest domains first, each with the filling that uses most of what the unit is short of. Parts of a unit
+that each lie in one domain (gang-network.md 4, scope) are put by best fit decreasing: the largest first, each into the
+domain with the least room that takes it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from koordpy.planning.placement.problem import Ints
+from koordpy.planning.placement.ties import InOneDomain
 from koordpy.planning.solver.room import Room
+
+Pods = dict[int, tuple[int, ...]]
+"""Node -> pods per shape position in Room."""
 
 
 class Greedy:
-    """Fills regions with given counts per shape (positions in Room). It looks at room alone."""
+    """Fills regions with given counts per shape (positions in Room). It looks at room and parts alone."""
 
     def __init__(self, room: Room, counts: Ints) -> None:
         self.room, self.tree = room, room.tree
         self.counts = [int(n) for n in counts]
+        position = {shape: i for i, shape in enumerate(room.shapes)}
+        ties = [one for one in room.problem.interactions if isinstance(one, InOneDomain)]
+        parts = [([position[shape] for shape in one.meant if shape in position], one.groups) for one in ties]
+        inside = [i for part, _ in parts for i in part]
+        self.parts = [one for one in parts if one[0]] if len(set(inside)) == len(inside) else []
+        """(shape positions, [nodes] number of the domain) of each part; none where parts overlap."""
 
-    def fill(self, region: tuple[int, int]) -> dict[int, tuple[int, ...]] | None:
+    def fill(self, region: tuple[int, int]) -> Pods | None:
         """Node -> pods per shape; None where this way finds no place for all."""
         place = self.tree.levels[region[0]]
         nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
@@ -29,7 +41,8 @@ class Greedy:
         worth = np.minimum(self.room.slots.T * price, 1).sum(axis=1) + (self.room.caps / room).sum(axis=1)
         worth = np.where(self.room.most > 0, worth, 0)
         order = list(self._nodes(*region, worth=worth))
-        return self._by_worth(order, price) or self._by_size(order, price)
+        found = None if self.parts else self._by_worth(order, price)
+        return found or self._by_size(order, price)
 
     def _nodes(self, level: int, domain: int, *, worth: Any) -> Iterator[int]:
         """Nodes below a domain, those of the roomiest domains first."""
@@ -46,9 +59,9 @@ class Greedy:
             if sums[child] > 0:
                 yield from self._nodes(level + 1, child, worth=worth)
 
-    def _by_worth(self, order: list[int], price: Any) -> dict[int, tuple[int, ...]] | None:
+    def _by_worth(self, order: list[int], price: Any) -> Pods | None:
         """Each node takes the filling of the greatest price."""
-        left, out = list(self.counts), dict[int, tuple[int, ...]]()
+        left, out = list(self.counts), Pods()
         for node in order:
             kind = self.room.types[self.room.type_of[node]]
             if kind.fillings is None:
@@ -62,21 +75,50 @@ class Greedy:
                     return out
         return None
 
-    def _by_size(self, order: list[int], price: Any) -> dict[int, tuple[int, ...]] | None:
-        """Shape by shape, the dearest first, each on the first nodes that have room."""
-        caps = self.room.caps.copy()
-        out: dict[int, list[int]] = {}
+    def _by_size(self, order: list[int], price: Any) -> Pods | None:
+        """Part by part, the largest first, then shape by shape, the dearest first."""
+        caps, out = self.room.caps.copy(), dict[int, list[int]]()
+        for part, groups in sorted(self.parts, key=lambda one: -sum(self.counts[i] for i in one[0])):
+            domains = self._domains(part, groups, order, caps)
+            if not any(self._into(part, nodes, caps, out) for nodes in domains):
+                return None
+        inside = {i for part, _ in self.parts for i in part}
         for shape in sorted(range(len(self.counts)), key=lambda i: (-price[i], i)):
-            left, request = self.counts[shape], self.room.request[shape]
-            asked = request > 0
-            for node in order:
-                if not left:
-                    break
-                fit = min(left, int(self.room.slots[shape][node]), int((caps[node][asked] // request[asked]).min()))
-                if fit > 0:
-                    caps[node] -= fit * request
-                    out.setdefault(node, [0] * len(self.counts))[shape] = fit
-                    left -= fit
-            if left:
+            if shape not in inside and not self._into([shape], order, caps, out):
                 return None
         return {node: tuple(pods) for node, pods in out.items()}
+
+    def _domains(self, part: Sequence[int], groups: Ints, order: list[int], caps: Ints) -> Iterator[list[int]]:
+        """Nodes of each domain, in order, that has room enough for a part: those with the least first."""
+        nodes = np.array([node for node in order if groups[node] >= 0], dtype=np.int64)
+        of = groups[nodes]
+        sums = np.stack([np.bincount(of, weights=self._room(i, caps)[nodes]) for i in part])
+        fits = (sums >= np.array([self.counts[i] for i in part])[:, None]).all(axis=0)
+        for domain in sorted(np.nonzero(fits)[0].tolist(), key=lambda d: (sums[:, d].sum(), d)):
+            yield nodes[of == domain].tolist()
+
+    def _room(self, i: int, caps: Ints) -> Ints:
+        """[nodes] further pods of a shape."""
+        request = self.room.request[i]
+        asked = request > 0
+        return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.room.slots[i]))
+
+    def _into(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
+        """All pods of some shapes onto the first nodes that have room; nothing where that is not all of them."""
+        before, taken = caps[nodes], list[tuple[int, int, int]]()
+        for i in shapes:
+            left, fits = self.counts[i], self._room(i, caps).tolist()
+            for node in nodes:
+                if not left:
+                    break
+                fit = min(left, fits[node])
+                if fit > 0:
+                    caps[node] -= fit * self.room.request[i]
+                    taken.append((node, i, fit))
+                    left -= fit
+            if left:
+                caps[nodes] = before
+                return False
+        for node, i, fit in taken:
+            out.setdefault(node, [0] * len(self.counts))[i] += fit
+        return True

@@ -8,15 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from koordpy.planning.limits import NAMED_VARIABLES
 from koordpy.planning.placement.goals import Goals, faults_together
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.cells import lost_score
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.dealing import LeastNames, deal
-from koordpy.planning.solver.placed import hint_at, node_pods
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term
 
@@ -91,26 +88,26 @@ class Plain:
             return None
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest(region))
-        pods = node_pods(model)
+        pods = model.pods()
         most = max(1, nodes + standing)
         keep = self._like(region, reference, limit=most)
         single = self._model(region, keep, most_nodes=most)
         single.hold(single.opened(depth), nodes)
-        hint_at(single, pods)
+        single.hint(pods)
         single.find("score")
         if not single.values and room is not self.room:
             self.budget.proven = False  # what nodes are worth by their pods is left out
         model = single if single.values else model
         counted = model.least_counted()
-        score = model.minimise("score", lost_score(problem, self.room.shapes, model.cells))
+        score = model.minimise("score", model.lost_score())
         slots = model.minimise("slots", self._slots(model, reference))
-        names = self._deal(region, node_pods(model))
+        names = self._deal(region, model.pods())
         variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
-        if model is single and self.budget.proven and variables <= NAMED_VARIABLES:
+        if model is single and self.budget.proven and variables <= problem.sizes.named_variables:
             each = self._model(region, keep, most_nodes=most, alike=np.arange(len(reference)))
             each.hold(each.opened(depth), nodes)
             each.hold_counted(counted)
-            each.hold(lost_score(problem, self.room.shapes, each.cells), score)
+            each.hold(each.lost_score(), score)
             each.hold(self._slots(each, reference), slots)
             start = [names[rank] for rank in self.ranks]
             names = dict(zip(self.ranks, LeastNames(each, problem.name_rank).deal(self._asked(), start), strict=True))

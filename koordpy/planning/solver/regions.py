@@ -121,29 +121,28 @@ class Regions:
         """Lower bound on the domains of a level that hold members when the region takes all new pods."""
         return self._fewest(self.measures(), level, region)
 
-    def fewest_by(self, measures: Sequence[tuple[Ints, int]], region: Region) -> tuple[int, ...]:
+    def fewest_by(self, measures: Sequence[tuple[Ints, Ints]], region: Region) -> tuple[int, ...]:
         """The same of each level below the region, by some measures."""
         return tuple(self._fewest(measures, n, region) for n in range(region[0] + 1, self.tree.depth + 1))
 
-    def _fewest(self, measures: Sequence[tuple[Ints, int]], level: int, region: Region) -> int:
+    def _fewest(self, measures: Sequence[tuple[Ints, Ints]], level: int, region: Region) -> int:
         inside = self._inside(level, region)
         place = self.tree.levels[level]
         held = self._bound_in[level] > 0
         fewest = 0
-        for per_node, n in measures:
+        for per_node, amounts in measures:
             sizes = place.sums(per_node)[inside]
-            rest = n - int(sizes[held[inside]].sum())
+            rest = int(self.counts @ amounts) - int(sizes[held[inside]].sum())
             if rest > 0:
                 sums = np.cumsum(np.sort(sizes[~held[inside]])[::-1])
                 fewest = max(fewest, int(np.searchsorted(sums, rest)) + 1)
         return int(held.sum()) + fewest
 
-    def measures(self) -> list[tuple[Ints, int]]:
-        """([nodes] room, what all pods take of it): pods, pods of each shape, each resource."""
-        out = [(self.room.most, int(self.counts.sum()))]
-        out += [(self.room.slots[i], n) for i, n in enumerate(self.counts.tolist())]
-        out += [(self.room.caps[:, c], n) for c, n in enumerate((self.counts @ self.room.request).tolist())]
-        return out
+    def measures(self) -> list[tuple[Ints, Ints]]:
+        """([nodes] room, what a pod of each shape takes of it): pods, pods of each shape, each resource."""
+        own = np.eye(len(self.counts), dtype=np.int64)
+        out = [(self.room.most, np.ones_like(self.counts)), *zip(self.room.slots, own, strict=True)]
+        return [*out, *zip(self.room.caps.T, self.room.request.T, strict=True)]
 
     def most_score(self, level: int, domain: int) -> int:
         """Upper bound on the total score."""

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.limits import CLASS_FILLINGS, MODEL_FILLINGS
+from koordpy.planning.limits import MODEL_FILLINGS
 from koordpy.planning.placement.goals import progressions
 from koordpy.planning.placement.problem import Ints, Problem
 
@@ -219,10 +219,10 @@ def maximal_fillings(
 
 def every_filling(room: Room, type_of: int, counts: Sequence[int]) -> list[tuple[int, ...]] | None:
     """All ways to fill a node of a type with some of the pods; None where there are too many."""
-    kind, request = room.types[type_of], room.request
+    kind, request, limit = room.types[type_of], room.request, room.problem.sizes.class_fillings
     most = [min(slots, n) for slots, n in zip(kind.slots, counts, strict=True)]
-    if np.prod([n + 1 for n in most], dtype=np.float64) > 100 * CLASS_FILLINGS:
+    if np.prod([n + 1 for n in most], dtype=np.float64) > 100 * limit:
         return None
     ways = np.array(list(product(*(range(n + 1) for n in most))), dtype=np.int64)[1:]
     fits = (ways @ request <= np.array(kind.caps, dtype=np.int64)).all(axis=1)
-    return [tuple(pods) for pods in ways[fits].tolist()] if int(fits.sum()) <= CLASS_FILLINGS else None
+    return [tuple(pods) for pods in ways[fits].tolist()] if int(fits.sum()) <= limit else None

@@ -7,9 +7,9 @@ import pytest
 
 from koordpy.planning.place import place
 from koordpy.planning.placement.goals import goal_vector, violations
-from koordpy.planning.placement.problem import ByCount, Problem
+from koordpy.planning.placement.problem import ByCount, Problem, Sizes
 from koordpy.planning.plan import Proof
-from koordpy.planning.solver import plain, room, solve
+from koordpy.planning.solver import solve
 from tests.planning.oracle import best_placement
 from tests.planning.test_solver import random_problem
 
@@ -80,19 +80,15 @@ def test_equal_nodes_are_counted_together(seed: int, hard: bool) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4000, 4060))
-def test_nodes_that_can_be_filled_in_too_many_ways_are_counted_one_by_one(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(room, "CLASS_FILLINGS", 0)
-    check(with_table(without_gather(random_problem(seed)), seed, hard=seed % 2 == 0))
+def test_nodes_that_can_be_filled_in_too_many_ways_are_counted_one_by_one(seed: int) -> None:
+    problem = with_table(without_gather(random_problem(seed)), seed, hard=seed % 2 == 0)
+    check(replace(problem, sizes=Sizes(class_fillings=0)))
 
 
 @pytest.mark.parametrize("seed", range(4000, 4060))
-def test_where_names_are_not_asked_about_all_goals_before_are_the_best(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(plain, "NAMED_VARIABLES", -1)
+def test_where_names_are_not_asked_about_all_goals_before_are_the_best(seed: int) -> None:
     problem = with_table(without_gather(random_problem(seed)), seed, hard=False)
+    problem = replace(problem, sizes=Sizes(named_variables=-1))
     best, found = best_placement(problem), solve(problem)
     if best is None:
         assert found.proof is Proof.INFEASIBLE

@@ -1,0 +1,173 @@
+"""Regions too large to be modelled whole: a placement to begin with, and the part of the region that is modelled.
+
+A model of thousands of nodes is built and presolved in seconds. So a placement is found first, by one measure of room:
+whatever pods of several shapes a region takes, they take at least so much of each resource, and so many pods of each
+shape. A placement opens no fewer domains than the best way to find that much of one of them, lexicographically, and for
+one measure counting is exact (gang-network.md section 7). Where all pods go onto the nodes that were found, goal 4 is
+settled; where they do not, the nodes are filled greedily. Of domains alike no more are modelled than that opens.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from koordpy.planning.limits import MEASURE_UNITS, MEASURES
+from koordpy.planning.placement.counting import NodeCounts, count
+from koordpy.planning.placement.problem import ByCount, Ints, Member, Problem, Shape
+from koordpy.planning.solver.budget import TimeBudget
+from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.greedy import Greedy
+from koordpy.planning.solver.regions import Region, Regions
+from koordpy.planning.solver.room import Room
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A placement in a region. pods: node -> pods per shape (positions in Room); worth: lower bound on what a ByCount
+    adds, as far as it is known; least: domains of each level, the top layer first, that every placement opens at least,
+    where that is known."""
+
+    pods: Mapping[int, Sequence[int]]
+    worth: tuple[int, ...] = ()
+    least: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """domains: of each level, the top layer first, that hold members; nodes: those that hold new
+    pods, with what they give; worth: with `left` the nodes that give two and more, and what is left on nodes used."""
+
+    domains: tuple[int, ...]
+    nodes: Mapping[int, int]
+    worth: tuple[int, ...] = ()
+
+
+def is_large(room: Room, region: Region) -> bool:
+    """Whether a region has too many nodes with room to be modelled whole, and nodes do not depend on each other."""
+    problem, place = room.problem, room.tree.levels[region[0]]
+    if problem.multiples or problem.interactions or (problem.by_count is not None and not problem.by_count.always):
+        return False
+    nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
+    return int((room.most[nodes] > 0).sum()) > problem.sizes.model_nodes
+
+
+def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
+    """A placement in a large region; None where none is found without a model."""
+    by_measure = None if regions.types or regions.bound else _measured(regions, region, budget)
+    if by_measure is not None:
+        return by_measure
+    pods = Greedy(regions.room, regions.counts).fill(region)
+    return None if pods is None else Start(pods)
+
+
+def part_of(room: Room, region: Region, pods: Mapping[int, object], order: Sequence[int]) -> tuple[list[int], bool]:
+    """(the nodes of a region that are modelled, whether nothing is lost by that where goal 4 comes first): those of the
+    domains right below it that a placement uses, then of the first in goal 6's order (`order`)."""
+    tree, level = room.tree, region[0] + 1
+    own = {int(d) for d in tree.domain_of[level, list(pods)]}
+    alike: Counter[int] = Counter()
+    out = list[int]()
+    left, exact = room.problem.sizes.model_nodes, True
+    place = tree.levels[level]
+    for domain in sorted(order, key=lambda d: d not in own):
+        inside = slice(int(place.start[domain]), int(place.end[domain]))
+        sign = int(room.signatures[level][domain])
+        number = int((room.most[inside] > 0).sum())
+        if not number or (alike[sign] >= len(own) and domain not in own):
+            continue
+        alike[sign] += 1
+        if domain not in own and number > left:
+            exact = False
+            continue
+        left -= number
+        out += range(inside.start, inside.stop)
+    return out, exact
+
+
+def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
+    """A placement that meets the bound of one of the tightest measures; None where none is found."""
+    table, room = regions.problem.by_count, regions.room
+    devices = table.devices if table is not None else None
+    asks = None if devices is None else np.array([devices.asks[shape] for shape in room.shapes], dtype=np.int64)
+    given = room.caps.T[(asks == room.request.T).all(axis=1)] if asks is not None else room.caps.T[:0]
+    """The rooms of the devices that pods ask for."""
+    tight = sorted(regions.measures(), key=lambda one: regions.fewest_by([one], region), reverse=True)
+    best: tuple[Least, Ints] | None = None
+    for have, amounts in tight[:MEASURES]:
+        need = int(regions.counts @ amounts)
+        left = any(np.array_equal(have, devices_there) for devices_there in given)
+        least = least_domains(regions.problem, region, have, need, left=left)
+        if least is None:
+            return None
+        if best is None or (least.domains, least.worth) > (best[0].domains, best[0].worth):
+            best = least, amounts
+    if best is None:
+        return None
+    least, amounts = best
+    pods = _onto(regions, region, least, amounts, budget)
+    domains = tuple(len(set(row.tolist())) for row in regions.tree.domain_of[1:, list(pods)])
+    return Start(pods, least.worth, domains) if pods and domains == least.domains else None
+
+
+def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget: TimeBudget) -> dict[int, list[int]]:
+    """All pods onto the nodes that a measure found, each giving no more of it than it found; none where that fails."""
+    room, problem = regions.room, regions.problem
+    given = np.zeros((len(room.most), 1), dtype=np.int64)
+    given[list(least.nodes), 0] = list(least.nodes.values())
+    shapes = list(problem.shapes)
+    for shape, amount in zip(room.shapes, amounts.tolist(), strict=True):
+        if amount:
+            request = (*shapes[shape].request, (problem.free.shape[1], amount))
+            shapes[shape] = replace(shapes[shape], request=request)
+    free = np.concatenate([problem.free, given], axis=1)
+    bounded = replace(problem, free=free, shapes=tuple(shapes), by_count=None)
+    there = Room(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
+    model = CountModel(there, region, counts=regions.counts.tolist(), budget=budget, keep=list(least.nodes), split=True)
+    model.find("measure")
+    return model.pods() if model.values else {}
+
+
+def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, left: bool = False) -> Least | None:
+    """The fewest domains that have `need` of `room` ([nodes]) inside a region; None where it has not so much.
+
+    Only for units without bound members: beside them a lower c comes before fewer domains.
+
+    left: of the ways that are best the one with fewest nodes that give two and more, then with least left on its nodes.
+    """
+    tree, scale = problem.tree, -(-need // MEASURE_UNITS)
+    units = -(-need // scale)
+    place = tree.levels[region[0]]
+    allowed = np.zeros(len(room), dtype=np.int64)
+    allowed[int(place.start[region[1]]) : int(place.end[region[1]])] = 1
+    caps = -(-room // scale)
+    shape = Shape(((0, 1),), allowed, np.zeros(len(room), dtype=np.int64))
+    one = Problem(
+        tree=tree,
+        free=caps[:, None],
+        shapes=(shape,),
+        members=(Member(0, 0),) * units,
+        needs=(units,),
+        attract=np.zeros_like(problem.attract),
+        name_rank=problem.name_rank,
+        by_count=_what_is_left(caps) if left and scale == 1 else None,
+    )
+    found = count(one)
+    if not isinstance(found, NodeCounts):
+        return None
+    nodes = dict(sorted(found.counts.items()))
+    domains = tuple(len(set(row.tolist())) for row in tree.domain_of[1:, list(nodes)])
+    given = nodes.values()
+    exact = left and scale == 1
+    worth = (sum(n > 1 for n in given), sum(int(room[node]) for node in nodes) - need) if exact else ()
+    return Least(domains, {node: n * scale for node, n in nodes.items()}, worth)
+
+
+def _what_is_left(caps: Ints) -> ByCount:
+    sizes, kinds = np.unique(caps, return_inverse=True)
+
+    def cost(kind: int, counts: tuple[int, ...]) -> tuple[int, ...]:
+        return (int(counts[0] > 1), int(sizes[kind]) - counts[0]) if counts[0] else (0, 0)
+
+    return ByCount(kinds.reshape(-1).astype(np.int64), cost, 2, always=True)
