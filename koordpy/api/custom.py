@@ -1,4 +1,4 @@
-"""The custom resources in crds/ that are no groups of pods: topology, quotas, devices (vocabulary.md 3)."""
+"""Custom resources that are no groups of pods: topology, quotas, devices (vocabulary.md 3), Volcano's HyperNodes."""
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, ObjectMeta, Quantities, Wire
+from koordpy.api.objects import Condition, KubernetesObject, LabelSelector, Quantities, Wire
 
 
 class HierarchyEntry(Wire, frozen=True):
@@ -41,8 +41,7 @@ class ClusterNetworkTopologySpec(Wire, frozen=True):
         return "spec.hierarchy" if self.hierarchy or not self.network_topology_spec else "spec.networkTopologySpec"
 
 
-class ClusterNetworkTopology(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class ClusterNetworkTopology(KubernetesObject, frozen=True):
     spec: ClusterNetworkTopologySpec = ClusterNetworkTopologySpec()
     status: dict[str, Any] = {}
 
@@ -59,8 +58,7 @@ class ElasticQuotaStatus(Wire, frozen=True):
     conditions: list[Condition] = []
 
 
-class ElasticQuota(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class ElasticQuota(KubernetesObject, frozen=True):
     spec: ElasticQuotaSpec = ElasticQuotaSpec()
     status: ElasticQuotaStatus = ElasticQuotaStatus()
 
@@ -114,7 +112,44 @@ class DeviceStatus(Wire, frozen=True):
     conditions: list[Condition] = []
 
 
-class Device(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class Device(KubernetesObject, frozen=True):
     spec: DeviceSpec = DeviceSpec()
     status: DeviceStatus = DeviceStatus()
+
+
+# HyperNode of topology.volcano.sh/v1alpha1, which is read only
+
+
+class ExactMatch(Wire, frozen=True):
+    name: str = ""
+
+
+class RegexMatch(Wire, frozen=True):
+    pattern: str = ""
+
+
+class MemberSelector(Wire, frozen=True):
+    """Exactly one of the three; labelMatch for members of type Node only."""
+
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: LabelSelector | None = None
+
+
+class HyperNodeMember(Wire, frozen=True):
+    type: str = ""
+    """Node or HyperNode."""
+    selector: MemberSelector = MemberSelector()
+
+
+class HyperNodeSpec(Wire, frozen=True):
+    tier: int = 0
+    tier_name: str = ""
+    members: list[HyperNodeMember] = msgspec.field(default_factory=list)
+
+
+class HyperNode(KubernetesObject, frozen=True):
+    """A switch, or another domain of the network, with its members: nodes, or HyperNodes of a lower tier. The smaller
+    its tier, the closer its members are to each other."""
+
+    spec: HyperNodeSpec = HyperNodeSpec()

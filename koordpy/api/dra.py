@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import NodeSelector, ObjectMeta, Quantity, Wire
+from koordpy.api.objects import KubernetesObject, NodeSelector, Quantity, Wire
 
 Raw = dict[str, Any]
 
@@ -88,8 +88,7 @@ class ResourceClaimStatus(Wire, frozen=True):
     reserved_for: list[ClaimConsumer] = []
 
 
-class ResourceClaim(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class ResourceClaim(KubernetesObject, frozen=True):
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
 
@@ -98,10 +97,9 @@ class ClaimTemplateSpec(Wire, frozen=True):
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
-class ResourceClaimTemplate(Wire, frozen=True):
+class ResourceClaimTemplate(KubernetesObject, frozen=True):
     """Read for its faults alone: claims are made from it by a controller (kube-parity.md 9)."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
 
@@ -110,8 +108,7 @@ class DeviceClassSpec(Wire, frozen=True):
     config: list[Raw] = []
 
 
-class DeviceClass(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class DeviceClass(KubernetesObject, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
@@ -173,8 +170,7 @@ class ResourceSliceSpec(Wire, frozen=True):
     shared_counters: list[Raw] = []
 
 
-class ResourceSlice(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class ResourceSlice(KubernetesObject, frozen=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, ObjectMeta, Quantities, Time, Wire
+from koordpy.api.objects import Condition, KubernetesObject, Quantities, Time, Wire
 
 
 class PodGroupSpec(Wire, frozen=True):
@@ -30,8 +30,7 @@ class PodGroupStatus(Wire, frozen=True):
     conditions: list[Condition] = []
 
 
-class PodGroup(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class PodGroup(KubernetesObject, frozen=True):
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
 
@@ -73,9 +72,8 @@ class UpstreamPodGroupStatus(Wire, frozen=True):
     conditions: list[Condition] = []
 
 
-class UpstreamPodGroup(Wire, frozen=True):
+class UpstreamPodGroup(KubernetesObject, frozen=True):
     """scheduling.k8s.io PodGroup (v1alpha2 to v1beta1)."""
 
-    metadata: ObjectMeta = ObjectMeta()
     spec: UpstreamPodGroupSpec = UpstreamPodGroupSpec()
     status: UpstreamPodGroupStatus = UpstreamPodGroupStatus()

@@ -59,6 +59,12 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
             force_setattr(self, "annotations", {key: text for key, text in notes.items() if key in kept})
 
 
+class KubernetesObject(Wire, frozen=True):
+    """Base of what has a name of its own on the API server."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class Requirement(Wire, frozen=True):
     """One expression of a label or node selector."""
 
@@ -297,8 +303,7 @@ class PodStatus(Wire, frozen=True):
     resources: ResourceRequirements | None = None
 
 
-class Pod(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class Pod(KubernetesObject, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -336,18 +341,16 @@ class NodeStatus(Wire, frozen=True):
     addresses: list[NodeAddress] = []
 
 
-class Node(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class Node(KubernetesObject, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
 
-class Namespace(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class Namespace(KubernetesObject, frozen=True):
+    """Its labels are read."""
 
 
-class PriorityClass(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class PriorityClass(KubernetesObject, frozen=True):
     value: int = 0
     global_default: bool = False
     preemption_policy: str = ""
@@ -364,12 +367,10 @@ class PodDisruptionBudgetStatus(Wire, frozen=True):
     disrupted_pods: dict[str, Any] = {}
 
 
-class PodDisruptionBudget(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class PodDisruptionBudget(KubernetesObject, frozen=True):
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
-class ConfigMap(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class ConfigMap(KubernetesObject, frozen=True):
     data: dict[str, str] = {}

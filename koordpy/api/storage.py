@@ -7,7 +7,16 @@ As in `koordpy.api.objects` only what a decision may depend on is named.
 
 import msgspec
 
-from koordpy.api.objects import AwsDisk, GceDisk, LabelSelector, NodeSelector, ObjectMeta, Quantities, Quantity, Wire
+from koordpy.api.objects import (
+    AwsDisk,
+    GceDisk,
+    KubernetesObject,
+    LabelSelector,
+    NodeSelector,
+    Quantities,
+    Quantity,
+    Wire,
+)
 
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -37,8 +46,7 @@ class PersistentVolumeClaimStatus(Wire, frozen=True):
     phase: str = ""
 
 
-class PersistentVolumeClaim(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class PersistentVolumeClaim(KubernetesObject, frozen=True):
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
@@ -87,8 +95,7 @@ class PersistentVolumeStatus(Wire, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class PersistentVolume(KubernetesObject, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
@@ -102,8 +109,7 @@ class TopologyTerm(Wire, frozen=True):
     match_label_expressions: list[TopologyLabelRequirement] = []
 
 
-class StorageClass(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class StorageClass(KubernetesObject, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = ""
     allowed_topologies: list[TopologyTerm] = []
@@ -122,8 +128,7 @@ class CSINodeSpec(Wire, frozen=True):
     drivers: list[CSINodeDriver] = []
 
 
-class CSINode(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class CSINode(KubernetesObject, frozen=True):
     spec: CSINodeSpec = CSINodeSpec()
 
 
@@ -131,13 +136,11 @@ class CSIDriverSpec(Wire, frozen=True):
     storage_capacity: bool = False
 
 
-class CSIDriver(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class CSIDriver(KubernetesObject, frozen=True):
     spec: CSIDriverSpec = CSIDriverSpec()
 
 
-class CSIStorageCapacity(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class CSIStorageCapacity(KubernetesObject, frozen=True):
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Quantity | None = None
@@ -154,8 +157,7 @@ class VolumeAttachmentSpec(Wire, frozen=True):
     source: VolumeAttachmentSource = VolumeAttachmentSource()
 
 
-class VolumeAttachment(Wire, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+class VolumeAttachment(KubernetesObject, frozen=True):
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
 
 

@@ -8,12 +8,20 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from koordpy.api.config import KoordpyConfiguration
-    from koordpy.cluster.state import ClusterState
-    from koordpy.engine.apiserver.client import ApiClient
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.configfile import read_config
+from koordpy.api.faults import InputFaultsError
+from koordpy.api.objects import ConfigMap
+from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.credentials import load_access
+from koordpy.engine.apiserver.kubeconfig import CredentialError
+from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.grouping import UnitNames
+from koordpy.engine.queue import UnitQueue
+from koordpy.engine.settings import empty_state, engine_settings
+from koordpy.engine.watching.feeds import Feeds
 
 FAILED_TO_READ = "the cluster cannot be read"
 OF_CHART = {"labelSelector": "app.kubernetes.io/name=koordpy"}
@@ -29,8 +37,8 @@ class ClusterUnreadableError(Exception):
 class ReadCluster:
     """What was read, and when."""
 
-    state: "ClusterState"
-    config: "KoordpyConfiguration"
+    state: ClusterState
+    config: KoordpyConfiguration
     now: float
     """Seconds since the epoch at which reading began: nothing in it is older."""
     began: float
@@ -52,15 +60,13 @@ class ReadCluster:
 
 
 def read_cluster(
-    kubeconfig: str | None, *, context: str | None = None, config: "KoordpyConfiguration | None" = None
+    kubeconfig: str | None, *, context: str | None = None, config: KoordpyConfiguration | None = None
 ) -> ReadCluster:
     """Everything that the planner looks at of a cluster.
 
     kubeconfig: None for $KUBECONFIG, the service account, ~/.kube/config. config: None for that of the one release of
     the chart in the cluster, else the defaults. Raises ClusterUnreadableError.
     """
-    from koordpy.engine.apiserver.client import ApiError, Unreachable
-    from koordpy.engine.apiserver.kubeconfig import CredentialError
 
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # what could not be read is said once, as notes
@@ -72,14 +78,7 @@ def read_cluster(
         logging.disable(before)
 
 
-async def _read(kubeconfig: str | None, context: str | None, config: "KoordpyConfiguration | None") -> ReadCluster:
-    from koordpy.engine.apiserver.client import ApiClient
-    from koordpy.engine.apiserver.credentials import load_access
-    from koordpy.engine.apiserver.resources import PODS
-    from koordpy.engine.grouping import UnitNames
-    from koordpy.engine.queue import UnitQueue
-    from koordpy.engine.settings import empty_state, engine_settings
-    from koordpy.engine.watching.feeds import Feeds
+async def _read(kubeconfig: str | None, context: str | None, config: KoordpyConfiguration | None) -> ReadCluster:
 
     access = await load_access(kubeconfig, context)
     notes: list[str] = []
@@ -102,14 +101,9 @@ async def _read(kubeconfig: str | None, context: str | None, config: "KoordpyCon
     return ReadCluster(state, config, now, began, version, access.server, access.namespace, source, notes)
 
 
-async def _installed(client: "ApiClient", notes: list[str]) -> "tuple[KoordpyConfiguration, str]":
+async def _installed(client: ApiClient, notes: list[str]) -> tuple[KoordpyConfiguration, str]:
     """(configuration, where it stands) of the one release of the chart; the defaults where there is not one, with a
     note where that may be wrong."""
-    from koordpy.api.config import KoordpyConfiguration
-    from koordpy.api.configfile import read_config
-    from koordpy.api.faults import InputFaultsError
-    from koordpy.api.objects import ConfigMap
-    from koordpy.engine.apiserver.client import ApiError
 
     default = KoordpyConfiguration(), "defaults"
     assumed = "the default configuration is assumed (--config)"

@@ -2,16 +2,20 @@
 
 import argparse
 import sys
+from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from koordpy.api.counted import counted
 from koordpy.api.faults import InputFaultsError
+from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.spelling import hint
+from koordpy.cli import output
 from koordpy.offline import options
 
 if TYPE_CHECKING:
     from koordpy.api.config import KoordpyConfiguration
-    from koordpy.api.objects import Pod
     from koordpy.cluster.pods import PodInfo
     from koordpy.cluster.state import ClusterState
     from koordpy.planning.inventory import Inventory
@@ -60,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
         return ready
     state, config, now, warnings = ready
     pod = _shape(args, state, config)
-    from koordpy.cli import output
     from koordpy.planning.inventory import take_inventory
 
     snapshot = state.snapshot(now)
@@ -118,22 +121,18 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
     return shape(state, made)
 
 
-def shape(state: "ClusterState", made: "Pod") -> "PodInfo":
+def shape(state: "ClusterState", made: Pod) -> "PodInfo":
     """A pending pod of no gang that the state learns of."""
-    from dataclasses import replace
 
     state.upsert(made)
     info = state.pod(made.key)
     assert info is not None
     # the rest of its gang is not asked about
-    return replace(info, gang=None, index=None)
+    return changed(info, gang=None, index=None)
 
 
-def _copy(pod: "Pod", scheduler: str) -> "Pod":
+def _copy(pod: Pod, scheduler: str) -> Pod:
     """The same pod, yet to be placed, beside the first."""
-    from msgspec.structs import replace
-
-    from koordpy.api.objects import PodStatus
 
     meta = replace(pod.metadata, name=f"{pod.metadata.name}.copy", uid="copy", deletion_timestamp=None)
     spec = replace(pod.spec, node_name="", scheduler_name=scheduler, scheduling_gates=[])
@@ -206,7 +205,6 @@ def _devices(hundredths: int) -> int | float:
 
 def written(document: Document, form: str, *, nodes: bool) -> str:
     """The document as `table`, `tree` or `json`; nodes: whether they are shown, too."""
-    from koordpy.cli import output
 
     if form == "json":
         return output.text(document, "json")
@@ -219,7 +217,6 @@ def written(document: Document, form: str, *, nodes: bool) -> str:
 
 
 def _table(domains: list[Document]) -> list[str]:
-    from koordpy.cli import output
 
     slots = any(one["slots"] is not None for one in domains)
     rows = [

@@ -9,7 +9,7 @@ label is (gang-network.md section 3). Faults are told and worked around: one bad
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from koordpy.api.hypernodes import HyperNode, HyperNodeMember
+from koordpy.api.custom import HyperNode, HyperNodeMember
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
 from koordpy.api.natural import natural_key
 from koordpy.cluster.patterns import PatternFault, read_pattern

@@ -7,8 +7,7 @@ images do, room where allocatable does. The versions tell readers which of these
 from collections.abc import Iterator
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology
-from koordpy.api.hypernodes import HyperNode
+from koordpy.api.custom import ClusterNetworkTopology, HyperNode
 from koordpy.api.objects import Node
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder

@@ -12,10 +12,9 @@ from msgspec.structs import replace as changed
 
 from koordpy.api import keys
 from koordpy.api.config import Gangs, Gpu, Quota
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
+from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
 from koordpy.api.dra import Allocation, ResourceClaim
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.hypernodes import HyperNode
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, Wire
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, bind_static, select_node

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from koordpy.api.objects import Wire
-from koordpy.api.workloadobjects import WorkloadObject
+from koordpy.api.owners import WorkloadObject
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.apiserver.lease import LeaderElector

@@ -4,11 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
+from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.hypernodes import HyperNode
-from koordpy.api.objects import ConfigMap, Namespace, Node, ObjectMeta, Pod, PodDisruptionBudget, PriorityClass, Wire
+from koordpy.api.objects import ConfigMap, KubernetesObject, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
 from koordpy.api.owners import ReplicaSet, ReplicationController, Service, StatefulSet
 from koordpy.api.spelling import meant
 from koordpy.api.storage import (
@@ -23,10 +22,8 @@ from koordpy.api.storage import (
 from koordpy.workloads.kinds.registry import KINDS
 
 
-class NamedObject(Wire, frozen=True):
+class NamedObject(KubernetesObject, frozen=True):
     """An object of a kind that is known, of which nothing but the metadata is read yet."""
-
-    metadata: ObjectMeta = ObjectMeta()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class Kind:
     """A kind. `name` tells kinds apart: both published groups of a custom resource are one kind."""
 
     name: str
-    type: type[Wire]
+    type: type[KubernetesObject]
     namespaced: bool = True
 
 

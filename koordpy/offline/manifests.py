@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.documents import read_documents
 from koordpy.api.faults import Fault, kind_name, literal, one_line
 from koordpy.api.names import OBJECT_NAME
-from koordpy.api.objects import ObjectMeta, Wire
+from koordpy.api.objects import KubernetesObject
 from koordpy.api.strict import decode
 from koordpy.cluster.topology import read_layers
 from koordpy.offline.kinds import (
@@ -74,7 +74,7 @@ class Manifest(InputObject):
     """An object of a kind that is read."""
 
     kind: Kind
-    obj: Wire
+    obj: KubernetesObject
 
 
 @dataclass(slots=True)
@@ -381,9 +381,7 @@ def _name_faults(found: InputObject) -> list[Fault]:
     return []
 
 
-def _with_namespace(obj: Any, namespace: str) -> Wire:
-    meta: ObjectMeta = obj.metadata
-    if meta.namespace == namespace:
-        return obj  # type: ignore[no-any-return]
-    changed: Wire = msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=namespace))
-    return changed
+def _with_namespace(obj: KubernetesObject, namespace: str) -> KubernetesObject:
+    if obj.metadata.namespace == namespace:
+        return obj
+    return replace(obj, metadata=replace(obj.metadata, namespace=namespace))

@@ -1,7 +1,7 @@
 """From manifests to a filled ClusterState, for simulate, explain, topology, view and the demo."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,18 +15,18 @@ from koordpy.api.custom import Device, ElasticQuota
 from koordpy.api.faults import InputFaultsError
 from koordpy.api.groups import UpstreamPodGroup
 from koordpy.api.leafreaders import parse_moment
-from koordpy.api.objects import Namespace, Node, Pod, PriorityClass, Wire
+from koordpy.api.objects import KubernetesObject, Namespace, Node, Pod, PriorityClass
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.cluster.gpu_env import inject
 from koordpy.cluster.quota_tree import read_quotas
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.settings import empty_state, engine_settings
-from koordpy.offline import workload_warnings
-from koordpy.offline.lacking import Unmade, missing_objects, unmade_pods
+from koordpy.offline import doubtful
+from koordpy.offline.doubtful import Unmade
 from koordpy.offline.manifests import Manifest, load_manifests
 from koordpy.offline.options import DEFAULT_NOW
-from koordpy.offline.workloads import Growth, Read, daemon_nodes
+from koordpy.offline.workloads import Growth, Put, Read, daemon_nodes
 from koordpy.sim.filling import (
     Priorities,
     creation_times,
@@ -82,7 +82,7 @@ def prepared(args: argparse.Namespace) -> Offline:
     state = empty_state(engine_settings(config))
     by_env = config.gpu.delivery == "env" or any(map(_delivers_by_env, given.objects))
 
-    def put(obj: Wire) -> None:
+    def put(obj: KubernetesObject) -> None:
         state.upsert(_admitted(obj, config) if by_env else obj)
 
     assert state.workloads is not None
@@ -95,28 +95,28 @@ def prepared(args: argparse.Namespace) -> Offline:
     made = {pod.key for pod in state.pods() if pod.key not in before}
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
-    unmade = unmade_pods(loaded)
-    stuck = tuple(workload_warnings.of_ordered(read, state))
+    unmade = doubtful.unmade_pods(loaded)
+    stuck = tuple(doubtful.of_ordered(read, state))
     warnings = [
         *loaded.warnings,
         *read.warnings,
-        *(line for line in workload_warnings.of_manifests(read) if line not in loaded.warnings),
-        *workload_warnings.of_schedulers(read, served),
+        *(line for line in doubtful.of_manifests(read) if line not in loaded.warnings),
+        *doubtful.of_schedulers(read, served),
         *stuck,
-        *workload_warnings.of_namesakes(read, state),
+        *doubtful.of_namesakes(read, state),
         *(one.line(served, others) for one in unmade),
-        *missing_objects(state),
-        *workload_warnings.of_owners(read, state, served),
+        *doubtful.missing_objects(state),
+        *doubtful.of_owners(read, state, served),
     ]
     return Offline(state, config, now, frozenset(before | made), warnings, unmade, stuck, frozenset(others), growth)
 
 
-def _delivers_by_env(obj: Wire) -> bool:
+def _delivers_by_env(obj: KubernetesObject) -> bool:
     """Whether it is the Device of a node that makes the admission webhook needed."""
     return isinstance(obj, Device) and obj.metadata.labels.get(keys.GPU_DELIVERY) == "env"
 
 
-def _admitted(obj: Wire, config: KoordpyConfiguration) -> Wire:
+def _admitted(obj: KubernetesObject, config: KoordpyConfiguration) -> KubernetesObject:
     """The object as the admission webhook leaves it: variables of GPUs in pending pods of ours."""
     if isinstance(obj, Pod) and not obj.spec.node_name and obj.spec.scheduler_name in config.scheduler_names:
         return inject(obj, config.gpu.resources)
@@ -143,7 +143,7 @@ class FilledInput:
         ]
         self.pods = [obj for obj in self.objects if isinstance(obj, Pod)]
 
-    def growth(self, state: ClusterState, started: frozenset[RoleKey], put: Callable[[Wire], None]) -> Growth:
+    def growth(self, state: ClusterState, started: frozenset[RoleKey], put: Put) -> Growth:
         """What makes the pods of workloads in a state. put: takes one in."""
         nodes = [obj for obj in self.objects if isinstance(obj, Node)]
         claims = [obj.metadata for obj in self.objects if isinstance(obj, PersistentVolumeClaim)]
@@ -158,7 +158,7 @@ class FilledInput:
         )
         return Growth(expansion, self._priorities, state, put, self._now)
 
-    def _filled(self, manifest: Manifest) -> Wire:
+    def _filled(self, manifest: Manifest) -> KubernetesObject:
         obj = manifest.obj
         if isinstance(obj, Pod | UpstreamPodGroup):
             known = self._priorities

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from koordpy.api.faults import Fault
 from koordpy.api.limits import OWNERS
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import Node, OwnerReference, Pod, Wire
+from koordpy.api.objects import KubernetesObject, Node, OwnerReference, Pod
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
@@ -58,6 +58,10 @@ SIZES = {
     "RayService": "rayClusterConfig.workerGroupSpecs",
 }
 """Kind -> the field that is named where it makes too many pods; replicas of the others."""
+
+
+Put = Callable[[KubernetesObject], None]
+"""Takes an object into a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +336,7 @@ class Growth:
         expansion: Expansion,
         priorities: Priorities,
         state: ClusterState,
-        put: Callable[[Wire], None],
+        put: Put,
         now: datetime,
     ) -> None:
         self._expansion, self._priorities, self._state, self._put = expansion, priorities, state, put

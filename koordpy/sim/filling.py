@@ -17,6 +17,7 @@ from koordpy.api.groups import UpstreamPodGroup
 from koordpy.api.objects import (
     Affinity,
     Container,
+    KubernetesObject,
     LabelSelector,
     Namespace,
     Node,
@@ -28,10 +29,9 @@ from koordpy.api.objects import (
     Quantities,
     Requirement,
     ResourceRequirements,
-    Wire,
 )
 
-T = TypeVar("T", bound=Wire)
+T = TypeVar("T", bound=KubernetesObject)
 
 PREEMPT = "PreemptLowerPriority"
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -50,7 +50,7 @@ def made_up_uid(*parts: str) -> str:
 
 def with_identity(obj: T, *, kind: str, created: datetime) -> T:
     """The object with uid and creationTimestamp, made up where they are missing."""
-    meta = obj.metadata  # type: ignore[attr-defined]
+    meta = obj.metadata
     changes: dict[str, Any] = {}
     if not meta.uid:
         changes["uid"] = made_up_uid(kind, meta.namespace, meta.name)

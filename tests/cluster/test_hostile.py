@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from msgspec import convert, inspect
 
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota
+from koordpy.api.custom import ElasticQuota, HyperNode
 from koordpy.api.groups import PodGroup
-from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import Pod
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.unread import READ

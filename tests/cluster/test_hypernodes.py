@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.api.hypernodes import HyperNode
+from koordpy.api.custom import HyperNode
 from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.tree import Tree, build_tree

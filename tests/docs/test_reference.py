@@ -78,7 +78,7 @@ def test_every_view_and_option_of_the_plugin_is_told() -> None:
     (views,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     found = {name for one in (parser, *views.values()) for action in one._actions for name in action.option_strings}
     assert told("kubectl koordpy") == found - {"-h", "--help"}
-    assert re.findall(r"^\| `([a-z]+)(?: NAME)?` \|", section(of="kubectl koordpy"), re.M) == list(kubectl.VIEWS)
+    assert re.findall(r"^\| `([a-z]+)(?: NAME)?` \|", section(of="kubectl koordpy"), re.M) == list(kubectl.WORDS)
 
 
 def test_every_command_is_told() -> None:

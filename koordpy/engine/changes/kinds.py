@@ -7,9 +7,8 @@ it, or, where plans read something that is made of it, as the state has it. Our 
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from koordpy.api.custom import ClusterNetworkTopology, ElasticQuota
+from koordpy.api.custom import ClusterNetworkTopology, ElasticQuota, HyperNode
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import Node, Wire
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import to_builtins
 
-from koordpy.api.workloadobjects import WorkloadObject, read_part
+from koordpy.api.owners import WorkloadObject, read_part
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.engine.changes.hub import Hub

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from koordpy.api.workloadobjects import WorkloadObject, read_part
+from koordpy.api.owners import WorkloadObject, read_part
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.resources import VOLCANO_GROUPS, Resource
 from koordpy.engine.status.gangwriter import GangWriter

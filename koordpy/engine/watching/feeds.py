@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
+from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
-from koordpy.api.workloadobjects import WorkloadObject
+from koordpy.api.owners import WorkloadObject
 from koordpy.cluster.npus import watched
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import GangSource

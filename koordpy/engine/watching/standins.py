@@ -12,10 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, Device, DeviceEntry, ElasticQuota
+from koordpy.api.custom import ClusterNetworkTopology, Device, DeviceEntry, ElasticQuota, HyperNode
 from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.hypernodes import HyperNode
 from koordpy.api.objects import LabelSelector, Node, Pod, PodDisruptionBudget, Requirement, SchedulingGate
 from koordpy.api.storage import (
     CSIDriver,

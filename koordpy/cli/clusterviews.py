@@ -1,0 +1,310 @@
+"""What the words of `kubectl koordpy` show of a cluster that was read: each a document, and the same as text."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.counted import named
+from koordpy.api.durations import duration_text
+from koordpy.api.faults import InputFaultsError
+from koordpy.api.quantity import quantity_text
+from koordpy.api.spelling import hint
+from koordpy.cli import output, topology
+from koordpy.cli.reading import ReadCluster
+from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.status.patches import POD_SCHEDULED, condition_of
+from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
+from koordpy.planning.explain import explain, left_alone
+from koordpy.planning.inventory import asking, take_inventory
+from koordpy.planning.orders.keys import Job
+from koordpy.planning.queue.standing import waiting
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Groups
+
+Document = dict[str, Any]
+SIZES = (1, 8, 64)
+"""Pods of the gangs that `slots` counts."""
+POD_PREFIXES = ("pod/", "pods/", "po/")
+GANG_PREFIXES = ("podgroup/", "podgroups/", "pg/")
+
+
+# -- why --------------------------------------------------------------------------------------------------------------
+
+
+def why(args: argparse.Namespace, cluster: ReadCluster) -> Document:
+    snapshot = cluster.state.snapshot(cluster.now)
+    groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs)
+    pod, gang = _named(args, cluster, snapshot, groups)
+    outcomes = _Outcomes(snapshot, cluster.config)
+    pods = [pod] if pod else [one.key for one in groups.gang(gang).members] if gang is not None else []
+    known = [snapshot.pods[key] for key in pods]
+    first = next((info for info in known if info.pending), known[0] if known else None)
+    found = explain(snapshot, cluster.config, first.key) if first is not None else None
+    name = gang.key if gang is not None else found.gang if found is not None else None
+    report = next((one for one in outcomes.plan.gangs if one.name == name), None)
+    return {
+        "kind": "Pod" if pod else "PodGroup",
+        "name": pod or name,
+        "pods": [
+            {
+                **outcomes.of(key),
+                "lastTold": _told(snapshot.pods[key]),
+            }
+            for key in pods
+        ],
+        "gang": report
+        and {
+            "name": report.name,
+            "status": str(report.status),
+            "members": report.members,
+            "minMember": report.min_member,
+            "bound": report.bound,
+            "domain": report.domain and {"layer": report.domain[0], "name": report.domain[1]},
+            "message": report.message,
+            "origin": report.origin,
+        },
+        "explanation": found and output.explanation_document(found),
+    }
+
+
+def _told(pod: PodInfo) -> str | None:
+    """What a waiting pod was told last: the scheduler writes so only when it changes, and not at once."""
+    there = condition_of(pod.pod.status.conditions, POD_SCHEDULED)
+    return there.message if there is not None and there.status == "False" else None
+
+
+def _named(args: argparse.Namespace, cluster: ReadCluster, snapshot: Snapshot, groups: Any) -> tuple[str, Any]:
+    """(key of the pod, empty for a gang; its reference)."""
+    text, kinds = args.name, ["pod", "gang"]
+    for prefixes, kind in ((POD_PREFIXES, "pod"), (GANG_PREFIXES, "gang")):
+        for prefix in prefixes:
+            if text.startswith(prefix):
+                text, kinds = text.removeprefix(prefix), [kind]
+    key = text if "/" in text else f"{args.namespace or cluster.namespace}/{text}"
+    if "pod" in kinds and key in snapshot.pods:
+        return key, None
+    gang = groups.find(key) if "gang" in kinds else None
+    if gang is not None:
+        return "", gang
+    here = [*(snapshot.pods if "pod" in kinds else ()), *(one.key for one in groups.every() if "gang" in kinds)]
+    raise InputFaultsError([f"no {' or '.join(kinds)} {key} that waits or runs{hint(key, here)}"])
+
+
+class _Outcomes:
+    """What a round makes of each pod now."""
+
+    def __init__(self, snapshot: Snapshot, config: KoordpyConfiguration) -> None:
+        self.plan = plan_round(snapshot, config)
+        self._snapshot, self._served = snapshot, config.scheduler_names
+        self._pending = {one.pod_key: one for one in self.plan.pending}
+        self._rooms = {one.pod_key: one for one in self.plan.nominations}
+        self._places = {one.pod_key: one for one in self.plan.placements}
+
+    def of(self, key: str) -> Document:
+        """reason: that of the pod's condition, else Preempting, Fits, or empty for a pod that does not wait."""
+        namespace, _, name = key.partition("/")
+        info = self._snapshot.pods[key]
+        out: Document = {"namespace": namespace, "pod": name, "gang": info.gang.key if info.gang else None}
+        out |= {"reason": "", "message": "", "node": info.node or None, "victims": []}
+        if (waits := self._pending.get(key)) is not None:
+            return {**out, "reason": str(waits.reason), "message": waits.message}
+        if (room := self._rooms.get(key)) is not None:
+            gone = [one for one in self.plan.evictions if one.unit == room.unit]
+            names = [one.pod_key for one in gone]
+            text = f"goes to {room.node} once {_listed(names)} ended" if gone else f"goes to {room.node}"
+            victims = [{"pod": one.pod_key, "rule": one.rule} for one in gone]
+            return {**out, "reason": "Preempting", "message": text, "node": room.node, "victims": victims}
+        if (place := self._places.get(key)) is not None:
+            return {**out, "reason": "Fits", "message": f"fits now, on {place.node}", "node": place.node}
+        return out if info.pending else {**out, "message": left_alone(info, self._served).why}
+
+
+def _listed(pods: list[str]) -> str:
+    return f"{named(pods)} {'has' if len(pods) == 1 else 'have'}"
+
+
+def why_text(document: Document, wide: bool) -> str:
+    gang, found = document["gang"], document["explanation"]
+    lines = []
+    if gang is not None and document["kind"] == "PodGroup":
+        of = f"{gang['bound']} bound of {gang['minMember']} that it needs"
+        lines.append(f"gang {gang['name']}: {gang['status']}, {of}")
+        lines += [f"    {gang['message']}"] if gang["message"] and not document["pods"] else []
+    lines += output.pending_lines([{**one, "reason": one["reason"] or "not waiting"} for one in document["pods"]])
+    old = {one["lastTold"] for one in document["pods"] if one["lastTold"] and one["lastTold"] != one["message"]}
+    lines += [f"  the scheduler said last: {text}" for text in sorted(old)]
+    if found is not None and wide:
+        lines += ["", output.explanation_table(found).rstrip("\n")]
+    elif found is not None:
+        lines += output.remedies(found)
+    return "\n".join(lines) + "\n"
+
+
+# -- queue ------------------------------------------------------------------------------------------------------------
+
+
+def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
+    snapshot = cluster.state.snapshot(cluster.now)
+    groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs)
+    ready, held = waiting(groups, snapshot, cluster.config)
+    outcomes = _Outcomes(snapshot, cluster.config)
+    rows = []
+    for place, unit in [*enumerate(ready, 1), *((None, unit) for unit in held)]:
+        first, job = unit.pending[0], Job(unit)
+        if args.namespace and all(pod.owner.namespace != args.namespace for pod in unit.pending):
+            continue
+        said = outcomes.of(first.key)
+        rows.append(
+            {
+                "place": place,
+                "unit": unit.title,
+                "pods": len(unit.pending),
+                "priority": job.priority,
+                "quota": first.owner.quota,
+                "user": first.owner.user,
+                "asks": {
+                    name: quantity_text(name, amount) for name, amount in sorted(job.requests().items()) if amount
+                },
+                "waitingSeconds": round(max(0.0, cluster.now - job.since)),
+                **{name: said[name] for name in ("reason", "message", "node", "victims")},
+            }
+        )
+    return {"units": rows}
+
+
+def queue_text(document: Document, wide: bool) -> str:
+    rows = [
+        (
+            one["place"] or "-",
+            one["unit"],
+            one["pods"],
+            one["priority"],
+            one["quota"] or "-",
+            one["user"] or "-",
+            ",".join(f"{name}={amount}" for name, amount in one["asks"].items()),
+            duration_text(one["waitingSeconds"]),
+            one["reason"],
+            *([one["message"]] if wide else []),
+        )
+        for one in document["units"]
+    ]
+    header = (
+        "PLACE",
+        "UNIT",
+        "PODS",
+        "PRIORITY",
+        "QUOTA",
+        "USER",
+        "ASKS",
+        "SINCE",
+        "STATE",
+        *(["MESSAGE"] if wide else []),
+    )
+    return "\n".join(output.table(header, rows) or ["nobody waits"]) + "\n"
+
+
+# -- slots and tree ---------------------------------------------------------------------------------------------------
+
+
+def slots(args: argparse.Namespace, cluster: ReadCluster) -> Document:
+    offered = cluster.state.snapshot(cluster.now).offered
+    families = (*cluster.config.gpu.resources, *keys.NPU_RESOURCES)
+    resource = args.resource or next(
+        (one for one in families if one in offered and one not in keys.HUNDREDTHS), families[0]
+    )
+    made = asking({resource: str(args.gpus)}, cluster.config.scheduler_names[0])
+    pod = topology.shape(cluster.state, made)
+    inventory = take_inventory(cluster.state.snapshot(cluster.now), cluster.config, pod=pod)
+    layers = []
+    for level in sorted({one.level for one in inventory.domains}):
+        own = [one for one in inventory.domains if one.level == level]
+        slots = [one.slots or 0 for one in own]
+        layers.append(
+            {
+                "layer": own[0].layer,
+                "domains": len(own),
+                "slots": sum(slots),
+                "gangs": {str(args.gpus * pods): sum(have // pods for have in slots) for pods in SIZES},
+            }
+        )
+    tree = topology.document(inventory, cluster.state, [])
+    return {"resource": resource, "each": args.gpus, "gangs": layers, **tree}
+
+
+def slots_text(document: Document, wide: bool) -> str:
+    each = document["each"]
+    sizes = [str(each * pods) for pods in SIZES]
+    rows = [(one["layer"], one["domains"], *(one["gangs"][size] for size in sizes)) for one in document["gangs"]]
+    lines = [f"gangs that fit in one domain of each layer, of pods with {each} {document['resource']} each:"]
+    lines += output.table(("LAYER", "DOMAINS", *(f"OF {size}" for size in sizes)), rows)
+    return "\n".join(lines) + "\n" + (f"\n{topology.written(document, 'table', nodes=True)}" if wide else "")
+
+
+def tree(args: argparse.Namespace, cluster: ReadCluster) -> Document:
+    snapshot = cluster.state.snapshot(cluster.now)
+    faults = [f"ClusterNetworkTopology/default: {fault}" for fault in cluster.state.nodes.topology_faults]
+    cluster.notes.extend((*faults, *(f"{subject}: {text}" for subject, text in snapshot.topology_warnings)))
+    return topology.document(take_inventory(snapshot, cluster.config), cluster.state, faults)
+
+
+def tree_text(document: Document, wide: bool) -> str:
+    return topology.written(document, "tree", nodes=wide)
+
+
+# -- top --------------------------------------------------------------------------------------------------------------
+
+
+def top(args: argparse.Namespace, cluster: ReadCluster) -> Document:
+    state, quotas = cluster.state, cluster.state.quota_view()
+    devices = accelerator_gauges((node.allocatable, state.usage.held(node.name)[1]) for node in state.nodes)
+    return {
+        "accelerators": _by_kind(devices, "resource"),
+        "quotas": _by_kind(quota_gauges(quotas, cluster.config.quota), "quota", "resource"),
+        "shares": _by_kind(share_gauges(quotas, cluster.config.fairness), "owner"),
+    }
+
+
+def _by_kind(gauges: dict[tuple[str, ...], float], *names: str) -> list[Document]:
+    """One entry for all gauges that differ in their last label alone."""
+    out: dict[tuple[str, ...], Document] = {}
+    for (*whose, kind), value in gauges.items():
+        entry = out.setdefault(tuple(whose), dict(zip(names, whose, strict=True)))
+        entry[kind] = int(value) if value == int(value) else value
+    return list(out.values())
+
+
+def top_text(document: Document, wide: bool) -> str:
+    tables = (
+        (document["accelerators"], ("resource", "used", "free")),
+        (document["quotas"], ("quota", "resource", "min", "runtime", "used", "request", "max")),
+        (document["shares"], ("owner", "fair", "used")),
+    )
+    parts = [list(_table(rows, names, wide)) for rows, names in tables if rows]
+    return "\n\n".join("\n".join(part) for part in parts or [["no accelerators and no quotas"]]) + "\n"
+
+
+def _table(found: list[Document], names: Sequence[str], wide: bool) -> Iterator[str]:
+    """wide: also what is neither held nor asked for."""
+    shown = [one for one in found if wide or any(one.get(name) for name in ("used", "free", "request", "fair"))]
+    rows = ([_figure(one, name) for name in names] for one in shown)
+    yield from output.table([name.upper() for name in names], rows)
+
+
+def _figure(one: Document, name: str) -> str:
+    """Bytes as people write them."""
+    value = one.get(name, "-")
+    in_bytes = one.get("resource") == "memory" and isinstance(value, int)
+    return quantity_text("memory", value) if in_bytes else str(value)
+
+
+VIEWS = {
+    "why": (why, why_text),
+    "queue": (queue, queue_text),
+    "slots": (slots, slots_text),
+    "tree": (tree, tree_text),
+    "top": (top, top_text),
+}
+"""Word -> its document, and that as text (wide: with everything)."""

@@ -1,0 +1,247 @@
+"""What of the input is no fault and still not what its author meant: fields, keys and words of workloads, and what the
+input lacks: objects that running pods name, and the pods of controllers.
+
+None of it is a fault (workloads.md 10.6): unknown fields may be another version's, and a dump of a cluster that leaves
+PodGroups or quotas out is planned on all the same, but not as the cluster would be. But whoever tries a manifest before
+submitting it wants to hear of it now.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from koordpy.api import keys
+from koordpy.api.configfile import KUBE_SCHEDULER_NAME
+from koordpy.api.counted import counted, named
+from koordpy.api.limits import some
+from koordpy.api.objects import Pod
+from koordpy.api.strict import decode
+from koordpy.cluster.pods import GangSource, PodInfo
+from koordpy.cluster.state import ClusterState
+from koordpy.offline.kinds import UNMADE
+from koordpy.offline.manifests import InputObject, Loaded
+from koordpy.offline.workloads import Read, WorkloadManifest, moved
+from koordpy.planning.words.ignored_pods import misspelt, of_another
+from koordpy.workloads.kinds.registry import GANG_KINDS
+from koordpy.workloads.known import controller
+from koordpy.workloads.making import templates_of
+from koordpy.workloads.model import Role, Template, Workload
+from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
+
+
+def of_manifests(read: Read) -> Iterator[str]:
+    """Of what stands in the manifests: fields, keys and values."""
+    for part in read.parts:
+        yield from (f"{part.maker}: {text}" for text in (*some(_of_fields(part)), *some(_of_keys(part))))
+
+
+def _of_fields(part: WorkloadManifest) -> Iterator[str]:
+    told: dict[str, None] = {}
+    for source, path in part.sources:
+        for fault in source.asked.doubts() if source.asked is not None else ():
+            told[f"{moved(fault.path, path)}: {fault.text}"] = None
+    for template in _templates(part.workload):
+        pod = {name: template.raw[name] for name in ("metadata", "spec") if template.raw.get(name) is not None}
+        for fault in decode(pod, Pod).doubts:
+            told[f"{moved(f'{template.path}.{fault.path}', part.path)}: {fault.text}"] = None
+    yield from told
+
+
+def _templates(workload: Workload | None) -> list[Template]:
+    """The pod templates, each once: groups of a LeaderWorkerSet share theirs."""
+    found = templates_of(workload) if workload is not None else ()
+    return list({template.path: template for template in found if template.raw}.values())
+
+
+def _of_keys(part: WorkloadManifest) -> Iterator[str]:
+    templates = [replace(one, path=moved(one.path, part.path)) for one in _templates(part.workload)]
+    return unread_of(part.head, templates)
+
+
+def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
+    """Workloads of which some roles are koordpy's and some are not, so that they do not start together."""
+    for top in read.tops:
+        roles: tuple[Role, ...] = top.workload.roles if top.workload is not None else ()
+        found: dict[str, str] = {}
+        for role in roles:
+            for template in (role.template, *role.templates):
+                if template.raw:
+                    name = role.name or template.path.rpartition(".")[2]
+                    found.setdefault(name, template.scheduler or KUBE_SCHEDULER_NAME)
+        if len({name in served for name in found.values()}) > 1:
+            said = ", ".join(f"{role} is {scheduler}'s" for role, scheduler in found.items())
+            yield f"{top.head.kind} {top.head.key}: {said}: they do not start together"
+
+
+def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
+    """StatefulSets whose pods come one by one, and name a gang that waits for more than one."""
+    assert state.workloads is not None
+    ordered = {one.head.uid: one for one in read.workloads if one.ordered}
+    told: dict[str, None] = {}
+    minima = {key: group.spec.min_member for key, group in state.gangs.groups.items()}
+    for info in state.pods() if ordered else ():
+        owner = controller(info.pod)
+        workload = ordered.get(owner.uid) if owner is not None else None
+        if workload is None or info.gang is None or info.bound:
+            continue
+        least = minima.get(info.gang.key) or _asked(info)
+        if least > 1:
+            told[
+                f"StatefulSet {workload.head.key}: podManagementPolicy OrderedReady makes pods one by one: gang "
+                f"{info.gang.key} waits for {least} for ever (podManagementPolicy: Parallel makes them together)"
+            ] = None
+    yield from told
+
+
+def _asked(info: PodInfo) -> int:
+    meta = info.pod.metadata
+    if keys.GANG_NAME not in meta.annotations and keys.LABEL_GANG_NAME not in meta.labels:
+        return 0
+    text = meta.annotations.get(keys.GANG_MIN) or meta.labels.get(keys.LABEL_GANG_MIN) or ""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
+def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:
+    """PodGroups that no pod names, beside a workload of the name whose pods are a gang of their own."""
+    used = {info.gang.key for info in state.pods() if info.gang is not None and info.gang.source is GangSource.GROUP}
+    groups = state.gangs.groups.keys() - used
+    for top in read.tops:
+        if top.head.key in groups and top.workload is not None:
+            yield (
+                f"PodGroup {top.head.key}: no pod names it: the pods of {top.head.title} would be in it by the label "
+                f"{keys.LABEL_POD_GROUP}: {top.head.name} of their template"
+            )
+
+
+def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Iterator[str]:
+    """Workloads that own pods and are not in the input, though gangs follow from them."""
+    known = read.known(())
+    kinds = GANG_KINDS - {*ASKED_BY_TEMPLATE, "StatefulSet"}
+    lost: dict[str, dict[str, None]] = {}
+    for info in state.pods():
+        owner, meta = controller(info.pod), info.pod.metadata
+        if info.gang is not None or owner is None or owner.kind not in kinds:
+            continue
+        if owner.kind == "Job" and keys.JOB_COMPLETION_INDEX not in (*meta.labels, *meta.annotations):
+            continue
+        if info.pod.spec.scheduler_name in served and known.find(owner, meta.namespace) is None:
+            lost.setdefault(owner.kind, {})[f"{meta.namespace}/{owner.name}"] = None
+    for kind, names in sorted(lost.items()):
+        there = "is" if len(names) == 1 else "are"
+        yield (
+            f"{counted(len(names), kind)} that pods belong to {there} not in the input: {named(list(names))}: "
+            f"their pods count as plain ones (of a dump: ask kubectl get for {kind.lower()}s, too)"
+        )
+
+
+# -- what is not there -------------------------------------------------------------------------------------------------
+
+
+def missing_objects(state: ClusterState) -> Iterator[str]:
+    """A line for each kind of which running pods name objects that are not there. Of pending pods the planner tells."""
+    quotas, known = state.quota_view(), {**state.gangs.groups, **state.gangs.upstream}
+    lost: dict[str, dict[str, None]] = {"PodGroup": {}, "ElasticQuota": {}}
+    for pod in state.pods():
+        if pod.bound:
+            if pod.gang is not None and pod.gang.source in _OF_OBJECTS and pod.gang.key not in known:
+                lost["PodGroup"][pod.gang.key] = None
+            if name := quotas.unknown(pod):
+                lost["ElasticQuota"][name] = None
+    for kind, names in lost.items():
+        if names:
+            there = "is" if len(names) == 1 else "are"
+            yield (
+                f"{counted(len(names), kind)} that running pods name {there} not in the input: {named(list(names))}"
+                f" (of a dump: ask kubectl get for {kind.lower()}s, too)"
+            )
+
+
+_OF_OBJECTS = (GangSource.GROUP, GangSource.UPSTREAM)
+
+
+class Unmade(NamedTuple):
+    """What makes pods of which the input has none, so that nothing can be said of these."""
+
+    place: str
+    title: str
+    schedulers: Sequence[str]
+    """Of its pods, as far as it says so."""
+
+    def line(self, served: Sequence[str], others: Collection[str]) -> str:
+        """The warning of it; served: the scheduler names that are koordpy's, others: those that are known to be
+        another's."""
+        strange = [name for name in self.schedulers if name not in served]
+        whose = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
+        return f"{self.place}: {self.title}: {UNMADE}{whose}"
+
+    def is_ours(self, served: Sequence[str], others: Collection[str]) -> bool:
+        """Whether koordpy is meant to place its pods, or may be."""
+        return not self.schedulers or any(name in served or misspelt(name, served, others) for name in self.schedulers)
+
+
+def unmade_pods(loaded: Loaded) -> list[Unmade]:
+    """What ought to have pods and has none in the input."""
+    pods: dict[str, list[Pod]] = {}
+    for manifest in loaded.manifests:
+        if isinstance(manifest.obj, Pod):
+            pods.setdefault(manifest.obj.metadata.namespace, []).append(manifest.obj)
+    return [
+        Unmade(str(maker.place), maker.title, _schedulers(maker.raw))
+        for maker in loaded.makers
+        if _asks(maker.raw) and not _has_pods(maker, pods)
+    ]
+
+
+def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:
+    """Whether the input has pods of an object that is not read.
+
+    The pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'. Whoever writes pods by hand
+    gives them their names, and no owner.
+    """
+    return any(
+        name == maker.name or name.startswith(f"{maker.name}-")
+        for pod in pods.get(maker.namespace, ())
+        for name in (pod.metadata.name, *(owner.name for owner in pod.metadata.owner_references))
+    )
+
+
+_NONE_OF = ("replicas", "parallelism", "completions")
+_OVER = ("Complete", "Completed", "Succeeded", "Failed")
+"""Conditions of a workload that makes no more pods."""
+
+
+def _asks(raw: Mapping[str, Any]) -> bool:
+    """Whether it ought to have pods now: not where it is suspended, has ended or asks for none."""
+    spec = _part(raw, "spec")
+    conditions = _part(raw, "status").get("conditions")
+    over = any(
+        isinstance(one, dict) and one.get("status") == "True" and one.get("type") in _OVER
+        for one in (conditions if isinstance(conditions, list) else ())
+    )
+    held = any(part.get("suspend") is True for part in (spec, _part(spec, "runPolicy")))
+    return not (held or over or any(spec.get(name) == 0 for name in _NONE_OF))
+
+
+def _part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = raw.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _schedulers(raw: Mapping[str, Any]) -> list[str]:
+    """The schedulers of its templates."""
+    names = (spec.get("schedulerName") or KUBE_SCHEDULER_NAME for spec in _pod_specs(raw))
+    return [name for name in names if isinstance(name, str)]
+
+
+def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:
+    """The pod templates' specs, wherever a kind has them. What names a scheduler names it for all below it."""
+    todo = [raw]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += reversed(one)
+        elif isinstance(one, dict):
+            if isinstance(one.get("containers"), list) or "schedulerName" in one:
+                yield one
+            else:
+                todo += reversed(one.values())
