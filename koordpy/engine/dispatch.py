@@ -15,19 +15,18 @@ from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.unit import UnitCommit
+from koordpy.engine.context import Context
 from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.queue import Entry
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.staleness import by_node, leaning, overtaken
-from koordpy.engine.status.announce import INVALID, Announcer, References
+from koordpy.engine.status.announce import INVALID
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.told import Told
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.wakeups import Wake
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.logs import MOST_CHARACTERS
-from koordpy.observe.metrics import Metrics
 from koordpy.planning.gangs import read_gang
 from koordpy.planning.plan import (
     Deferred,
@@ -86,7 +85,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        feeds: Feeds,
+        context: Context,
         committer: Committer,
         *,
         refusals: UnschedulableHandler,
@@ -94,18 +93,14 @@ class Dispatcher:
         promises: RoundReservations,
         gangs: Sequence[GangWriter],
         census: Census,
-        announcer: Announcer,
-        references: References,
-        metrics: Metrics,
-        clock: Callable[[], float],
-        keep_seconds: float,
     ) -> None:
-        """`keep_seconds`: how long room is kept from those behind a unit that has no answer yet."""
-        self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
+        self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._committer, self._refusals, self._rooms, self._promises = committer, refusals, rooms, promises
-        self._gangs, self._census, self._announcer, self._references = gangs, census, announcer, references
-        self._metrics, self._clock, self._keep_seconds = metrics, clock, keep_seconds
-        self._told = Told(clock)
+        self._gangs, self._census = gangs, census
+        self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
+        self._clock, self._keep_seconds = context.clock, context.settings.search_seconds
+        """How long room is kept from those behind a unit that has no answer yet."""
+        self._told = Told(context.clock)
         self._warned: dict[int, tuple[str, str]] = {}
         """Warnings of the last round that were said, by their ids: what stands, thousands of quotas say, is one object
         in each round."""

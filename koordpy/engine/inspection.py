@@ -15,14 +15,12 @@ from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.context import Context
 from koordpy.engine.loop import SchedulingLoop
 from koordpy.engine.queue import Entry, State
-from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.census import Census
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
 from koordpy.observe.health import Check
-from koordpy.observe.metrics import Metrics
 from koordpy.planning.gangs import origin_of
 
 STUCK_SECONDS = 120.0
@@ -33,24 +31,19 @@ class Inspection:
 
     def __init__(
         self,
-        feeds: Feeds,
+        context: Context,
         loop: SchedulingLoop,
         elector: LeaderElector | None,
         *,
         census: Census,
-        metrics: Metrics,
-        settings: EngineSettings,
         leading: Callable[[], bool],
         stopping: Callable[[], bool],
-        clock: Callable[[], float],
-        now: Callable[[], float],
     ) -> None:
-        """`now`: seconds since the epoch."""
-        self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
-        self._loop, self._elector, self._census, self._now = loop, elector, census, now
-        self._metrics, self._settings = metrics, settings
-        self._leading, self._stopping, self._clock = leading, stopping, clock
-        metrics.on_scrape(self._set_gauges)
+        self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
+        self._loop, self._elector, self._census = loop, elector, census
+        self._metrics, self._settings = context.metrics, context.settings
+        self._leading, self._stopping, self._clock, self._now = leading, stopping, context.clock, context.now
+        self._metrics.on_scrape(self._set_gauges)
 
     def live_checks(self) -> Mapping[str, Check]:
         """For /livez."""

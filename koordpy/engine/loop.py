@@ -12,16 +12,14 @@ from dataclasses import replace
 from math import inf
 
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.context import Context
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.evictions.overuse import OveruseWatch
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.queue import Entry
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.settings import EngineSettings
 from koordpy.engine.unschedulable import UnschedulableHandler
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.decisions import DecisionLog
-from koordpy.observe.metrics import Metrics
 from koordpy.planning.patience import Interrupts, Patience
 from koordpy.planning.plan import RoundPlan
 
@@ -45,19 +43,12 @@ class Watches:
     """Rounds that are held though no unit is due: for gangs that have lost members, and quotas above their runtime. A
     dry run has none of them: what it decides changes nothing of them."""
 
-    def __init__(
-        self, feeds: Feeds, settings: EngineSettings, *, wake: Callable[[], None], now: Callable[[], float]
-    ) -> None:
-        """`wake` is called when one may have become due. `now`: seconds since the epoch."""
-        self._now = now
-        self.stale: StaleWatch | None = None
-        self.overuse: OveruseWatch | None = None
-        if settings.dry_run:
-            return
-        seconds = settings.group_status_seconds
-        self.stale = StaleWatch(feeds, settings.stale_gangs, wake=wake, interval_seconds=seconds, now=now)
-        if settings.quota.monitor_all_quotas and settings.quota.enable_runtime_quota:
-            self.overuse = OveruseWatch(feeds.state, settings.quota, wake=wake, interval_seconds=seconds, now=now)
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when one may have become due."""
+        settings, self._now = context.settings, context.now
+        self.stale = StaleWatch(context, wake) if not settings.dry_run else None
+        monitors = settings.quota.monitor_all_quotas and settings.quota.enable_runtime_quota
+        self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -93,7 +84,7 @@ class SchedulingLoop:
 
     def __init__(
         self,
-        feeds: Feeds,
+        context: Context,
         planner: Planner,
         dispatcher: Dispatcher,
         *,
@@ -102,23 +93,17 @@ class SchedulingLoop:
         watches: Watches,
         due: asyncio.Event,
         busy: Callable[[], bool],
-        leads: Callable[[], bool],
-        metrics: Metrics,
         decisions: DecisionLog,
-        settings: EngineSettings,
-        clock: Callable[[], float],
-        now: Callable[[], float],
     ) -> None:
         """`due` is set when something may have become due. `busy`: whether Bindings are under way, so that rounds may
-        take more plain pods; `leads`: whether plans can be carried out now. `clock` counts seconds and never goes back,
-        `now` gives those since the epoch."""
+        take more plain pods."""
         self.rounds = 0
-        self.last_turn = clock()
-        self._feeds, self._state, self._queue = feeds, feeds.state, feeds.queue
+        self.last_turn = context.clock()
+        self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._planner, self._dispatcher, self._refusals, self._promises = planner, dispatcher, refusals, promises
-        self._watches, self._due, self._busy, self._leads = watches, due, busy, leads
-        self._metrics, self._decisions, self._settings = metrics, decisions, settings
-        self._clock, self._now = clock, now
+        self._watches, self._due, self._busy, self._may_write = watches, due, busy, context.may_write
+        self._metrics, self._decisions, self._settings = context.metrics, decisions, context.settings
+        self._clock, self._now = context.clock, context.now
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._light_seconds = 0.0
         """What an ordinary pod took in the last round of such pods alone."""
@@ -134,7 +119,7 @@ class SchedulingLoop:
                 self._queue.poll()
                 if self._feeds.is_regroup_due(self._now()):
                     self._feeds.regroup(self._now())
-                if not self._leads():
+                if not (self._settings.dry_run or self._may_write()):
                     # the lease ran out while the machine slept: nothing planned now would be sent, and the end is near
                     await asyncio.sleep(NOT_LEADING_SECONDS)
                 elif self._queue.ready() or self._watches.due():

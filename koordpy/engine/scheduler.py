@@ -5,6 +5,7 @@ other than 0. SIGTERM: no new plans, the batch in flight is finished, the lease 
 """
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import time
@@ -19,6 +20,7 @@ from koordpy.engine.binding.binder import Binder, BindResult
 from koordpy.engine.binding.claims import ClaimBinder
 from koordpy.engine.binding.commit import Committer
 from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
+from koordpy.engine.context import Context
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.room import RoomMaking
@@ -30,7 +32,6 @@ from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings, empty_state
 from koordpy.engine.status.announce import LEADS, UNREADABLE, Announcer, References
 from koordpy.engine.status.census import Census
-from koordpy.engine.status.reconciler import Writing
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference, of_object
 from koordpy.engine.status.writers import Writers
 from koordpy.engine.steadytime import SteadyTime
@@ -96,19 +97,9 @@ class Scheduler:
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
         self.elector: LeaderElector | None = None
         if settings.lease is not None:
-            self.elector = LeaderElector(
-                client,
-                namespace=settings.lease.namespace,
-                name=settings.lease.name,
-                lease_seconds=settings.lease.lease_seconds,
-                renew_seconds=settings.lease.renew_seconds,
-                retry_seconds=settings.lease.retry_seconds,
-                clock=awake,
-                now=now,
-            )
+            self.elector = LeaderElector(client, **dataclasses.asdict(settings.lease), clock=awake, now=now)
         client.may_repeat = self._may_repeat
         client.on_answer = functools.partial(self.metrics.requested, client.access.host)
-        self._takeover = Takeover(client, self.feeds, self.elector, clock=clock, now=time_of_day)
 
         # what is said
         self._recorders: Mapping[str, EventRecorder] = {}
@@ -126,66 +117,46 @@ class Scheduler:
                 )
                 for name in settings.scheduler_names
             }
-        announcer, references = Announcer(self._recorders, self._count_refused), References(self.feeds)
-        self.announcer = announcer
+        self.announcer = Announcer(self._recorders, self._count_refused)
         self.feeds.heard_unreadable.append(lambda found: self._announce_unreadable([found]))
-        self._watches = Watches(self.feeds, settings, wake=due.set, now=time_of_day)
-        self.writers: Writers | None = None
-        if self._watches.stale is not None:
-            writing = Writing(client, self.feeds, announcer, references, settings, self.may_write, clock=clock, now=now)
-            self.writers = Writers(writing, self._watches.stale)
+        self.context = context = Context(
+            client,
+            self.feeds,
+            settings,
+            self.metrics,
+            self.announcer,
+            References(self.feeds),
+            self.may_write,
+            clock=clock,
+            now=time_of_day,
+        )
+        self._takeover = Takeover(context, self.elector)
+        self._watches = Watches(context, wake=due.set)
+        self.writers = Writers(context, self._watches.stale) if self._watches.stale is not None else None
 
         # what is done
         self.binder = Binder(client, clock=clock, settle_seconds=settings.settle_seconds)
-        self.claims = ClaimBinder(
-            client, self.feeds, may_write=self.may_write, bind_seconds=settings.volume_bind_seconds
+        self.claims, self.reserver, self.releaser = (
+            ClaimBinder(context),
+            DeviceReserver(context),
+            DeviceReleaser(context),
         )
-        self.reserver = DeviceReserver(
-            client,
-            self.feeds,
-            may_write=self.may_write,
-            timeout_seconds=settings.volume_bind_seconds,
-            settle_seconds=settings.settle_seconds,
-        )
-        self.releaser = DeviceReleaser(
-            client, self.feeds, may_write=self.may_write, sweep_seconds=settings.sweep_seconds
-        )
-        self.evictor: Evictor | None = None
-        if not settings.dry_run:
-            self.evictor = Evictor(
-                client,
-                self.feeds,
-                announcer,
-                metrics=self.metrics,
-                may_write=self.may_write,
-                clock=clock,
-                now=now,
-                extra_seconds=settings.nomination_extra_seconds,
-            )
-            if self.writers is not None:
-                self.evictor.gang_evicted.append(self.writers.evicted)
+        self.evictor = Evictor(context) if not settings.dry_run else None
+        if self.evictor is not None and self.writers is not None:
+            self.evictor.gang_evicted.append(self.writers.evicted)
         refusals = UnschedulableHandler(
-            self.feeds,
+            context,
             pod_status=self.writers.pods if self.writers is not None else None,
             evictor=self.evictor,
-            metrics=self.metrics,
-            settings=settings,
             stuck=self.releaser.unstick,
         )
         self.committer = Committer(
-            client,
+            context,
             self.binder,
-            self.feeds,
             claims=self.claims,
             devices=self.reserver,
             releaser=self.releaser,
-            announcer=announcer,
-            metrics=self.metrics,
-            may_write=self.may_write,
             epoch=lambda: max(0, self.elector.epoch) if self.elector is not None else 0,
-            settings=settings,
-            clock=clock,
-            now_ns=lambda: int(time_of_day() * 1e9),
             failed=refusals.not_bound,
         )
 
@@ -193,28 +164,16 @@ class Scheduler:
         census = Census(self.state)
         promises = RoundReservations(self.feeds)
         dispatcher = Dispatcher(
-            self.feeds,
+            context,
             self.committer,
             refusals=refusals,
-            rooms=RoomMaking(
-                self.feeds,
-                self.evictor,
-                references,
-                decisions=self.decisions,
-                metrics=self.metrics,
-                mode=settings.fairness.mode,
-            ),
+            rooms=RoomMaking(context, self.evictor, self.decisions),
             promises=promises,
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
-            announcer=announcer,
-            references=references,
-            metrics=self.metrics,
-            clock=clock,
-            keep_seconds=settings.search_seconds,
         )
         self._loop = SchedulingLoop(
-            self.feeds,
+            context,
             planner,
             dispatcher,
             refusals=refusals,
@@ -222,24 +181,15 @@ class Scheduler:
             watches=self._watches,
             due=due,
             busy=lambda: bool(self.committer.open),
-            leads=lambda: settings.dry_run or self.may_write(),
-            metrics=self.metrics,
             decisions=self.decisions,
-            settings=settings,
-            clock=clock,
-            now=time_of_day,
         )
         self.inspection = Inspection(
-            self.feeds,
+            context,
             self._loop,
             self.elector,
             census=census,
-            metrics=self.metrics,
-            settings=settings,
             leading=self.leading.is_set,
             stopping=self._stop.is_set,
-            clock=clock,
-            now=time_of_day,
         )
 
     def may_write(self) -> bool:

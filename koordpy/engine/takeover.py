@@ -8,15 +8,14 @@ given already.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
 import msgspec
 
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.replies import reached
 from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.context import Context
 
 logger = logging.getLogger(__name__)
 
@@ -29,18 +28,10 @@ FREE_LEASE_SECONDS = 0.25
 class Takeover:
     """The way of one process to its first round."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        elector: LeaderElector | None,
-        *,
-        clock: Callable[[], float],
-        now: Callable[[], float],
-    ) -> None:
-        """Without an elector this process is alone, and leads at once. now: seconds since the epoch."""
-        self._now = now
-        self._client, self._feeds, self._elector, self._clock = client, feeds, elector, clock
+    def __init__(self, context: Context, elector: LeaderElector | None) -> None:
+        """Without an elector this process is alone, and leads at once."""
+        self._client, self._feeds, self._elector = context.client, context.feeds, elector
+        self._clock, self._now = context.clock, context.now
         self._listed_while_leading = True
 
     async def soon(self) -> None:

@@ -8,13 +8,11 @@ from koordpy.cluster.pods import GangRef, Owner, PodInfo
 from koordpy.cluster.quotas import card_hundredths
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.context import Context
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.queue import Entry, UnitQueue
-from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.wakeups import Wake, helpful
-from koordpy.engine.watching.feeds import Feeds
-from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import PendingPod, Reason
 
 logger = logging.getLogger(__name__)
@@ -25,28 +23,26 @@ class UnschedulableHandler:
 
     def __init__(
         self,
-        feeds: Feeds,
+        context: Context,
         *,
         pod_status: PodStatusWriter | None,
         evictor: Evictor | None,
-        metrics: Metrics,
-        settings: EngineSettings,
         stuck: Callable[[Sequence[PodInfo]], None],
     ) -> None:
         """Without a writer and an evictor (dry run) verdicts are only counted and logged. `stuck` hears of pods of one
         unit that fit nowhere for the sake of their resource claims."""
-        self._state, self._queue = feeds.state, feeds.queue
-        self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, metrics, stuck
+        self._state, self._queue, settings = context.state, context.queue, context.settings
+        self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.scheduler_names[0]
         self._shields: UnconfirmedHint | None = None
         if evictor is not None:
-            reclaim, quotas = settings.fairness.reclaim, feeds.state.quotas
+            reclaim, quotas = settings.fairness.reclaim, self._state.quotas
             self._shields = UnconfirmedHint(
-                feeds.state,
-                feeds.queue,
+                self._state,
+                self._queue,
                 owners_matter=lambda: reclaim == "all" or (reclaim == "quotas" and bool(quotas.objects)),
             )
-            feeds.listeners.confirmed.append(self._shields.confirmed)
+            context.feeds.listeners.confirmed.append(self._shields.confirmed)
 
     def round_begins(self) -> None:
         """A snapshot is taken: pods that are assumed now are no victims in it."""

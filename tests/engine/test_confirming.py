@@ -14,6 +14,7 @@ from koordpy.engine.binding.confirming import Confirmations
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.watching.feeds import Feeds
+from tests.engine.parts import a_context
 
 KEY = "default/p"
 
@@ -58,7 +59,7 @@ class Scene:
         self.client.state = self.state
         self.now = 0.0
         feeds = Feeds(self.client, self.state, self.queue, UnitNames())
-        self.confirmations = Confirmations(self.client, feeds, unconfirmed_seconds=30.0, clock=lambda: self.now)
+        self.confirmations = Confirmations(a_context(client=self.client, feeds=feeds, clock=lambda: self.now))
         self.state.upsert(the_pod())
         self.state.assume(KEY, "n1")
         self.confirmations.bound(KEY, "uid-p", "n1")

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from koordpy.engine.evictions.calls import EvictionCalls
 from tests.clusters import pod
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import DEVICES, minors
+from tests.engine.parts import a_context
 from tests.engine.scripted import client_of, reply, scripted_server, status
 from tests.engine.stage import device
 
@@ -250,7 +250,7 @@ async def test_an_eviction_is_tried_again_when_the_api_server_wants_it_and_not_b
     async with scripted_server() as server, client_of(server) as client:
         path = "/api/v1/namespaces/default/pods/old/eviction"
         server.on("POST", path, status(429, headers={"Retry-After": "7"}), status(429), reply({"kind": "Status"}, 201))
-        calls = EvictionCalls(client, may_write=lambda: True, now=lambda: datetime.now(UTC), sleep=sleep)
+        calls = EvictionCalls(a_context(client=client), sleep=sleep)
         state = ClusterState()
         state.upsert(convert(worker("old"), Pod, strict=False))
         info = state.pod("default/old")

@@ -17,6 +17,7 @@ from koordpy.engine.evictions.nominations import Nominations
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.watching.feeds import Feeds
+from tests.engine.parts import a_context
 
 
 class SlowCalls(EvictionCalls):
@@ -53,9 +54,7 @@ async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -
         for info in state.pods():
             feeds.pods.enqueue(info, event="PodAdd")
         (tried, other) = queue.take(light_pods=2)
-        nominations = Nominations(
-            feeds, calls, may_write=lambda: True, clock=lambda: 0.0, now=lambda: datetime.now(UTC)
-        )
+        nominations = Nominations(a_context(feeds=feeds), calls)
         nominations.restore()
         looking = asyncio.create_task(nominations.look())
         await asyncio.wait_for(calls.under_way.wait(), 60)

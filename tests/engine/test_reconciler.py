@@ -1,7 +1,6 @@
 """What statuses of every kind have in common: failed writes are tried again, rights that are missing are said once."""
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.apiserver.resources import POD_GROUPS, Resource
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS, StatusWriter
+from tests.engine.parts import a_context
 
 
 @dataclass
@@ -24,8 +24,8 @@ class Kind:
 class Words(StatusWriter[Kind, str]):
     """Writes `word`. The next writes end as `answers` say: True, False (gone) or an error."""
 
-    def __init__(self, writing: Any) -> None:
-        super().__init__(writing)
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
         self.object: Kind | None = Kind()
         self.word, self.writes = "new", [""]
         self.answers: list[Any] = []
@@ -60,10 +60,7 @@ class Desk:
     words: Words = field(init=False)
 
     def __post_init__(self) -> None:
-        writing: Any = SimpleNamespace(
-            client=self, settings=EngineSettings(), may_write=lambda: self.leads, clock=lambda: self.now
-        )
-        self.words = Words(writing)
+        self.words = Words(a_context(client=self, may_write=lambda: self.leads, clock=lambda: self.now))
         self.words.mark("d/a")
 
     def complained(self, error: Exception, verbs: str, resource: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from koordpy.engine.takeover import Takeover
+from tests.engine.parts import a_context
 
 
 class Elector:
@@ -47,7 +48,7 @@ async def test_the_watch_catches_up_unless_nobody_has_written_for_longer_than_it
     quiet: float, left: list[str]
 ) -> None:
     elector, feeds, server = Elector(quiet), Feeds(), Server()
-    takeover = Takeover(cast(Any, server), cast(Any, feeds), cast(Any, elector), clock=lambda: 0.0, now=lambda: 0.0)
+    takeover = Takeover(a_context(client=server, feeds=feeds), cast(Any, elector))
     await takeover.soon()
     elector.acquired.set()
     await takeover.led()
@@ -57,7 +58,7 @@ async def test_the_watch_catches_up_unless_nobody_has_written_for_longer_than_it
 async def test_lists_that_were_read_while_the_lease_was_its_own_miss_nothing() -> None:
     elector, feeds, server = Elector(0.0), Feeds(), Server()
     elector.acquired.set()
-    takeover = Takeover(cast(Any, server), cast(Any, feeds), cast(Any, elector), clock=lambda: 0.0, now=lambda: 0.0)
+    takeover = Takeover(a_context(client=server, feeds=feeds), cast(Any, elector))
     await takeover.soon()
     await takeover.led()
     assert server.asked == 0

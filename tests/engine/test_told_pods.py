@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from koordpy.engine.settings import EngineSettings
 from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.status.reconciler import TRUSTED_SECONDS
 from koordpy.planning.plan import PendingPod, Reason
+from tests.engine.parts import a_context
 
 MOMENT = EngineSettings().gated_hold_seconds
 
@@ -32,8 +32,7 @@ class Waiting:
     info: PodInfo = field(init=False)
 
     def __post_init__(self) -> None:
-        writing: Any = SimpleNamespace(clock=lambda: self.now, settings=EngineSettings())
-        self.writer, state = PodStatusWriter(writing), ClusterState()
+        self.writer, state = PodStatusWriter(a_context(clock=lambda: self.now)), ClusterState()
         manifest = {
             "metadata": {"name": "a", "namespace": "default", "uid": "a"},
             "spec": {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]},
@@ -134,16 +133,8 @@ class Told:
 
     def __post_init__(self) -> None:
         nobody: Any = SimpleNamespace(failed=lambda info, message: None)
-        writing: Any = SimpleNamespace(
-            client=self.server,
-            state=self.state,
-            announcer=nobody,
-            settings=EngineSettings(),
-            may_write=lambda: True,
-            clock=lambda: self.now,
-            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-        )
-        self.writer = PodStatusWriter(writing)
+        context = a_context(client=self.server, state=self.state, announcer=nobody, clock=lambda: self.now)
+        self.writer = PodStatusWriter(context)
         self.shows("")
 
     def shows(self, message: str) -> None:

@@ -23,10 +23,10 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.volumes import claim_key, is_bound
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.apiserver.client import ApiError, Body, Unreachable
 from koordpy.engine.apiserver.replies import reached
 from koordpy.engine.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from koordpy.engine.watching.feeds import Feeds
+from koordpy.engine.context import Context
 from koordpy.planning.plan import Placement
 
 logger = logging.getLogger(__name__)
@@ -140,19 +140,12 @@ def node_selection(claim: PersistentVolumeClaim, node: str) -> Body | None:
 class ClaimBinder:
     """Binds the claims of units. Lives on the event loop."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        *,
-        may_write: Callable[[], bool],
-        bind_seconds: float,
-    ) -> None:
-        self._client, self._state = client, feeds.state
-        self._may_write, self._bind_seconds = may_write, bind_seconds
+    def __init__(self, context: Context) -> None:
+        self._client, self._state, self._may_write = context.client, context.state, context.may_write
+        self._bind_seconds = context.settings.volume_bind_seconds
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._listening: dict[str, set[asyncio.Event]] = {}
-        for heard in (feeds.listeners.claimed, feeds.listeners.pod_gone):
+        for heard in (context.feeds.listeners.claimed, context.feeds.listeners.pod_gone):
             heard.append(self._changed)
 
     def _changed(self, key: str) -> None:

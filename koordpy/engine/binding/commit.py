@@ -16,18 +16,14 @@ from collections.abc import Callable, Sequence
 from koordpy.api.keys import BOUND_EPOCH, PREDICATE_TIME
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
-from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
 from koordpy.engine.binding.claims import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
 from koordpy.engine.binding.confirming import Confirmations
 from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
 from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
+from koordpy.engine.context import Context
 from koordpy.engine.queue import QueuedPod
-from koordpy.engine.settings import EngineSettings
-from koordpy.engine.status.announce import Announcer
 from koordpy.engine.wakeups import Wake
-from koordpy.engine.watching.feeds import Feeds
-from koordpy.observe.metrics import Metrics
 from koordpy.planning.plan import Placement
 
 logger = logging.getLogger(__name__)
@@ -38,36 +34,26 @@ class Committer:
 
     def __init__(
         self,
-        client: ApiClient,
+        context: Context,
         binder: Binder,
-        feeds: Feeds,
         *,
         claims: ClaimBinder,
         devices: DeviceReserver,
         releaser: DeviceReleaser,
-        announcer: Announcer,
-        metrics: Metrics,
-        may_write: Callable[[], bool],
         epoch: Callable[[], int],
-        settings: EngineSettings,
-        clock: Callable[[], float],
-        now_ns: Callable[[], int],
         failed: Callable[[PodInfo, str, str], None],
     ) -> None:
         """`failed` hears (pod, unit, why) of pods that the API server does not bind, or whose claims."""
         self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
         self._aside: set[asyncio.Task[None]] = set()
         self._releasing: set[asyncio.Task[None]] = set()
-        self._binder, self._feeds = binder, feeds
-        self._state, self._queue = feeds.state, feeds.queue
-        self._announcer, self._metrics = announcer, metrics
-        self._may_write, self._epoch = may_write, epoch
-        self._workers, self._dry_run = settings.max_binds_in_flight, settings.dry_run
-        self._clock, self._now_ns = clock, now_ns
-        self._obstacles = Obstacles(feeds, may_send=self._may_send, clock=clock)
-        self._confirmations = Confirmations(
-            client, feeds, unconfirmed_seconds=settings.unconfirmed_seconds, clock=clock
-        )
+        self._binder, self._epoch = binder, epoch
+        self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
+        self._announcer, self._metrics, self._may_write = context.announcer, context.metrics, context.may_write
+        self._workers, self._dry_run = context.settings.max_binds_in_flight, context.settings.dry_run
+        self._clock, self._now = context.clock, context.now
+        self._obstacles = Obstacles(context, may_send=self._may_send)
+        self._confirmations = Confirmations(context)
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
         self._open = 0
         self._idle = asyncio.Event()
@@ -236,7 +222,7 @@ class Committer:
         commit.sent += 1
         annotations = {**placement.annotations, BOUND_EPOCH: str(self._epoch())}
         if job.info.extended and npu_resource(job.info.requests) is not None:
-            annotations[PREDICATE_TIME] = str(self._now_ns())
+            annotations[PREDICATE_TIME] = str(int(self._now() * 1e9))
         binding = Binding(job.info.namespace, job.info.name, placement.uid, placement.node, annotations)
         outcome = await self._binder.bind(binding, may_send=self._may_send)
         self._settle(job, outcome)

@@ -5,12 +5,11 @@ Source: kube-parity.md 4.2. The pod is assumed on its node meanwhile; what the A
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.context import Context
 from koordpy.engine.wakeups import Wake
-from koordpy.engine.watching.feeds import Feeds
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +24,11 @@ class _Unconfirmed:
 class Confirmations:
     """Pods that were bound and are not seen on their node yet. Owned by the event loop."""
 
-    def __init__(
-        self, client: ApiClient, feeds: Feeds, *, unconfirmed_seconds: float, clock: Callable[[], float]
-    ) -> None:
-        """A pod is read once it has waited for `unconfirmed_seconds`."""
-        self._client, self._feeds, self._state, self._queue = client, feeds, feeds.state, feeds.queue
-        self._unconfirmed_seconds, self._clock = unconfirmed_seconds, clock
+    def __init__(self, context: Context) -> None:
+        self._client, self._feeds, self._state = context.client, context.feeds, context.state
+        self._queue, self._clock = context.queue, context.clock
+        self._unconfirmed_seconds = context.settings.unconfirmed_seconds
+        """A pod is read once it has waited for that long."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
 
     def bound(self, key: str, uid: str, node: str) -> None:

@@ -22,12 +22,12 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Body, Unreachable
+from koordpy.engine.apiserver.client import ApiError, Body, Unreachable
 from koordpy.engine.apiserver.replies import is_older
 from koordpy.engine.apiserver.resources import RESOURCE_CLAIMS, Resource
 from koordpy.engine.binding.claims import ClaimsFailed, PodClaims, failing
+from koordpy.engine.context import Context
 from koordpy.engine.wakeups import Wake
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
 
 logger = logging.getLogger(__name__)
@@ -56,20 +56,10 @@ def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
 class DeviceReserver:
     """Allocates and reserves the resource claims of units. Lives on the event loop."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        *,
-        may_write: Callable[[], bool],
-        timeout_seconds: float,
-        settle_seconds: float,
-    ) -> None:
-        """`settle_seconds`: how long a write may still be carried out whose reply was lost."""
-        self._client, self._feeds, self._state, self._may_write = client, feeds, feeds.state, may_write
-        self._timeout_seconds = timeout_seconds
+    def __init__(self, context: Context) -> None:
+        self._client, self._feeds, self._state = context.client, context.feeds, context.state
+        self._may_write, self._settings = context.may_write, context.settings
         self._unprotected = False
-        self._settle_seconds = settle_seconds
         self._asking: set[asyncio.Task[None]] = set()
 
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
@@ -79,7 +69,7 @@ class DeviceReserver:
         then stays, for the next plan goes on from there.
         """
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(self._settings.volume_bind_seconds):
                 for key, of_claim in _by_claim(pods).items():
                     await self._reserve(key, of_claim, obstacle)
         except TimeoutError:
@@ -207,7 +197,7 @@ class DeviceReserver:
         async def ask() -> None:
             backoff = Backoff(0.05, 2.0)
             # the write may still be on its way to the store
-            await asyncio.sleep(self._settle_seconds)
+            await asyncio.sleep(self._settings.settle_seconds)
             while self._may_write():
                 try:
                     claim = await self._read(key)
@@ -253,18 +243,10 @@ def _devices(allocation: Allocation) -> frozenset[DeviceId]:
 class DeviceReleaser:
     """Takes reservations and allocations back. Lives on the event loop; one claim at a time."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        *,
-        may_write: Callable[[], bool],
-        sweep_seconds: float,
-    ) -> None:
-        """`sweep_seconds`: how often reservations are looked through for pods that are gone."""
+    def __init__(self, context: Context) -> None:
         self.released = 0
-        self._client, self._feeds, self._state, self._may_write = client, feeds, feeds.state, may_write
-        self._sweep_seconds = sweep_seconds
+        self._client, self._feeds, self._state = context.client, context.feeds, context.state
+        self._may_write, self._sweep_seconds = context.may_write, context.settings.sweep_seconds
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeps = 0

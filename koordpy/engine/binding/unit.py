@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import NodeInfo
 from koordpy.engine.binding.claims import PodClaims
+from koordpy.engine.context import Context
 from koordpy.engine.queue import QueuedPod
 from koordpy.engine.staleness import chips_taken, differs, overcommitted
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.plan import Placement
 
 OVERTAKEN = frozenset({"pod", "node", "room", "gpus", "npus", "not_sent"})
@@ -63,8 +63,9 @@ class PendingBinding:
 class Obstacles:
     """Why a Binding must not be sent now; empty texts where it may."""
 
-    def __init__(self, feeds: Feeds, *, may_send: Callable[[], bool], clock: Callable[[], float]) -> None:
-        self._feeds, self._state, self._may_send, self._clock = feeds, feeds.state, may_send, clock
+    def __init__(self, context: Context, *, may_send: Callable[[], bool]) -> None:
+        self._feeds, self._state, self._clock = context.feeds, context.state, context.clock
+        self._may_send = may_send
 
     def of_unit(self, commit: UnitCommit) -> str:
         """The first obstacle of any of a unit's Bindings."""

@@ -6,15 +6,15 @@ that cannot be had drops the plan that asked.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import MAX_RETRY_AFTER_SECONDS, ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.client import MAX_RETRY_AFTER_SECONDS, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.context import Context
 from koordpy.engine.status.patches import patch_pod_status, rfc3339
 
 WORKERS = 16
@@ -34,15 +34,9 @@ class Dropped(Exception):
 class EvictionCalls:
     """The calls of all plans, so many at a time."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        *,
-        may_write: Callable[[], bool],
-        now: Callable[[], datetime],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._client, self._may_write, self._now, self._sleep = client, may_write, now, sleep
+    def __init__(self, context: Context, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._client, self._may_write, self._now = context.client, context.may_write, context.moment
+        self._sleep = sleep
         self._slots = asyncio.Semaphore(WORKERS)
 
     async def each(self, things: Sequence[Thing], call: Callable[[Thing], Awaitable[None]]) -> None:

@@ -10,19 +10,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import ShareQueue
-from koordpy.engine.apiserver.client import ApiClient
+from koordpy.engine.context import Context
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
 from koordpy.engine.evictions.nominations import Kept, Nominations
-from koordpy.engine.status.announce import ROOM_MADE, Announcer
+from koordpy.engine.status.announce import ROOM_MADE
 from koordpy.engine.status.patches import pod_unschedulable, rfc3339
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.engine.watching.feeds import Feeds
-from koordpy.observe.metrics import Metrics
 from koordpy.planning.nominated_capacity import parties
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
 
@@ -59,25 +57,14 @@ Done = Callable[[EvictionPlan, str], None]
 class Evictor:
     """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        feeds: Feeds,
-        announcer: Announcer,
-        *,
-        metrics: Metrics,
-        may_write: Callable[[], bool],
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-        extra_seconds: float,
-    ) -> None:
-        """`extra_seconds`: what room is kept beyond the longest grace period of the victims (preemption.md 4)."""
-        self._calls = EvictionCalls(client, may_write=may_write, now=now)
-        self._feeds, self._state, self._announcer, self._metrics = feeds, feeds.state, announcer, metrics
-        self._unit_of = feeds.queue.unit_of
-        self._clock, self._now = clock, now
-        self._extra_seconds = extra_seconds
-        self.nominations = Nominations(feeds, self._calls, may_write=may_write, clock=clock, now=now)
+    def __init__(self, context: Context) -> None:
+        self._calls = EvictionCalls(context)
+        self._feeds, self._state = context.feeds, context.state
+        self._announcer, self._metrics = context.announcer, context.metrics
+        self._unit_of = context.queue.unit_of
+        self._clock, self._now = context.clock, context.moment
+        self._extra_seconds = context.settings.nomination_extra_seconds
+        self.nominations = Nominations(context, self._calls)
         self.gang_evicted: list[Callable[[GangRef, Sequence[Eviction]], None]] = []
         """Hear which members of a gang one plan has evicted."""
         self.open = self.nominations.tasks

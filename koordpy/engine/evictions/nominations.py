@@ -7,16 +7,15 @@ server as well as that can be done. Nominations that another process made are ke
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import PODS
 from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.context import Context
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls
 from koordpy.engine.wakeups import Wake
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.nominated_capacity import coming_free
 
 logger = logging.getLogger(__name__)
@@ -39,19 +38,11 @@ class Kept:
 class Nominations:
     """Units and the room that is kept for them. Owned by the event loop."""
 
-    def __init__(
-        self,
-        feeds: Feeds,
-        calls: EvictionCalls,
-        *,
-        may_write: Callable[[], bool],
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-    ) -> None:
+    def __init__(self, context: Context, calls: EvictionCalls) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         """Void nominations that are being cleared."""
-        self._state, self._queue, self._calls, self._may_write = feeds.state, feeds.queue, calls, may_write
-        self._clock, self._now = clock, now
+        self._state, self._queue, self._calls = context.state, context.queue, calls
+        self._may_write, self._clock, self._now = context.may_write, context.clock, context.now
         self._kept: dict[str, Kept] = {}
         self._clearing: dict[str, asyncio.Event] = {}
         """Pods whose nomination is being cleared at the API server."""
@@ -163,7 +154,7 @@ class Nominations:
         node = self._state.node(info.nominated_node)
         if node is None:
             return True
-        now = self._now().timestamp()
+        now = self._now()
         count, used = self._state.usage.held(node.name)
         leave = [pod for pod in self._state.leaving(node.name) if coming_free(pod, now)]
         if count - len(leave) >= node.allocatable.get(PODS, 0):

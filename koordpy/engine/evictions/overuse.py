@@ -8,8 +8,7 @@ there.
 import asyncio
 from collections.abc import Callable
 
-from koordpy.api.config import Quota as QuotaSettings
-from koordpy.cluster.state import ClusterState
+from koordpy.engine.context import Context
 from koordpy.planning.quota.runtime import quota_figures
 
 AGAIN_SECONDS = 10.0
@@ -19,18 +18,10 @@ AGAIN_SECONDS = 10.0
 class OveruseWatch:
     """Knows when quotas are to give back; only with monitorAllQuotas. Owned by the event loop."""
 
-    def __init__(
-        self,
-        state: ClusterState,
-        settings: QuotaSettings,
-        *,
-        wake: Callable[[], None],
-        interval_seconds: float,
-        now: Callable[[], float],
-    ) -> None:
-        """`wake` is called when a quota may have become due. `now`: seconds since the epoch, of the conditions."""
-        self._state, self._settings, self._wake = state, settings, wake
-        self._interval, self._now = interval_seconds, now
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when a quota may have become due."""
+        self._state, self._wake, self._now = context.state, wake, context.now
+        self._settings, self._interval = context.settings.quota, context.settings.group_status_seconds
         self._seen: object = None
         self._due: dict[str, float] = {}
         """Quota above its runtime -> when it is to give back."""

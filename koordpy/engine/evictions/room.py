@@ -7,14 +7,12 @@ then their unit is planned once more. Without an evictor (dry run) they are coun
 from collections.abc import Iterable, Sequence
 
 from koordpy.cluster.quotas import ShareQueue
+from koordpy.engine.context import Context
 from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
 from koordpy.engine.queue import Entry
 from koordpy.engine.staleness import PlanGround
-from koordpy.engine.status.announce import References
 from koordpy.engine.wakeups import ROOM_CAME
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.decisions import DecisionLog
-from koordpy.observe.metrics import Metrics
 from koordpy.planning.nominated_capacity import party_of
 from koordpy.planning.plan import Eviction, RoundPlan
 from koordpy.planning.victim_selection.names import RuleName
@@ -23,19 +21,11 @@ from koordpy.planning.victim_selection.names import RuleName
 class RoomMaking:
     """Has the room made that plans need victims for."""
 
-    def __init__(
-        self,
-        feeds: Feeds,
-        evictor: Evictor | None,
-        references: References,
-        *,
-        decisions: DecisionLog,
-        metrics: Metrics,
-        mode: str,
-    ) -> None:
-        """`mode`: of the fair shares, which says who takes back from whom."""
-        self._state, self._queue, self._evictor = feeds.state, feeds.queue, evictor
-        self._references, self._decisions, self._metrics, self._mode = references, decisions, metrics, mode
+    def __init__(self, context: Context, evictor: Evictor | None, decisions: DecisionLog) -> None:
+        self._state, self._queue, self._evictor = context.state, context.queue, evictor
+        self._references, self._decisions, self._metrics = context.references, decisions, context.metrics
+        self._mode = context.settings.fairness.mode
+        """Of the fair shares, which says who takes back from whom."""
         self._said: dict[str, str] = {}
         """Unit -> the victims that a dry run has told of."""
 

@@ -9,11 +9,10 @@ starts anew goes on from there.
 import asyncio
 from collections.abc import Callable
 
-from koordpy.api.config import StaleGangs
 from koordpy.cluster.ganghistory import STALE
 from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.context import Context
 from koordpy.engine.status.patches import condition_of
-from koordpy.engine.watching.feeds import Feeds
 from koordpy.planning.victims.stale import StaleState, stale_state
 
 AGAIN_SECONDS = 10.0
@@ -23,31 +22,22 @@ AGAIN_SECONDS = 10.0
 class StaleWatch:
     """Knows the stale gangs. Owned by the event loop; `run` looks until cancelled."""
 
-    def __init__(
-        self,
-        feeds: Feeds,
-        settings: StaleGangs,
-        *,
-        wake: Callable[[], None],
-        interval_seconds: float,
-        now: Callable[[], float],
-    ) -> None:
-        """`wake` is called when a gang may have become due. `now`: seconds since the epoch, of the clock that
-        conditions are written by."""
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when a gang may have become due."""
         self.told: list[Callable[[GangRef], None]] = []
         """Hear of gangs that became stale or whole again."""
         self.half_over: list[Callable[[GangRef], None]] = []
         """Hear of gangs half of whose grace is over."""
         self._reminded: set[GangRef] = set()
-        self._feeds, self._settings, self._wake = feeds, settings, wake
-        self._interval, self._now = interval_seconds, now
+        self._feeds, self._wake, self._now = context.feeds, wake, context.now
+        self._settings, self._interval = context.settings.stale_gangs, context.settings.group_status_seconds
         self._dirty: dict[GangRef, None] = {}
         self._stale: dict[GangRef, StaleState] = {}
         self.due: dict[GangRef, float] = {}
         """Stale gang -> when a round is to be held for its sake, seconds since the epoch."""
         self._said: dict[GangRef, str] = {}
         """Since when each is stale by its condition, as it was read."""
-        feeds.listeners.gang.append(self._changed)
+        self._feeds.listeners.gang.append(self._changed)
 
     def _changed(self, ref: GangRef) -> None:
         self._dirty[ref] = None

@@ -50,19 +50,19 @@ class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
     """Of all Devices, by their names."""
 
     def _overdue(self) -> Iterable[str]:
-        return self._writing.state.gpus.take_unreported()
+        return self._context.state.gpus.take_unreported()
 
     def _find(self, key: str) -> tuple[Device, Resource] | None:
-        device = self._writing.state.gpus.device(key)
+        device = self._context.state.gpus.device(key)
         return (device, DEVICES) if device is not None else None
 
     def _render(self, key: str, obj: Device, there: DeviceStatus) -> DeviceStatus:
-        state = self._writing.state
+        state = self._context.state
         ours = device_conditions(obj, state.gpus.faults(key))
-        conditions = merged_conditions(obj.status.conditions, ours, now=self._writing.now())
+        conditions = merged_conditions(obj.status.conditions, ours, now=self._context.moment())
         return DeviceStatus(allocations=device_allocations(state, key), conditions=conditions)
 
     async def _send(self, obj: Device, resource: Resource, wanted: DeviceStatus, there: DeviceStatus) -> bool:
         ours = [condition_body(one) for one in wanted.conditions if one.reason in _REASONS.get(one.type, ())]
         status = {"conditions": ours, **({"allocations": wanted.allocations} if wanted.allocations else {})}
-        return await patch_status(self._writing.client, resource, obj.metadata, status, kind="apply")
+        return await patch_status(self._context.client, resource, obj.metadata, status, kind="apply")

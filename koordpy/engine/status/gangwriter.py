@@ -9,9 +9,10 @@ import abc
 from collections.abc import Iterable, Sequence
 
 from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.context import Context
 from koordpy.engine.status.announce import GANG_EVICTED, GANG_SCHEDULED, GANG_UNSCHEDULABLE, INVALID
 from koordpy.engine.status.patches import wobbles
-from koordpy.engine.status.reconciler import Reconciler, Writing
+from koordpy.engine.status.reconciler import Reconciler
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import Eviction, GangReport, GangStatus
 
@@ -24,13 +25,13 @@ class GangWriter(Reconciler):
 
     source: GangSource
 
-    def __init__(self, writing: Writing) -> None:
-        super().__init__(writing)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._started: dict[str, frozenset[str]] = {}
         """Gangs of whose start was told -> owners of that run."""
         self._reports: dict[str, GangReport] = {}
         """What the last round that tried a gang has said, where its status says that."""
-        writing.feeds.listeners.gang.append(self.changed)
+        context.feeds.listeners.gang.append(self.changed)
 
     def changed(self, ref: GangRef) -> None:
         """Pods or the object of a gang changed, or what is to be said of it."""
@@ -47,17 +48,17 @@ class GangWriter(Reconciler):
         """The Bindings of a gang's plan are through and its minimum is bound: told once a run."""
         if report.source is not self.source or (about := self._about(report.name)) is None:
             return
-        run, told = self._writing.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
+        run, told = self._context.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
         self._started[report.name] = run
         if run.isdisjoint(told):
             # with the owner, so that the start of the next Job is another event
-            owner = self._writing.references.owner(report.ref)
+            owner = self._context.references.owner(report.ref)
             related = owner if owner != about else None
-            self._writing.announcer.tell(GANG_SCHEDULED, about, scheduled_note(report), related)
+            self._context.announcer.tell(GANG_SCHEDULED, about, scheduled_note(report), related)
 
     def take_over(self) -> None:
         """Of gangs that had started before this process leads, the leader before it has told."""
-        state = self._writing.state
+        state = self._context.state
         for ref, _, need in state.gangs.tallies():
             if ref.source is self.source and (state.gangs.gang(ref).runs(need) or self._was_told_as_degraded(ref)):
                 self._started[ref.key] = state.gangs.gang(ref).run.owners
@@ -74,11 +75,11 @@ class GangWriter(Reconciler):
         others = first.beneficiary not in (None, ref.key)
         gist = f" for {first.beneficiary}" if others else f": {first.message}"
         rules = ", ".join(dict.fromkeys(victim.rule for victim in victims))
-        left = len(self._writing.state.gangs.gang(ref).standing)
+        left = len(self._context.state.gangs.gang(ref).standing)
         if not left:
             self._started.pop(ref.key, None)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"
-        self._writing.announcer.tell(GANG_EVICTED, about, text)
+        self._context.announcer.tell(GANG_EVICTED, about, text)
         self._hear_evicted(ref, first.reason, text)
 
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
@@ -88,7 +89,7 @@ class GangWriter(Reconciler):
     def _taken(self, keys: Iterable[str]) -> None:
         for key in self._started.keys() & set(keys):
             namespace, _, name = key.partition("/")
-            if not self._writing.state.gangs.gang(GangRef(namespace, name, self.source)).of_run:
+            if not self._context.state.gangs.gang(GangRef(namespace, name, self.source)).of_run:
                 del self._started[key]
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
@@ -115,9 +116,9 @@ def scheduled_note(report: GangReport) -> str:
 class NamedGangTeller(GangWriter):
     """Of gangs by name, or of those that follow from workloads."""
 
-    def __init__(self, writing: Writing, source: GangSource = GangSource.NAMED) -> None:
+    def __init__(self, context: Context, source: GangSource = GangSource.NAMED) -> None:
         self.source = source
-        super().__init__(writing)
+        super().__init__(context)
         self._said: dict[str, tuple[GangStatus, str]] = {}
         """Gang -> status and message of the last event that was no good news."""
 
@@ -129,7 +130,7 @@ class NamedGangTeller(GangWriter):
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if report.status not in REFUSED or report.awaits:
             return
-        book = self._writing.state.workloads
+        book = self._context.state.workloads
         if book is not None and (derived := book.derived.get(report.ref)) is not None and derived.is_awaited:
             return  # nobody has done anything wrong
         status, message = self._said.get(report.name, (None, ""))
@@ -140,7 +141,7 @@ class NamedGangTeller(GangWriter):
         self._said[report.name] = report.status, report.message
         waits = report.status is GangStatus.UNSCHEDULABLE
         of_workload = f"; {report.origin}" if waits and report.source is GangSource.WORKLOAD else ""
-        self._writing.announcer.tell(REFUSED[report.status], about, f"{report.message}{of_workload}")
+        self._context.announcer.tell(REFUSED[report.status], about, f"{report.message}{of_workload}")
 
     async def _look(self, key: str) -> bool:
         if self._about(key) is None:
@@ -148,4 +149,4 @@ class NamedGangTeller(GangWriter):
         return True
 
     def _about(self, key: str) -> ObjectReference | None:
-        return self._writing.references.named_gang(key, self.source)
+        return self._context.references.named_gang(key, self.source)

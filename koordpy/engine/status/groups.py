@@ -10,6 +10,7 @@ from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource, seconds
 from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.context import Context
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.announce import GANG_DEGRADED, GANG_REPAIRED, GANG_UNSCHEDULABLE, INVALID
 from koordpy.engine.status.gangwriter import REFUSED, GangWriter
@@ -24,7 +25,7 @@ from koordpy.engine.status.group_status import (
     waits_since,
 )
 from koordpy.engine.status.patches import condition_of, wobbles
-from koordpy.engine.status.reconciler import WholeStatusWriter, Writing
+from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport, GangStatus
 
@@ -34,9 +35,9 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
 
     source = GangSource.GROUP
 
-    def __init__(self, writing: Writing, stale: StaleWatch) -> None:
+    def __init__(self, context: Context, stale: StaleWatch) -> None:
         """`stale` says what is to be said of gangs that have lost members."""
-        super().__init__(writing)
+        super().__init__(context)
         self._stale = stale
         self._verdicts: dict[str, GangVerdict] = {}
         self._announced: dict[str, tuple[str, str]] = {}
@@ -52,7 +53,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
 
     async def flush(self) -> None:
         """Writes every status that is not as it should be; a loss and that the gang is stale by it are one write."""
-        if self._writing.may_write():
+        if self._context.may_write():
             self._stale.look()
         await super().flush()
 
@@ -66,14 +67,14 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._announced.pop(report.name, None)
 
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
-        group, gang = self._writing.state.gangs.groups.get(ref.key), self._writing.state.gangs.gang(ref)
+        group, gang = self._context.state.gangs.groups.get(ref.key), self._context.state.gangs.gang(ref)
         if group is not None and len(gang.standing) + gang.succeeded < group.spec.min_member:
             self._evicted[ref.key] = Said(reason, text)
             self.mark(ref.key)
 
     def _staleness_changed(self, ref: GangRef) -> None:
         self.changed(ref)
-        group = self._writing.state.gangs.groups.get(ref.key) if ref.source is self.source else None
+        group = self._context.state.gangs.groups.get(ref.key) if ref.source is self.source else None
         if group is None or (about := self._about(ref.key)) is None:
             return
         found, known = self._stale.state(ref), ref.key in self._degraded
@@ -81,24 +82,24 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._degraded.add(ref.key)
             there = condition_of(group.status.conditions, STALE)
             if not known and (there is None or there.status != "True"):
-                self._writing.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key))
+                self._context.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key))
         elif known:
             self._degraded.discard(ref.key)
-            gang = self._writing.state.gangs.gang(ref)
+            gang = self._context.state.gangs.gang(ref)
             if gang.runs(group.spec.min_member):
                 text = f"{gang.present} members are bound or have Succeeded"
-                self._writing.announcer.tell(GANG_REPAIRED, about, text)
+                self._context.announcer.tell(GANG_REPAIRED, about, text)
 
     def _was_told_as_degraded(self, ref: GangRef) -> bool:
-        group = self._writing.state.gangs.groups.get(ref.key)
+        group = self._context.state.gangs.groups.get(ref.key)
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return said is not None and said.status == "True"
 
     def _grace_half_over(self, ref: GangRef) -> None:
         about = self._about(ref.key) if ref.source is self.source else None
         if about is not None and (found := self._stale.state(ref)) is not None:
-            now = self._writing.now().timestamp()
-            self._writing.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key, now))
+            now = self._context.now()
+            self._context.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key, now))
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if self._about(report.name) is None:
@@ -110,13 +111,13 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
 
     def _overdue(self) -> Iterable[str]:
         """Gangs whose waiting time has run out since they were last looked at, or the time to be made again."""
-        now = self._writing.now().timestamp()
+        now = self._context.now()
         for key, until in list(self._made_again.items()):
             if now >= until:
                 del self._made_again[key]
                 yield key
         for key, verdict in list(self._verdicts.items()):
-            group = self._writing.state.gangs.groups.get(key)
+            group = self._context.state.gangs.groups.get(key)
             if group is None:
                 self._forget(key)
                 continue
@@ -136,22 +137,22 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             known.pop(key, None)
 
     def _gang(self, group: PodGroup) -> Members:
-        return self._writing.state.gangs.gang(GangRef(group.metadata.namespace, group.metadata.name))
+        return self._context.state.gangs.gang(GangRef(group.metadata.namespace, group.metadata.name))
 
     def _is_ours(self, group: PodGroup) -> bool:
         """Whether koordpy schedules members, or has done so."""
-        gang, names = self._gang(group), self._writing.state.scheduler_names
+        gang, names = self._gang(group), self._context.state.scheduler_names
         if gang.pods:
             return any(pod.pod.spec.scheduler_name in names for pod in gang.pods)
         key = f"{group.metadata.namespace}/{group.metadata.name}"
         return key in self._tried or condition_of(group.status.conditions, SCHEDULED) is not None
 
     def _find(self, key: str) -> tuple[PodGroup, Resource] | None:
-        group, resource = self._writing.state.gangs.groups.get(key), self._writing.feeds.groups.resources.get(key)
+        group, resource = self._context.state.gangs.groups.get(key), self._context.feeds.groups.resources.get(key)
         return (group, resource) if group is not None and resource is not None and self._is_ours(group) else None
 
     def _render(self, key: str, obj: PodGroup, there: PodGroupStatus) -> PodGroupStatus:
-        gang, now = self._gang(obj), self._writing.now()
+        gang, now = self._gang(obj), self._context.moment()
         if (until := made_again_until(gang)) > now.timestamp():
             self._made_again[key] = until
         evicted = self._evicted.get(key, UNSAID)
@@ -169,7 +170,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._announce(key, TIMED_OUT, after.message)
 
     def _about(self, key: str) -> ObjectReference | None:
-        return self._writing.references.pod_group(key)
+        return self._context.references.pod_group(key)
 
     def _announce(self, key: str, reason: str, message: str) -> None:
         said, about = self._announced.get(key), self._about(key)
@@ -178,4 +179,4 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         self._announced[key] = (reason, message)
         if about is not None:
             event = INVALID if reason == GangStatus.INVALID.value else GANG_UNSCHEDULABLE
-            self._writing.announcer.tell(event, about, message)
+            self._context.announcer.tell(event, about, message)

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.context import Context
 from koordpy.engine.status.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
-from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS, Writing
+from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS
 from koordpy.planning.plan import PendingPod
 
 logger = logging.getLogger(__name__)
@@ -49,9 +50,9 @@ class _Told:
 class PodStatusWriter:
     """Takes verdicts at any time; `run()` sends what has to be sent."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, context: Context) -> None:
         self.sent = 0
-        self._writing = writing
+        self._context = context
         self._told: dict[str, _Told] = {}
         self._wanted: dict[str, _WantedStatus] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
@@ -69,10 +70,10 @@ class PodStatusWriter:
         if told is not None and (told.reason, told.message) == (reason, message):
             self._wanted.pop(key, None)
             return
-        now = since = self._writing.clock()
-        due, hold = now, self._writing.settings.gated_hold_seconds
+        now = since = self._context.clock()
+        due, hold = now, self._context.settings.gated_hold_seconds
         if told is not None and told.reason == reason and wobbles(told.message, message):
-            due = now + self._writing.settings.wobble_hold_seconds
+            due = now + self._context.settings.wobble_hold_seconds
         elif pending.gated:
             due = now + hold
         waiting = self._wanted.get(key)
@@ -88,7 +89,7 @@ class PodStatusWriter:
     def _sent_of(self, info: PodInfo) -> _Told | None:
         """What a pod was sent that its copy here need not show yet."""
         told = self._told.get(info.key)
-        return told if told is not None and told.uid == info.uid and self._writing.clock() <= told.until else None
+        return told if told is not None and told.uid == info.uid and self._context.clock() <= told.until else None
 
     def gone(self, key: str) -> None:
         """The pod is deleted, finished or bound: nothing more is said to it."""
@@ -110,7 +111,7 @@ class PodStatusWriter:
 
     def release_due(self) -> None:
         """Lines up the held verdicts whose time has come."""
-        now = self._writing.clock()
+        now = self._context.clock()
         for key, want in self._wanted.items():
             if want.due <= now:
                 self._line_up(key)
@@ -131,32 +132,34 @@ class PodStatusWriter:
 
     async def _send(self, key: str) -> None:
         want = self._wanted.get(key)
-        if want is None or want.due > self._writing.clock() or key in self._sending or not self._writing.may_write():
+        if want is None or want.due > self._context.clock() or key in self._sending or not self._context.may_write():
             return
         del self._wanted[key]
-        info = self._writing.state.pod(key)
+        info = self._context.state.pod(key)
         if info is None or info.uid != want.uid or not info.pending:
             return
         anew = self._sent_of(info) is not None
-        body = pod_unschedulable(info.pod, reason=want.reason, message=want.message, now=self._writing.now(), anew=anew)
+        body = pod_unschedulable(
+            info.pod, reason=want.reason, message=want.message, now=self._context.moment(), anew=anew
+        )
         if body is None:
             return
         self._sending.add(key)
         told = self._told[key] = _Told(want.uid, want.reason, want.message)
         became: _Told | None = _Told(want.uid, "", "")
         try:
-            if await patch_pod_status(self._writing.client, info.pod, body):
+            if await patch_pod_status(self._context.client, info.pod, body):
                 self.sent += 1
-                self._writing.announcer.failed(info, want.message)
-                became = replace(told, until=self._writing.clock() + TRUSTED_SECONDS)
+                self._context.announcer.failed(info, want.message)
+                became = replace(told, until=self._context.clock() + TRUSTED_SECONDS)
             else:
                 # gone, which the watch will tell; or others wrote it again and again
                 became = None
-                self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
+                self._wanted.setdefault(key, replace(want, due=self._context.clock() + RETRY_SECONDS))
         except (ApiError, Unreachable) as error:
-            if not self._writing.client.complained(error, "patch", "pods/status"):
+            if not self._context.client.complained(error, "patch", "pods/status"):
                 logger.warning("pod %s: its condition was not written: %s", key, error)
-            self._wanted.setdefault(key, replace(want, due=self._writing.clock() + RETRY_SECONDS))
+            self._wanted.setdefault(key, replace(want, due=self._context.clock() + RETRY_SECONDS))
         finally:
             self._sending.discard(key)
             if self._told.get(key) is told:

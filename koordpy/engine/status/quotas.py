@@ -15,8 +15,9 @@ from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_tree import OVER_USED
 from koordpy.cluster.quotas import Quotas
 from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.context import Context
 from koordpy.engine.status.patches import condition_for, merged_conditions
-from koordpy.engine.status.reconciler import WholeStatusWriter, Writing
+from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
 
 VALID = "Valid"
@@ -61,20 +62,20 @@ def _over_used(quota: ElasticQuota, figures: QuotaFigures) -> Condition:
 class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
     """Of all ElasticQuotas, whenever figures of one may have changed."""
 
-    def __init__(self, writing: Writing) -> None:
-        super().__init__(writing)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self._marks: object = None
         self._figures: dict[str, QuotaFigures | None] = {}
         """ElasticQuota -> its figures; None for one that does not count."""
         self._faults: dict[str, list[QuotaFault]] = {}
 
     def _overdue(self) -> Iterable[str]:
-        state = self._writing.state
+        state = self._context.state
         if state.quota_marks == self._marks or not (state.quotas.objects or self._figures):
             return ()
         self._marks = state.quota_marks
         quotas = state.quota_view()
-        figures, before = quota_figures(quotas, self._writing.settings.quota), self._figures
+        figures, before = quota_figures(quotas, self._context.settings.quota), self._figures
         self._figures = {
             key: figures.get(_counted_as(key, quota, quotas)) for key, quota in state.quotas.objects.items()
         }
@@ -84,11 +85,11 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
         return dict.fromkeys((*before, *self._figures))
 
     def _find(self, key: str) -> tuple[ElasticQuota, Resource] | None:
-        quota, resource = self._writing.state.quotas.get(key), self._writing.feeds.quotas.resources.get(key)
+        quota, resource = self._context.state.quotas.get(key), self._context.feeds.quotas.resources.get(key)
         return (quota, resource) if quota is not None and resource is not None else None
 
     def _render(self, key: str, obj: ElasticQuota, there: ElasticQuotaStatus) -> ElasticQuotaStatus:
-        return quota_status(obj, self._figures.get(key), self._faults.get(key, []), now=self._writing.now())
+        return quota_status(obj, self._figures.get(key), self._faults.get(key, []), now=self._context.moment())
 
 
 def _counted_as(key: str, quota: ElasticQuota, quotas: Quotas) -> str:

@@ -9,20 +9,15 @@ import abc
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from koordpy.api.objects import ObjectMeta, Wire
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.settings import EngineSettings
-from koordpy.engine.status.announce import Announcer, References
+from koordpy.engine.context import Context
 from koordpy.engine.status.patches import patch_status, status_patch
-from koordpy.engine.watching.feeds import Feeds
 
 logger = logging.getLogger(__name__)
 
@@ -39,30 +34,12 @@ RETRY_SECONDS = 5.0
 """A write that failed is tried again that much later, or with the next change of its object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """Everything that writers share. `clock` counts seconds and never goes back, `now` tells the time of conditions."""
-
-    client: ApiClient
-    feeds: Feeds
-    announcer: Announcer
-    references: References
-    settings: EngineSettings
-    may_write: Callable[[], bool]
-    clock: Callable[[], float]
-    now: Callable[[], datetime]
-
-    @property
-    def state(self) -> ClusterState:
-        return self.feeds.state
-
-
 class Reconciler(abc.ABC):
     """Objects by `namespace/name` that are to be looked at, gathered over `group_status_seconds`."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, context: Context) -> None:
         self.sent = 0
-        self._writing = writing
+        self._context = context
         self._marked: dict[str, float] = {}
         """Object -> not before."""
 
@@ -73,16 +50,16 @@ class Reconciler(abc.ABC):
     async def run(self) -> None:
         """Looks until cancelled."""
         while True:
-            await asyncio.sleep(self._writing.settings.group_status_seconds)
+            await asyncio.sleep(self._context.settings.group_status_seconds)
             await self.flush()
 
     async def flush(self) -> None:
         """Looks at every object that is marked."""
-        if not self._writing.may_write():
+        if not self._context.may_write():
             return
         for key in self._overdue():
             self.mark(key)
-        now = self._writing.clock()
+        now = self._context.clock()
         due = [key for key, at in self._marked.items() if at <= now]
         for key in due:
             del self._marked[key]
@@ -92,7 +69,7 @@ class Reconciler(abc.ABC):
         async def look(key: str) -> None:
             async with gate:
                 # asked before each: the lease may run out between two
-                if not (self._writing.may_write() and await self._look(key)):
+                if not (self._context.may_write() and await self._look(key)):
                     self._marked.setdefault(key, 0.0)
 
         if due:
@@ -147,9 +124,9 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
     stands = False
     """Whether others may write over what is said, until something else is to be said."""
 
-    def __init__(self, writing: Writing) -> None:
-        super().__init__(writing)
-        self._writes: LastWrites[Said] = LastWrites(writing.clock)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._writes: LastWrites[Said] = LastWrites(context.clock)
 
     async def _look(self, key: str) -> bool:
         found = self._find(key)
@@ -167,15 +144,15 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         if wanted == said:
             # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
             return self.stands or seen == wanted
-        if self._only_wobbles(said, wanted) and age < self._writing.settings.wobble_hold_seconds:
+        if self._only_wobbles(said, wanted) and age < self._context.settings.wobble_hold_seconds:
             return False
         try:
             if not await self._send(obj, resource, wanted, there):
                 return False  # gone, which the watch will tell; or others wrote it again and again
         except (ApiError, Unreachable) as error:
-            if not self._writing.client.complained(error, "patch", f"{resource.name}/status"):
+            if not self._context.client.complained(error, "patch", f"{resource.name}/status"):
                 logger.warning("%s %s: its status was not written: %s", resource.kind, key, error)
-            self._marked.setdefault(key, self._writing.clock() + RETRY_SECONDS)
+            self._marked.setdefault(key, self._context.clock() + RETRY_SECONDS)
             return True
         self.sent += 1
         self._writes.note(key, meta.uid, wanted)
@@ -229,4 +206,4 @@ class WholeStatusWriter(StatusWriter[Seen, Status]):
         return msgspec.structs.replace(obj, status=said)
 
     async def _send(self, obj: Seen, resource: Resource, wanted: Status, there: Status) -> bool:
-        return await patch_status(self._writing.client, resource, obj.metadata, status_patch(wanted, there))
+        return await patch_status(self._context.client, resource, obj.metadata, status_patch(wanted, there))

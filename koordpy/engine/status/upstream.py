@@ -64,8 +64,8 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
 
     def _find(self, key: str) -> tuple[UpstreamPodGroup, Resource] | None:
         group, resource = (
-            self._writing.state.gangs.upstream.get(key),
-            self._writing.feeds.served.get(UPSTREAM_POD_GROUPS),
+            self._context.state.gangs.upstream.get(key),
+            self._context.feeds.served.get(UPSTREAM_POD_GROUPS),
         )
         return (group, resource) if group is not None and resource is not None else None
 
@@ -77,7 +77,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
         last = self._writes.last(key, obj.metadata.uid)
         if last is not None and last.status == "True":
             return None
-        pods = self._writing.state.gangs.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))
+        pods = self._context.state.gangs.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))
         return wanted_condition(obj, pods, self._reports.get(key))
 
     def _only_wobbles(self, said: UpstreamCondition | None, wanted: UpstreamCondition | None) -> bool:
@@ -97,20 +97,20 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
                 reason=wanted.reason,
                 message=wanted.message,
                 observed_generation=obj.metadata.generation,
-                now=self._writing.now(),
+                now=self._context.moment(),
             )
             for name in conditions_of_version(resource.version)
         )
         status = {"conditions": [body for body in made if body is not None]}
-        return await patch_status(self._writing.client, resource, obj.metadata, status, kind="strategic")
+        return await patch_status(self._context.client, resource, obj.metadata, status, kind="strategic")
 
     def _written(self, key: str, said: UpstreamCondition | None, wanted: UpstreamCondition | None) -> None:
         about = self._about(key)
         if about is not None and wanted is not None and wanted.status == "False":
             if wanted.reason != "Unschedulable":
-                self._writing.announcer.tell(INVALID, about, wanted.message)
+                self._context.announcer.tell(INVALID, about, wanted.message)
             elif not self._reports[key].awaits:
-                self._writing.announcer.tell(GANG_UNSCHEDULABLE, about, wanted.message)
+                self._context.announcer.tell(GANG_UNSCHEDULABLE, about, wanted.message)
 
     def _about(self, key: str) -> ObjectReference | None:
-        return self._writing.references.upstream_group(key)
+        return self._context.references.upstream_group(key)

@@ -13,9 +13,10 @@ from typing import Any
 from koordpy.api.owners import WorkloadObject, read_part
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.resources import VOLCANO_GROUPS, Resource
+from koordpy.engine.context import Context
 from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.patches import patch_status, rfc3339, wobbles
-from koordpy.engine.status.reconciler import StatusWriter, Writing
+from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport, GangStatus
 from koordpy.workloads.runs import WorkloadPod
@@ -108,18 +109,18 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
     source = GangSource.WORKLOAD
     stands = True
 
-    def __init__(self, writing: Writing) -> None:
-        super().__init__(writing)
-        writing.feeds.listeners.volcano_group.append(self.mark)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        context.feeds.listeners.volcano_group.append(self.mark)
 
     def changed(self, ref: GangRef) -> None:
         """Pods or the object of a gang changed, or what is to be said of it."""
-        if ref.source is self.source and (key := _group_of(ref)) in self._writing.feeds.volcano.groups:
+        if ref.source is self.source and (key := _group_of(ref)) in self._context.feeds.volcano.groups:
             self.mark(key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
         """What a round said about a gang that it tried."""
-        book = self._writing.state.workloads
+        book = self._context.state.workloads
         derived = book.derived.get(report.ref) if book is not None else None
         if derived is not None and not derived.by_workload:
             key = _group_of(report.ref)
@@ -128,11 +129,11 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
 
     def take_over(self) -> None:
         """This process leads from now on: all groups are looked at."""
-        for key in self._writing.feeds.volcano.groups:
+        for key in self._context.feeds.volcano.groups:
             self.mark(key)
 
     def _find(self, key: str) -> tuple[WorkloadObject, Resource] | None:
-        group, resource = self._writing.feeds.volcano.groups.get(key), self._writing.feeds.served.get(VOLCANO_GROUPS)
+        group, resource = self._context.feeds.volcano.groups.get(key), self._context.feeds.served.get(VOLCANO_GROUPS)
         return (group, resource) if group is not None and resource is not None else None
 
     def _read(self, obj: WorkloadObject) -> VolcanoStatus:
@@ -140,17 +141,17 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
 
     def _render(self, key: str, obj: WorkloadObject, there: VolcanoStatus) -> VolcanoStatus | None:
         """None where the group is not ours to write."""
-        book = self._writing.state.workloads
+        book = self._context.state.workloads
         found = book.volcano_group(key) if book is not None else None
         group, pods = found if found is not None else (None, [])
-        names = self._writing.state.scheduler_names
+        names = self._context.state.scheduler_names
         if group is not None and any(one.pod.spec.scheduler_name in names for one in pods):
             return wanted_status(group.min_member, pods, self._reports.get(key))
         if pods:
             return None
         if self._writes.last(key, obj.metadata.uid) is not None and there.phase != COMPLETED:
             return VolcanoStatus(INQUEUE, condition=there.condition, reason=there.reason, message=there.message)
-        if self._writing.settings.gangs.volcano == "take" and there.phase in ("", PENDING):
+        if self._context.settings.gangs.volcano == "take" and there.phase in ("", PENDING):
             return VolcanoStatus(INQUEUE, *(getattr(there, name) for name in COUNTS))
         return None
 
@@ -158,8 +159,8 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         return said.gist == wanted.gist and wobbles(said.message, wanted.message)
 
     async def _send(self, obj: WorkloadObject, resource: Resource, wanted: VolcanoStatus, there: VolcanoStatus) -> bool:
-        patch = patch_of(wanted, there, current_status(obj)[1], self._writing.now())
-        return not patch or await patch_status(self._writing.client, resource, obj.metadata, patch)
+        patch = patch_of(wanted, there, current_status(obj)[1], self._context.moment())
+        return not patch or await patch_status(self._context.client, resource, obj.metadata, patch)
 
     def _written(self, key: str, said: VolcanoStatus, wanted: VolcanoStatus) -> None:
         if wanted.condition == SCHEDULED:

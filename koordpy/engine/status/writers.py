@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import Sequence
 
 from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.context import Context
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.status.devices import DeviceStatusWriter
 from koordpy.engine.status.gangwriter import GangWriter, NamedGangTeller
 from koordpy.engine.status.groups import GroupStatusWriter
 from koordpy.engine.status.pods import PodStatusWriter
 from koordpy.engine.status.quotas import QuotaStatusWriter
-from koordpy.engine.status.reconciler import Writing
 from koordpy.engine.status.upstream import UpstreamStatusWriter
 from koordpy.engine.status.volcano import VolcanoStatusWriter
 from koordpy.planning.plan import Eviction
@@ -20,18 +20,18 @@ from koordpy.planning.plan import Eviction
 class Writers:
     """One writer a kind. A dry run has none."""
 
-    def __init__(self, writing: Writing, stale: StaleWatch) -> None:
-        self.pods = PodStatusWriter(writing)
+    def __init__(self, context: Context, stale: StaleWatch) -> None:
+        self.pods = PodStatusWriter(context)
         self.gangs: Sequence[GangWriter] = (
-            GroupStatusWriter(writing, stale),
-            UpstreamStatusWriter(writing),
-            NamedGangTeller(writing),
-            NamedGangTeller(writing, GangSource.WORKLOAD),
-            VolcanoStatusWriter(writing),
+            GroupStatusWriter(context, stale),
+            UpstreamStatusWriter(context),
+            NamedGangTeller(context),
+            NamedGangTeller(context, GangSource.WORKLOAD),
+            VolcanoStatusWriter(context),
         )
-        self.quotas = QuotaStatusWriter(writing)
-        self.devices = DeviceStatusWriter(writing)
-        writing.feeds.listeners.pod_gone.append(self.pods.gone)
+        self.quotas = QuotaStatusWriter(context)
+        self.devices = DeviceStatusWriter(context)
+        context.feeds.listeners.pod_gone.append(self.pods.gone)
 
     def take_over(self) -> None:
         """This process leads from now on."""

@@ -1,0 +1,22 @@
+"""A part of the scheduler by itself: what it shares with the others, as far as it asks for it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from koordpy.engine.settings import EngineSettings
+
+
+def a_context(*, clock: Callable[[], float] = lambda: 0.0, **given: Any) -> Any:
+    """A `Context` with these parts, and what follows from `feeds`; it leads."""
+    feeds = given.get("feeds")
+    known = {"state": feeds.state, "queue": getattr(feeds, "queue", None)} if feeds is not None else {}
+    default: dict[str, Any] = {
+        "settings": EngineSettings(),
+        "may_write": lambda: True,
+        "clock": clock,
+        "now": lambda: datetime.now(UTC).timestamp(),
+        "moment": lambda: datetime.now(UTC),
+    }
+    return SimpleNamespace(**{**default, **known, **given})
