@@ -136,11 +136,8 @@ class Scheduler:
 
         # what is done
         self.binder = Binder(client, clock=clock, settle_seconds=settings.settle_seconds)
-        self.claims, self.reserver, self.releaser = (
-            ClaimBinder(context),
-            DeviceReserver(context),
-            DeviceReleaser(context),
-        )
+        self.claims, self.reserver = ClaimBinder(context), DeviceReserver(context)
+        self.releaser = DeviceReleaser(context)
         self.evictor = Evictor(context) if not settings.dry_run else None
         if self.evictor is not None and self.writers is not None:
             self.evictor.gang_evicted.append(self.writers.evicted)

@@ -15,7 +15,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.engine.binding import binder, claims, commit, confirming, releases, reservations, unit
+from koordpy.engine.binding import binder, claims, commit, confirming, devices, unit
 from koordpy.engine.evictions import calls, evictor, nominations
 from tests.engine.live import Live, gang
 from tests.engine.manifests import CLAIMS_OF_DEVICES, GPU, QUOTAS, nominated_node
@@ -31,8 +31,7 @@ MODULES: tuple[ModuleType, ...] = (
     confirming,
     binder,
     claims,
-    reservations,
-    releases,
+    devices,
     evictor,
     nominations,
     calls,
