@@ -18,6 +18,7 @@ from koordpy.api.unread import Holder
 from koordpy.cluster.gpus import BANDWIDTH, GroupKey, Machine, read_machine
 from koordpy.cluster.links import class_floors
 from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.tally import Tally
 
 READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL)
 
@@ -213,7 +214,7 @@ class GpuBook:
     _nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = field(default_factory=dict)
     """Node -> (its GSOC annotations, its labels that are read), of nodes that have any."""
     _holders: dict[str, dict[str, GpuHolding]] = field(default_factory=dict)
-    _groups: dict[GroupKey, dict[str, int]] = field(default_factory=dict)
+    _groups: Tally[GroupKey, str] = field(default_factory=Tally)
     _machines: dict[str, Machine | None] = field(default_factory=dict)
     _seen: dict[str, NodeGpus] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
@@ -272,10 +273,8 @@ class GpuBook:
             self._holders.setdefault(node, {})[key] = found
             self._changed.add(node)
             self._unreported.add(node)
-        group = info.group
-        if group is not None:
-            places = self._groups.setdefault(group, {})
-            places[node] = places.get(node, 0) + 1
+        if info.group is not None:
+            self._groups.add(info.group, node, 1)
 
     def release(self, info: PodInfo) -> None:
         """Takes back what `hold` took in."""
@@ -286,14 +285,8 @@ class GpuBook:
             self._unreported.add(node)
             if not holders:
                 del self._holders[node]
-        group = info.group
-        if group is not None and group in self._groups:
-            places = self._groups[group]
-            places[node] = places.get(node, 0) - 1
-            if places[node] <= 0:
-                del places[node]
-            if not places:
-                del self._groups[group]
+        if info.group is not None:
+            self._groups.add(info.group, node, -1)
 
     def taken(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
         """Whether GPUs that pods are given on a node are others' by now, sick or gone.
@@ -353,9 +346,8 @@ class GpuBook:
             self._standing = self._machine_facts()
             self._machines_changed = False
         comparison, warnings = self._standing
-        groups = {key: dict(places) for key, places in self._groups.items()}
         policies = any(keys.GPU_PARTITION_POLICY in labels for _, labels in self._nodes.values())
-        return GpuView(dict(self._seen), groups, warnings, comparison, policies)
+        return GpuView(dict(self._seen), self._groups.frozen(), warnings, comparison, policies)
 
     def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
         warnings: list[tuple[str, str]] = []

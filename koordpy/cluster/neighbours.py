@@ -3,7 +3,7 @@
 Pods of equal labels are one class, and only labels count that some selector looks at; so 50,000 pods are a few counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.tally import Tally
@@ -22,7 +22,7 @@ class Neighbours:
         self.ports: Tally[tuple[str, int], tuple[str, str]] = Tally()
         self.claim_users: Tally[str, str] = Tally()
         self.disks: Tally[Disk, tuple[str, bool]] = Tally()
-        self._selectors: dict[str, dict[str, int]] = {}
+        self.selectors: Tally[str, str] = Tally()
         self._labelled: dict[frozenset[str], dict[str, PodInfo]] = {}
         """Label keys that counted pods carry together -> those pods by key: templates are few."""
 
@@ -36,12 +36,8 @@ class Neighbours:
             alike.pop(info.key, None)
             if not alike:
                 del self._labelled[carried]
-        selector = info.selector
-        if selector:
-            counts = self._selectors.setdefault(selector, {})
-            counts[info.node] = counts.get(info.node, 0) + sign
-            if not counts[info.node]:
-                del counts[info.node]
+        if info.selector:
+            self.selectors.add(info.selector, info.node, sign)
         ties = info.ties
         if ties is None:
             return
@@ -85,7 +81,3 @@ class Neighbours:
     def _classify(self, info: PodInfo, sign: int) -> None:
         deleting = info.pod.metadata.deletion_timestamp is not None
         self.classes.add(pod_class(info.pod, self.looked_for), (info.node, deleting), sign)
-
-    def selectors(self) -> dict[str, Mapping[str, int]]:
-        """network-topology-selector value -> node name -> bound pods with it."""
-        return {value: dict(counts) for value, counts in self._selectors.items() if counts}

@@ -5,7 +5,7 @@ Source: quota-fairness.md 1. Pods are told apart by the few labels that decide w
 of the snapshot's `Quotas`, which follows every placement, eviction and undo.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -82,15 +82,15 @@ class Quotas:
 
     def quota_of(self, pod: PodInfo) -> str:
         """Name of a pod's quota; one of the built-in ones where it has none of its own."""
-        return self.tree.quota_of(pod.namespace, pod.owner.quota)
+        return self._quota(pod.owner)
 
     def user_of(self, pod: PodInfo) -> str:
         """User of a pod: its label, else its quota unless that is built in, else its namespace."""
-        return self._user(pod.owner)
+        return self._users[pod.owner]
 
     def queue_of(self, pod: PodInfo) -> ShareQueue:
         """Queue of a pod in the modes exact and kai."""
-        return self._queue(pod.owner)
+        return self._queues[pod.owner]
 
     def unknown(self, pod: PodInfo) -> str:
         """A quota that the pod's label names and nobody knows; empty for none."""
@@ -110,48 +110,36 @@ class Quotas:
     def _unheard(self, pod: PodInfo) -> list[str]:
         return ignored_labels(pod.namespace, pod.pod.metadata.labels, self.tree.settings)
 
-    @cached_property
-    def _users_known(self) -> dict[Owner, str]:
-        return {}
-
-    def _user(self, owner: Owner) -> str:
-        user = self._users_known.get(owner)
-        if user is None:
-            user = self._users_known[owner] = self._find_user(owner)
-        return user
+    def _quota(self, owner: Owner) -> str:
+        return self.tree.quota_of(owner.namespace, owner.quota)
 
     @cached_property
-    def _queues_known(self) -> dict[Owner, ShareQueue]:
-        return {}
+    def _users(self) -> "_Known[str]":
+        def user(owner: Owner) -> str:
+            quota = self._quota(owner)
+            return owner.user or (owner.namespace if quota in keys.BUILT_IN_QUOTAS else quota)
 
-    def _queue(self, owner: Owner) -> ShareQueue:
-        queue = self._queues_known.get(owner)
-        if queue is None:
-            queue = self._queues_known[owner] = self._find_queue(owner)
-        return queue
+        return _Known(user)
 
-    def _find_user(self, owner: Owner) -> str:
-        if owner.user:
-            return owner.user
-        quota = self.tree.quota_of(owner.namespace, owner.quota)
-        return owner.namespace if quota in keys.BUILT_IN_QUOTAS else quota
+    @cached_property
+    def _queues(self) -> "_Known[ShareQueue]":
+        def queue(owner: Owner) -> ShareQueue:
+            quota = self._quota(owner)
+            return ShareQueue("", self._users[owner]) if quota in keys.BUILT_IN_QUOTAS else ShareQueue(quota)
 
-    def _find_queue(self, owner: Owner) -> ShareQueue:
-        quota = self.tree.quota_of(owner.namespace, owner.quota)
-        return ShareQueue("", self._user(owner)) if quota in keys.BUILT_IN_QUOTAS else ShareQueue(quota)
+        return _Known(queue)
 
     # -- sums ---------------------------------------------------------------------------------------------------------
 
     @cached_property
     def own_used(self) -> Sums:
         """Quota, built-in ones too -> requests of the assigned pods that sit in it itself."""
-        return _summed((self.tree.quota_of(owner.namespace, owner.quota), held) for owner, held in self.held.items())
+        return _summed((self._quota(owner), held) for owner, held in self.held.items())
 
     @cached_property
     def own_waiting(self) -> Sums:
         """Quota, built-in ones too -> requests of the pending pods that sit in it itself."""
-        waiting = self.waiting.items()
-        return _summed((self.tree.quota_of(owner.namespace, owner.quota), asked) for owner, asked in waiting)
+        return _summed((self._quota(owner), asked) for owner, asked in self.waiting.items())
 
     @cached_property
     def used(self) -> Sums:
@@ -161,25 +149,22 @@ class Quotas:
     @cached_property
     def rigid_used(self) -> Sums:
         """Quota -> the part of `used` that is non-preemptible."""
-        own = ((self.tree.quota_of(o.namespace, o.quota), held) for o, held in self.held.items() if o.rigid)
-        return self._upwards(_summed(own))
+        return self._upwards(_summed((self._quota(one), held) for one, held in self.held.items() if one.rigid))
 
     @cached_property
     def users(self) -> Sums:
         """User -> requests of its assigned pods."""
-        return _summed((self._user(owner), held) for owner, held in self.held.items())
+        return _summed((self._users[owner], held) for owner, held in self.held.items())
 
     @cached_property
     def users_waiting(self) -> Sums:
         """User -> requests of its pending pods."""
-        return _summed((self._user(owner), asked) for owner, asked in self.waiting.items())
+        return _summed((self._users[owner], asked) for owner, asked in self.waiting.items())
 
     @cached_property
     def users_sharing(self) -> Sums:
         """The same without the pods of the system quota, whose use is taken off the total before it is shared."""
-        system = keys.SYSTEM_QUOTA
-        owners = ((o, h) for o, h in self.held.items() if self.tree.quota_of(o.namespace, o.quota) != system)
-        return _summed((self._user(owner), held) for owner, held in owners)
+        return _summed((self._users[owner], held) for owner, held in self._sharing())
 
     @cached_property
     def shared(self) -> Amounts:
@@ -195,14 +180,15 @@ class Quotas:
     @cached_property
     def queues(self) -> Mapping[ShareQueue, Mapping[str, int]]:
         """Queue -> requests of its assigned pods, those of the system quota left out (they are off the total)."""
-        system = keys.SYSTEM_QUOTA
-        owners = ((o, h) for o, h in self.held.items() if self.tree.quota_of(o.namespace, o.quota) != system)
-        return _summed((self._queue(owner), held) for owner, held in owners)
+        return _summed((self._queues[owner], held) for owner, held in self._sharing())
 
     @cached_property
     def queues_waiting(self) -> Mapping[ShareQueue, Mapping[str, int]]:
         """Queue -> requests of its pending pods."""
-        return _summed((self._queue(owner), asked) for owner, asked in self.waiting.items())
+        return _summed((self._queues[owner], asked) for owner, asked in self.waiting.items())
+
+    def _sharing(self) -> Iterator[tuple[Owner, Mapping[str, int]]]:
+        return ((owner, held) for owner, held in self.held.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
 
     def _upwards(self, own: Sums) -> Sums:
         """Sums of subtrees; the built-in quotas stand beside the tree."""
@@ -212,6 +198,17 @@ class Quotas:
             if parent and name in out:
                 add_amounts(out.setdefault(parent, {}), out[name])
         return out
+
+
+class _Known(dict[Owner, K]):
+    """What is found of owners, once of each."""
+
+    def __init__(self, find: Callable[[Owner], K]) -> None:
+        self._find = find
+
+    def __missing__(self, owner: Owner) -> K:
+        found = self[owner] = self._find(owner)
+        return found
 
 
 class QuotaUse:

@@ -224,7 +224,7 @@ class ClusterState(PodBook):
             members=self.gangs.views(),
             pasts=self.gangs.pasts(),
             linkers=self.gangs.linkers(),
-            selectors=neighbours.selectors(),
+            selectors=neighbours.selectors.frozen(),
             pod_groups={key: group for key, group in self.gangs.groups.items() if key not in over},
             upstream_groups=self.gangs.upstream.copy(),
             quotas=self.quota_view(),

@@ -127,7 +127,8 @@ class Stage:
         self._scheduler = Scheduler(client, plan, settings=engine_settings(config))
         self._running = asyncio.create_task(self._scheduler.run(), name="scheduler")
         self._open.push_async_callback(self._stop_scheduler)
-        topologies = asyncio.create_task(TopologyStatusWriter(client, self._scheduler).run(), name="topology status")
+        statuses = TopologyStatusWriter(self._scheduler.context, self._scheduler.leading)
+        topologies = asyncio.create_task(statuses.run(), name="topology status")
         self._open.callback(topologies.cancel)
         leading = asyncio.create_task(self._scheduler.leading.wait())
         done, _ = await asyncio.wait(

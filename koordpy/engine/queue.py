@@ -433,7 +433,8 @@ class UnitQueue:
         return [entry for entry in self._states[State.ACTIVE].values() if entry.deferred is not None]
 
     def settle_again(self, entry: Entry) -> None:
-        """The plan was overtaken by changes: the unit is tried again at once."""
+        """The unit is tried again at once: its plan was overtaken by changes, or all that it knew was placed and more
+        has come."""
         if not self._ended(entry):
             entry.due = 0.0
             entry.woken = True
@@ -446,10 +447,6 @@ class UnitQueue:
         entry.errors += 1
         entry.due = self.clock() + self._backoff(entry)
         self._enter(entry, State.BACKOFF, "ScheduleAttemptFailure")
-
-    def settle_placed(self, entry: Entry) -> None:
-        """Every pod of the unit was placed (and discarded). One that was added meanwhile is tried at once."""
-        self.settle_again(entry)
 
     def put_back(self, unit: str, pods: Iterable[QueuedPod], *, errors: int, at_least_seconds: float = 0.0) -> None:
         """Pods whose Bindings failed come back; with errors > 0 after a back-off, which doubles as a pod fails again. A

@@ -80,7 +80,6 @@ class Scheduler:
             on_ready=due.set,
             on_incoming=self._incoming,
         )
-        self._incoming_children: dict[tuple[State, str], Any] = {}
         lag, conflicts = self.metrics.watch_lag, self.metrics.conflicts
         self.feeds = Feeds(
             client,
@@ -215,10 +214,7 @@ class Scheduler:
         return bool(self.committer.open or evicting or (self.writers is not None and self.writers.pods.lined_up))
 
     def _incoming(self, state: State, event: str, pods: int) -> None:
-        child = self._incoming_children.get((state, event))
-        if child is None:
-            child = self._incoming_children[state, event] = self.metrics.incoming.labels(state.value, event)
-        child.inc(pods)
+        self.metrics.child(self.metrics.incoming, state.value, event).inc(pods)
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 

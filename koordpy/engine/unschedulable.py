@@ -99,7 +99,7 @@ class UnschedulableHandler:
         """The unit's way back into the queue; `seconds` is what the attempt took, `short` the members that it lacks,
         `also` what may help it besides what the verdicts name."""
         if not left:
-            self._queue.settle_placed(entry)
+            self._queue.settle_again(entry)
         elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):
             self._queue.settle_error(entry)
         else:

@@ -7,6 +7,7 @@ Those of the process and of requests to the API server are named as in every Go 
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TypeVar, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -34,6 +35,9 @@ FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overta
 LOSSES = ("queue_full", "failed")
 RESULTS = ("scheduled", "unschedulable", "error")
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+M = TypeVar("M", Counter, Histogram)
 
 
 class Metrics:
@@ -206,11 +210,7 @@ class Metrics:
         )
         self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}
         self._refresh: list[Callable[[], None]] = []
-        # finding a child by its labels takes longer than counting in it, and this is done for every pod
-        self._bound_count = self.binds.labels("bound")
-        self._bound_by_profile: dict[str, _Bound] = {}
-        self._sli_by_attempts: dict[str, Histogram] = {}
-        self._by_request: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
         self._begin(profiles, outcomes)
 
     def _begin(self, profiles: Iterable[str], outcomes: Iterable[str]) -> None:
@@ -271,31 +271,28 @@ class Metrics:
                 self.solver_seconds.labels(run.stage).observe(run.deterministic_time)
                 self.solver_status.labels(run.status.value).inc()
 
+    def child(self, metric: M, *labels: str) -> M:
+        """The child of a metric with these labels, of which there are few. Finding it anew takes longer than counting
+        in it, and this is done for every pod."""
+        found = self._children.get((metric, labels))
+        if found is None:
+            found = self._children[metric, labels] = metric.labels(*labels)
+        return cast(M, found)
+
     def pod_bound(self, profile: str, *, attempts: int, sent: float, attempt: float, waited: float) -> None:
         """Counts a pod that was bound: seconds of its Binding, of the attempt as a whole, and since it came."""
-        one = self._bound_by_profile.get(profile)
-        if one is None:
-            one = self._bound_by_profile[profile] = _Bound(self, profile)
-        self._bound_count.inc()
+        self.child(self.binds, "bound").inc()
         self.bind_seconds.observe(sent)
-        one.extension_seconds.observe(sent)
-        one.attempts.inc()
-        one.attempt_seconds.observe(attempt)
+        self.child(self.extension_seconds, "Bind", "Success", profile).observe(sent)
+        self.child(self.attempts, "scheduled", profile).inc()
+        self.child(self.attempt_seconds, "scheduled", profile).observe(attempt)
         self.pod_attempts.observe(attempts)
-        label = str(attempts) if attempts < 16 else "16+"
-        sli = self._sli_by_attempts.get(label)
-        if sli is None:
-            sli = self._sli_by_attempts[label] = self.sli_seconds.labels(label)
-        sli.observe(waited)
+        self.child(self.sli_seconds, str(attempts) if attempts < 16 else "16+").observe(waited)
 
     def requested(self, host: str, method: str, code: str, seconds: float) -> None:
         """Counts a request to the API server."""
-        child = self._by_request.get((host, method, code))
-        if child is None:
-            child = self.requests.labels(code, method, host), self.request_seconds.labels(method, host)
-            self._by_request[host, method, code] = child
-        child[0].inc()
-        child[1].observe(seconds)
+        self.child(self.requests, code, method, host).inc()
+        self.child(self.request_seconds, method, host).observe(seconds)
 
     def set_gangs(self, statuses: Mapping[GangStatus, int], half_bound: int) -> None:
         """Sets the gauges of gangs."""
@@ -308,14 +305,3 @@ class Metrics:
         for refresh in self._refresh:
             refresh()
         return generate_latest(self.registry)
-
-
-class _Bound:
-    """What counts bound pods of one profile."""
-
-    __slots__ = ("attempt_seconds", "attempts", "extension_seconds")
-
-    def __init__(self, metrics: Metrics, profile: str) -> None:
-        self.attempts = metrics.attempts.labels("scheduled", profile)
-        self.attempt_seconds = metrics.attempt_seconds.labels("scheduled", profile)
-        self.extension_seconds = metrics.extension_seconds.labels("Bind", "Success", profile)

@@ -67,7 +67,7 @@ class OperatorHost:
     ) -> None:
         """view: whether /debug/view is served."""
         self.scheduler = Scheduler(client, planner, settings=settings)
-        self.topologies = TopologyStatusWriter(client, self.scheduler)
+        self.topologies = TopologyStatusWriter(self.scheduler.context, self.scheduler.leading)
         self.kopf: KopfThread | None = None
         self._client, self._config, self._settle = client, config, settle_seconds
         self._ended = asyncio.Event()

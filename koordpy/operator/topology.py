@@ -8,7 +8,7 @@ warning in the log and an event, once for each process that leads.
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,21 +17,19 @@ from koordpy.api.custom import ClusterNetworkTopology
 from koordpy.api.keys import TOPOLOGY_OBJECT
 from koordpy.api.objects import Condition
 from koordpy.api.wirejson import Undecodable, read_plain
-from koordpy.cluster.state import ClusterState
 from koordpy.cluster.topology import TopologyFault
 from koordpy.cluster.tree import Tree
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES
-from koordpy.engine.scheduler import Scheduler
+from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, Resource
+from koordpy.engine.context import Context
 from koordpy.engine.status.announce import INVALID
 from koordpy.engine.status.patches import condition_body, merged_conditions, patch_status
+from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import of_object
 
 logger = logging.getLogger(__name__)
 
 VALID = "Valid"
 UNLABELLED = "UnlabelledNodes"
-DEBOUNCE_SECONDS = 0.5
 NOT_USED = f"only the object named {TOPOLOGY_OBJECT} is used"
 
 
@@ -84,21 +82,22 @@ def topology_warning(topology: ClusterNetworkTopology, faults: list[TopologyFaul
     return "; ".join(f"layer {name}: no node has the label {keys[name]}" for name in _without_any(tree))
 
 
-class TopologyStatusWriter:
-    """Writes after a change, gathered over half a second. Lives on the scheduler's event loop."""
+class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]]):
+    """Of all ClusterNetworkTopologies, by their names. Lives on the scheduler's event loop."""
 
-    def __init__(self, client: ApiClient, scheduler: Scheduler) -> None:
-        self.sent = 0
-        self._client, self._scheduler = client, scheduler
-        self._state: ClusterState = scheduler.state
+    def __init__(self, context: Context, leading: asyncio.Event) -> None:
+        """leading: is set while this process leads."""
+        super().__init__(context)
+        self._leading = leading
         self._others: dict[str, ClusterNetworkTopology] = {}
         self._said: dict[str, str] = {}
-        self._dirty = asyncio.Event()
-        scheduler.feeds.listeners.topology.append(self.changed)
+        context.feeds.listeners.topology.append(self.changed)
+        self.changed()
 
     def changed(self) -> None:
         """The object or the nodes changed."""
-        self._dirty.set()
+        for name in (TOPOLOGY_OBJECT, *self._others):
+            self.mark(name)
 
     def seen(self, body: Mapping[str, Any], *, deleted: bool) -> None:
         """An object came by (the operator's handler): `default` is read from the cache, others are kept here."""
@@ -110,38 +109,42 @@ class TopologyStatusWriter:
                     self._others[name] = read_plain(dict(body), ClusterNetworkTopology)
                 except Undecodable as error:
                     logger.warning("ClusterNetworkTopology %s cannot be read: %s", name, error)
-        self._dirty.set()
-
-    async def run(self) -> None:
-        """Writes until cancelled."""
-        await self._scheduler.leading.wait()
-        self._dirty.set()
-        while True:
-            await self._dirty.wait()
-            await asyncio.sleep(DEBOUNCE_SECONDS)
-            self._dirty.clear()
-            await self.flush()
+        self.mark(name)
 
     async def flush(self) -> None:
         """Says what is wrong, and writes every status that is not as it should be."""
-        objects = list(self._others.values())
-        if self._state.nodes.topology is not None:
-            objects.append(self._state.nodes.topology)
-        said, self._said = self._said, {}
-        for topology in objects:
-            faults = self._state.nodes.topology_faults if topology is self._state.nodes.topology else []
-            name, text = topology.metadata.name, topology_warning(topology, faults, self._state.nodes.tree)
-            self._said[name] = text
-            if text and said.get(name) != text:
-                logger.warning("ClusterNetworkTopology %s: %s", name, text)
-                reference = of_object(CLUSTER_NETWORK_TOPOLOGIES, topology.metadata)
-                self._scheduler.announcer.tell(INVALID, reference, text)
-            status = topology_status(topology, faults, self._state.nodes.tree, now=datetime.now(UTC))
-            if not status or not self._scheduler.may_write():
-                continue
-            try:
-                if await patch_status(self._client, CLUSTER_NETWORK_TOPOLOGIES, topology.metadata, status):
-                    self.sent += 1
-            except (ApiError, Unreachable) as error:
-                logger.warning("ClusterNetworkTopology %s: its status was not written: %s", name, error)
-                asyncio.get_running_loop().call_later(5.0, self._dirty.set)
+        if self._leading.is_set():
+            for name in self._marked:
+                self._warn(name)
+            await super().flush()
+
+    def _warn(self, name: str) -> None:
+        found = self._find(name)
+        text = topology_warning(found[0], self._faults(name), self._context.state.nodes.tree) if found else ""
+        if found and text and self._said.get(name) != text:
+            logger.warning("ClusterNetworkTopology %s: %s", name, text)
+            self._context.announcer.tell(INVALID, of_object(found[1], found[0].metadata), text)
+        self._said[name] = text
+
+    def _faults(self, name: str) -> list[TopologyFault]:
+        return self._context.state.nodes.topology_faults if name == TOPOLOGY_OBJECT else []
+
+    def _find(self, key: str) -> tuple[ClusterNetworkTopology, Resource] | None:
+        found = self._context.state.nodes.topology if key == TOPOLOGY_OBJECT else self._others.get(key)
+        return (found, CLUSTER_NETWORK_TOPOLOGIES) if found is not None else None
+
+    def _read(self, obj: ClusterNetworkTopology) -> dict[str, Any]:
+        return obj.status
+
+    def _with(self, obj: ClusterNetworkTopology, said: dict[str, Any]) -> ClusterNetworkTopology:
+        return msgspec.structs.replace(obj, status=said)
+
+    def _render(self, key: str, obj: ClusterNetworkTopology, there: dict[str, Any]) -> dict[str, Any]:
+        tree, now = self._context.state.nodes.tree, self._context.moment()
+        return {**there, **topology_status(obj, self._faults(key), tree, now=now)}
+
+    async def _send(
+        self, obj: ClusterNetworkTopology, resource: Resource, wanted: dict[str, Any], there: dict[str, Any]
+    ) -> bool:
+        changed = {name: value for name, value in wanted.items() if value != there.get(name)}
+        return await patch_status(self._context.client, resource, obj.metadata, changed)

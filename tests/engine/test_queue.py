@@ -264,7 +264,7 @@ def test_a_pod_recreated_under_its_name_during_the_attempt_is_tried(queue: UnitQ
     (entry,) = queue.take(light_pods=10)
     queue.discard("default/a")
     queue.add("default/a", pod("a", uid="another"))
-    queue.settle_placed(entry)
+    queue.settle_again(entry)
     assert queue.ready()
 
 
@@ -332,7 +332,7 @@ def test_the_pause_doubles_as_bindings_of_a_pod_fail_one_after_the_other(queue: 
         # placed: its Binding is sent
         queue.discard("default/a")
         (entry,) = queue.entries()
-        queue.settle_placed(entry)
+        queue.settle_again(entry)
     assert pauses == [1, 2, 4, 8, 10, 10]
 
 

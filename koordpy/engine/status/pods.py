@@ -4,168 +4,130 @@ A patch goes out only when reason or message differ from what the pod has. Count
 30 s, and a gang that waits for members is given a moment to be complete, a longer one while they come. A thousand
 hopeless pods in an idle cluster cost one patch each. The FailedScheduling event goes with the patch.
 
-A pod has one patch under way at a time, or an older one could arrive last and stay. What was sent counts as what the
-pod has until the watch must have shown it; then the watch counts, for others write the condition as well.
+A pod has one patch under way at a time, or an older one could arrive last and stay. What others write of the condition
+stands until the pod is told something again.
 """
 
 import asyncio
-import logging
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from koordpy.api.objects import Pod
 from koordpy.cluster.pods import PodInfo
-from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.apiserver.resources import PODS, Resource
 from koordpy.engine.context import Context
 from koordpy.engine.status.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
-from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS
+from koordpy.engine.status.reconciler import RETRY_SECONDS, StatusWriter
 from koordpy.planning.plan import PendingPod
 
-logger = logging.getLogger(__name__)
-
-WORKERS = 16
 MOST_HOLDS = 5
 """A gang whose members go on coming is told so after that many times the moment at the latest."""
+LOOK_SECONDS = 0.1
+"""How often held verdicts are looked at."""
 
-
-@dataclass(slots=True)
-class _WantedStatus:
-    uid: str
-    reason: str
-    message: str
-    since: float
-    """When the pod first was to be told something else than it has been."""
-    due: float
+Said = tuple[str, str] | None
+"""Reason and message of the condition; None where it is not there, or True."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """reason and message: empty where it is not known what became of a patch. until: on the clock."""
-
+class _Verdict:
     uid: str
-    reason: str
-    message: str
-    until: float = math.inf
+    said: Said
+    since: float
+    """When the pod first was to be told something else than it has been."""
 
 
-class PodStatusWriter:
-    """Takes verdicts at any time; `run()` sends what has to be sent."""
+class PodStatusWriter(StatusWriter[Pod, Said]):
+    """Takes verdicts at any time, each to be sent once."""
 
     def __init__(self, context: Context) -> None:
-        self.sent = 0
-        self._context = context
-        self._told: dict[str, _Told] = {}
-        self._wanted: dict[str, _WantedStatus] = {}
-        self._ready: asyncio.Queue[str] = asyncio.Queue()
-        self.lined_up: set[str] = set()
-        """Keys of pods whose verdicts wait for nothing but their turn."""
-        self._sending: set[str] = set()
+        super().__init__(context)
+        self._verdicts: dict[str, _Verdict] = {}
+        self._news = asyncio.Event()
+
+    @property
+    def lined_up(self) -> bool:
+        """Whether verdicts wait for nothing but their turn."""
+        now = self._context.clock()
+        return any(due <= now for due in self._marked.values())
 
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
         """A verdict on a pending pod."""
-        key, reason, message = pending.pod_key, pending.reason.value, pending.message
-        told = self._sent_of(info)
-        if told is None:
-            there = condition_of(info.pod.status.conditions, POD_SCHEDULED)
-            told = _Told(info.uid, there.reason, there.message) if there and there.status == "False" else None
-        if told is not None and (told.reason, told.message) == (reason, message):
-            self._wanted.pop(key, None)
+        key, said = pending.pod_key, (pending.reason.value, pending.message)
+        known = self._there(key, info.pod)
+        if said == known and key not in self._unsure:
+            self.gone(key)
             return
         now = since = self._context.clock()
         due, hold = now, self._context.settings.gated_hold_seconds
-        if told is not None and told.reason == reason and wobbles(told.message, message):
+        if known is not None and known[0] == said[0] and wobbles(known[1], said[1]):
             due = now + self._context.settings.wobble_hold_seconds
         elif pending.gated:
             due = now + hold
-        waiting = self._wanted.get(key)
+        waiting = self._verdicts.get(key)
         if waiting is not None and waiting.uid == info.uid:
             since = waiting.since
-            grows = told is None and pending.gated and waiting.message != message
+            grows = known is None and pending.gated and waiting.said != said
             # held since it first differed, not since it last did
-            due = min(due, since + MOST_HOLDS * hold if grows else waiting.due)
-        self._wanted[key] = _WantedStatus(info.uid, reason, message, since, due)
+            due = min(due, since + MOST_HOLDS * hold if grows else self._marked.get(key, due))
+        self._verdicts[key] = _Verdict(info.uid, said, since)
+        self.mark(key, due)
         if due <= now:
-            self._line_up(key)
-
-    def _sent_of(self, info: PodInfo) -> _Told | None:
-        """What a pod was sent that its copy here need not show yet."""
-        told = self._told.get(info.key)
-        return told if told is not None and told.uid == info.uid and self._context.clock() <= told.until else None
+            self._news.set()
 
     def gone(self, key: str) -> None:
-        """The pod is deleted, finished or bound: nothing more is said to it."""
-        self._told.pop(key, None)
-        self._wanted.pop(key, None)
-
-    def waiting(self) -> int:
-        """Verdicts not sent yet, held ones included."""
-        return len(self._wanted)
+        """Nothing more is said to a pod: it has been told, or it is deleted, finished or bound."""
+        self._verdicts.pop(key, None)
+        self._marked.pop(key, None)
 
     async def run(self) -> None:
         """Sends verdicts until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._work())
             while True:
-                await asyncio.sleep(0.1 if self._wanted else 0.25)
-                self.release_due()
+                try:
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._news.wait()
+                except TimeoutError:
+                    pass
+                self._news.clear()
+                if self.lined_up:
+                    # one that is answered late holds up no other
+                    group.create_task(self.flush())
 
-    def release_due(self) -> None:
-        """Lines up the held verdicts whose time has come."""
-        now = self._context.clock()
-        for key, want in self._wanted.items():
-            if want.due <= now:
-                self._line_up(key)
+    async def _look(self, key: str) -> bool:
+        looked = await super()._look(key)
+        if key in self._marked:
+            self._news.set()
+        return looked
 
-    def _line_up(self, key: str) -> None:
-        if key not in self.lined_up:
-            self.lined_up.add(key)
-            self._ready.put_nowait(key)
+    def _find(self, key: str) -> tuple[Pod, Resource] | None:
+        verdict, info = self._verdicts.get(key), self._context.state.pod(key)
+        there = verdict is not None and info is not None and info.uid == verdict.uid and info.pending
+        return (info.pod, PODS) if there and info is not None else None
 
-    async def _work(self) -> None:
-        while True:
-            key = await self._ready.get()
-            self.lined_up.discard(key)
-            try:
-                await self._send(key)
-            except Exception:
-                logger.exception("pod %s: its status was not written", key)
+    def _read(self, obj: Pod) -> Said:
+        there = condition_of(obj.status.conditions, POD_SCHEDULED)
+        return (there.reason, there.message) if there is not None and there.status == "False" else None
 
-    async def _send(self, key: str) -> None:
-        want = self._wanted.get(key)
-        if want is None or want.due > self._context.clock() or key in self._sending or not self._context.may_write():
-            return
-        del self._wanted[key]
+    def _render(self, key: str, obj: Pod, there: Said) -> Said:
+        return self._verdicts[key].said
+
+    async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said) -> bool:
+        assert wanted is not None
+        now, (reason, message) = self._context.moment(), wanted
+        body = pod_unschedulable(obj, reason=reason, message=message, now=now, anew=True)
+        if body is not None and await patch_pod_status(self._context.client, obj, body):
+            return True
+        # gone, which the watch will tell; or others wrote it again and again
+        self._marked.setdefault(obj.key, self._context.clock() + RETRY_SECONDS)
+        return False
+
+    def _written(self, key: str, said: Said, wanted: Said) -> None:
+        if (verdict := self._verdicts.get(key)) is not None and verdict.said == wanted:
+            del self._verdicts[key]
         info = self._context.state.pod(key)
-        if info is None or info.uid != want.uid or not info.pending:
-            return
-        anew = self._sent_of(info) is not None
-        body = pod_unschedulable(
-            info.pod, reason=want.reason, message=want.message, now=self._context.moment(), anew=anew
-        )
-        if body is None:
-            return
-        self._sending.add(key)
-        told = self._told[key] = _Told(want.uid, want.reason, want.message)
-        became: _Told | None = _Told(want.uid, "", "")
-        try:
-            if await patch_pod_status(self._context.client, info.pod, body):
-                self.sent += 1
-                self._context.announcer.failed(info, want.message)
-                became = replace(told, until=self._context.clock() + TRUSTED_SECONDS)
-            else:
-                # gone, which the watch will tell; or others wrote it again and again
-                became = None
-                self._wanted.setdefault(key, replace(want, due=self._context.clock() + RETRY_SECONDS))
-        except (ApiError, Unreachable) as error:
-            if not self._context.client.complained(error, "patch", "pods/status"):
-                logger.warning("pod %s: its condition was not written: %s", key, error)
-            self._wanted.setdefault(key, replace(want, due=self._context.clock() + RETRY_SECONDS))
-        finally:
-            self._sending.discard(key)
-            if self._told.get(key) is told:
-                if became is None:
-                    del self._told[key]
-                else:
-                    self._told[key] = became
-            if key in self._wanted:
-                self._line_up(key)
+        if info is not None and wanted is not None:
+            self._context.announcer.failed(info, wanted[1])
+
+    def _forget(self, key: str) -> None:
+        super()._forget(key)
+        self._verdicts.pop(key, None)

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from koordpy.api.objects import ObjectMeta, Wire
+from koordpy.api.objects import Wire
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
@@ -42,10 +42,12 @@ class Reconciler(abc.ABC):
         self._context = context
         self._marked: dict[str, float] = {}
         """Object -> not before."""
+        self._under_way: set[str] = set()
+        self._gate = asyncio.Semaphore(MOST_AT_A_TIME)
 
-    def mark(self, key: str) -> None:
-        """Something changed that its status may follow from."""
-        self._marked[key] = 0.0
+    def mark(self, key: str, due: float = 0.0) -> None:
+        """Something changed that its status may follow from. due: not to be looked at before, on the clock."""
+        self._marked[key] = due
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -60,17 +62,24 @@ class Reconciler(abc.ABC):
         for key in self._overdue():
             self.mark(key)
         now = self._context.clock()
-        due = [key for key, at in self._marked.items() if at <= now]
+        due = [key for key, at in self._marked.items() if at <= now and key not in self._under_way]
         for key in due:
             del self._marked[key]
+        self._under_way.update(due)
         self._taken(due)
-        gate = asyncio.Semaphore(MOST_AT_A_TIME)
 
         async def look(key: str) -> None:
-            async with gate:
-                # asked before each: the lease may run out between two
-                if not (self._context.may_write() and await self._look(key)):
-                    self._marked.setdefault(key, 0.0)
+            try:
+                async with self._gate:
+                    # asked before each: the lease may run out between two
+                    if not (self._context.may_write() and await self._look(key)):
+                        self._marked.setdefault(key, 0.0)
+            except Exception:
+                # one object that cannot be told of holds up no other
+                logger.exception("%s: its status was not written", key)
+                self._marked.setdefault(key, self._context.clock() + RETRY_SECONDS)
+            finally:
+                self._under_way.discard(key)
 
         if due:
             await asyncio.gather(*map(look, due))
@@ -127,6 +136,8 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._writes: LastWrites[Said] = LastWrites(context.clock)
+        self._unsure: set[str] = set()
+        """Objects of which nobody knows what became of the last write."""
 
     async def _look(self, key: str) -> bool:
         found = self._find(key)
@@ -134,14 +145,13 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
             self._forget(key)
             return True
         obj, resource = found
-        meta: ObjectMeta = obj.metadata
-        seen, last, age = self._read(obj), self._writes.last(key, meta.uid), self._writes.age(key, meta.uid)
-        there = last if last is not None and age < TRUSTED_SECONDS else seen
+        uid, seen, there = obj.metadata.uid, self._read(obj), self._there(key, obj)
+        last, age = self._writes.last(key, uid), self._writes.age(key, uid)
         said = last if last is not None and self.stands else there
         wanted = self._render(key, obj if there is seen else self._with(obj, there), there)
         if wanted is None:
             return True
-        if wanted == said:
+        if wanted == said and key not in self._unsure:
             # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
             return self.stands or seen == wanted
         if self._only_wobbles(said, wanted) and age < self._context.settings.wobble_hold_seconds:
@@ -152,15 +162,24 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         except (ApiError, Unreachable) as error:
             if not self._context.client.complained(error, "patch", f"{resource.name}/status"):
                 logger.warning("%s %s: its status was not written: %s", resource.kind, key, error)
+            self._unsure.add(key)
             self._marked.setdefault(key, self._context.clock() + RETRY_SECONDS)
             return True
         self.sent += 1
-        self._writes.note(key, meta.uid, wanted)
+        self._unsure.discard(key)
+        self._writes.note(key, uid, wanted)
         self._written(key, said, wanted)
         return True
 
+    def _there(self, key: str, obj: Seen) -> Said:
+        """What its status says, as far as is known: the watch may not have brought our last write."""
+        uid = obj.metadata.uid
+        last = self._writes.last(key, uid)
+        return last if last is not None and self._writes.age(key, uid) < TRUSTED_SECONDS else self._read(obj)
+
     def _forget(self, key: str) -> None:
         super()._forget(key)
+        self._unsure.discard(key)
         self._writes.forget(key)
 
     @abc.abstractmethod
