@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ class SlowCalls(EvictionCalls):
     """Patches that wait for `go`; `sent` says whose nomination was taken back."""
 
     def __init__(self, client: ApiClient) -> None:
-        super().__init__(client, may_write=lambda: True, now=lambda: datetime.now(UTC))
+        super().__init__(a_context(client=client))
         self.go, self.under_way, self.sent = asyncio.Event(), asyncio.Event(), []
 
     async def patch(self, info: PodInfo, body: Mapping[str, Any]) -> bool:

@@ -11,13 +11,11 @@ from collections.abc import Iterable, Sequence
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.context import Context
 from koordpy.engine.status.announce import GANG_EVICTED, GANG_SCHEDULED, GANG_UNSCHEDULABLE, INVALID
+from koordpy.engine.status.census import REFUSED
 from koordpy.engine.status.patches import wobbles
 from koordpy.engine.status.reconciler import Reconciler
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import Eviction, GangReport, GangStatus
-
-REFUSED = {GangStatus.UNSCHEDULABLE: GANG_UNSCHEDULABLE, GangStatus.INVALID: INVALID}
-"""Status of a gang that was refused -> reason of the event that tells so."""
 
 
 class GangWriter(Reconciler):
@@ -31,6 +29,8 @@ class GangWriter(Reconciler):
         """Gangs of whose start was told -> owners of that run."""
         self._reports: dict[str, GangReport] = {}
         """What the last round that tried a gang has said, where its status says that."""
+        self._refusals: dict[str, tuple[str, str]] = {}
+        """Gang -> reason and message of the last event that was no good news."""
         context.feeds.listeners.gang.append(self.changed)
 
     def changed(self, ref: GangRef) -> None:
@@ -46,7 +46,11 @@ class GangWriter(Reconciler):
 
     def scheduled(self, report: GangReport) -> None:
         """The Bindings of a gang's plan are through and its minimum is bound: told once a run."""
-        if report.source is not self.source or (about := self._about(report.name)) is None:
+        if report.source is not self.source:
+            return
+        # what was said of it before must not be told again when it loses a member
+        self._refusals.pop(report.name, None)
+        if (about := self._about(report.name)) is None:
             return
         run, told = self._context.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
         self._started[report.name] = run
@@ -92,6 +96,15 @@ class GangWriter(Reconciler):
             if not self._context.state.gangs.gang(GangRef(namespace, name, self.source)).of_run:
                 del self._started[key]
 
+    def _refused(self, key: str, reason: str, message: str) -> None:
+        """Tells why a gang waits, unless nothing but counts differs from what was told last."""
+        said, about = self._refusals.get(key), self._about(key)
+        if about is None or (said and said[0] == reason and (said[1] == message or wobbles(said[1], message))):
+            return
+        self._refusals[key] = reason, message
+        event = INVALID if reason == GangStatus.INVALID.value else GANG_UNSCHEDULABLE
+        self._context.announcer.tell(event, about, message)
+
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         """Keeps what a round said."""
         self._reports[report.name] = report
@@ -99,6 +112,7 @@ class GangWriter(Reconciler):
     def _forget(self, key: str) -> None:
         super()._forget(key)
         self._reports.pop(key, None)
+        self._refusals.pop(key, None)
 
     @abc.abstractmethod
     def _about(self, key: str) -> ObjectReference | None:
@@ -119,13 +133,6 @@ class NamedGangTeller(GangWriter):
     def __init__(self, context: Context, source: GangSource = GangSource.NAMED) -> None:
         self.source = source
         super().__init__(context)
-        self._said: dict[str, tuple[GangStatus, str]] = {}
-        """Gang -> status and message of the last event that was no good news."""
-
-    def scheduled(self, report: GangReport) -> None:
-        """The Bindings of a gang's plan are through and its minimum is bound."""
-        super().scheduled(report)
-        self._said.pop(report.name, None)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if report.status not in REFUSED or report.awaits:
@@ -133,19 +140,13 @@ class NamedGangTeller(GangWriter):
         book = self._context.state.workloads
         if book is not None and (derived := book.derived.get(report.ref)) is not None and derived.is_awaited:
             return  # nobody has done anything wrong
-        status, message = self._said.get(report.name, (None, ""))
-        if status is report.status and (message == report.message or wobbles(message, report.message)):
-            return
-        if (about := self._about(report.name)) is None:
-            return
-        self._said[report.name] = report.status, report.message
         waits = report.status is GangStatus.UNSCHEDULABLE
         of_workload = f"; {report.origin}" if waits and report.source is GangSource.WORKLOAD else ""
-        self._context.announcer.tell(REFUSED[report.status], about, f"{report.message}{of_workload}")
+        self._refused(report.name, report.status.value, f"{report.message}{of_workload}")
 
     async def _look(self, key: str) -> bool:
         if self._about(key) is None:
-            self._said.pop(key, None)
+            self._forget(key)
         return True
 
     def _about(self, key: str) -> ObjectReference | None:

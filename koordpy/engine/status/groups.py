@@ -12,8 +12,9 @@ from koordpy.cluster.pods import GangRef, GangSource, seconds
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
 from koordpy.engine.evictions.stalegangs import StaleWatch
-from koordpy.engine.status.announce import GANG_DEGRADED, GANG_REPAIRED, GANG_UNSCHEDULABLE, INVALID
-from koordpy.engine.status.gangwriter import REFUSED, GangWriter
+from koordpy.engine.status.announce import GANG_DEGRADED, GANG_REPAIRED
+from koordpy.engine.status.census import REFUSED
+from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.group_status import (
     TIMED_OUT,
     UNSAID,
@@ -24,10 +25,10 @@ from koordpy.engine.status.group_status import (
     only_wobbles,
     waits_since,
 )
-from koordpy.engine.status.patches import condition_of, wobbles
+from koordpy.engine.status.patches import condition_of
 from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.recorder import ObjectReference
-from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.planning.plan import GangReport
 
 
 class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus]):
@@ -40,7 +41,6 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         super().__init__(context)
         self._stale = stale
         self._verdicts: dict[str, GangVerdict] = {}
-        self._announced: dict[str, tuple[str, str]] = {}
         self._tried: set[str] = set()
         """Gangs that rounds of this process have tried."""
         self._evicted: dict[str, Said] = {}
@@ -62,9 +62,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         super().scheduled(report)
         if report.source is self.source:
             self._tried.add(report.name)
-            # what was said of it before must not be told again when it loses a member
             self._verdicts.pop(report.name, None)
-            self._announced.pop(report.name, None)
 
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
         group, gang = self._context.state.gangs.groups.get(ref.key), self._context.state.gangs.gang(ref)
@@ -107,7 +105,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         self._tried.add(report.name)
         self._verdicts[report.name] = GangVerdict(report, waiting_seconds)
         if report.status in REFUSED and not report.awaits:
-            self._announce(report.name, report.status.value, report.message)
+            self._refused(report.name, report.status.value, report.message)
 
     def _overdue(self) -> Iterable[str]:
         """Gangs whose waiting time has run out since they were last looked at, or the time to be made again."""
@@ -133,7 +131,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         super()._forget(key)
         self._tried.discard(key)
         self._degraded.discard(key)
-        for known in (self._verdicts, self._announced, self._evicted, self._made_again):
+        for known in (self._verdicts, self._evicted, self._made_again):
             known.pop(key, None)
 
     def _gang(self, group: PodGroup) -> Members:
@@ -167,16 +165,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
     def _written(self, key: str, said: PodGroupStatus, wanted: PodGroupStatus) -> None:
         before, after = (condition_of(status.conditions, SCHEDULED) for status in (said, wanted))
         if after is not None and after.reason == TIMED_OUT and (before is None or before.reason != TIMED_OUT):
-            self._announce(key, TIMED_OUT, after.message)
+            self._refused(key, TIMED_OUT, after.message)
 
     def _about(self, key: str) -> ObjectReference | None:
         return self._context.references.pod_group(key)
-
-    def _announce(self, key: str, reason: str, message: str) -> None:
-        said, about = self._announced.get(key), self._about(key)
-        if said is not None and said[0] == reason and (said[1] == message or wobbles(said[1], message)):
-            return
-        self._announced[key] = (reason, message)
-        if about is not None:
-            event = INVALID if reason == GangStatus.INVALID.value else GANG_UNSCHEDULABLE
-            self._context.announcer.tell(event, about, message)
