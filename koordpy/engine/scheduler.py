@@ -211,7 +211,8 @@ class Scheduler:
     def _writing(self) -> bool:
         """Whether Bindings, evictions or conditions of pods are under way."""
         evicting = self.evictor is not None and self.evictor.open
-        return bool(self.committer.open or evicting or (self.writers is not None and self.writers.pods.lined_up))
+        telling = self.writers is not None and (self.writers.pods.under_way or self.writers.pods.news.is_set())
+        return bool(self.committer.open or evicting or telling)
 
     def _incoming(self, state: State, event: str, pods: int) -> None:
         self.metrics.child(self.metrics.incoming, state.value, event).inc(pods)

@@ -49,7 +49,7 @@ class Waiting:
 
     def is_due(self) -> bool:
         """Whether the verdict would be sent now."""
-        return self.writer.lined_up
+        return any(due <= self.now for due in self.writer._marked.values())
 
 
 def test_a_gang_that_does_not_grow_is_told_after_a_moment() -> None:

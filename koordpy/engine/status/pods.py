@@ -42,13 +42,8 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._verdicts: dict[str, _Verdict] = {}
-        self._news = asyncio.Event()
-
-    @property
-    def lined_up(self) -> bool:
-        """Whether verdicts wait for nothing but their turn."""
-        now = self._context.clock()
-        return any(due <= now for due in self._marked.values())
+        self.news = asyncio.Event()
+        """Set while a verdict waits for nothing but its turn."""
 
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
         """A verdict on a pending pod."""
@@ -72,7 +67,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         self._verdicts[key] = _Verdict(info.uid, said, since)
         self.mark(key, due)
         if due <= now:
-            self._news.set()
+            self.news.set()
 
     def gone(self, key: str) -> None:
         """Nothing more is said to a pod: it has been told, or it is deleted, finished or bound."""
@@ -85,18 +80,18 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
             while True:
                 try:
                     async with asyncio.timeout(LOOK_SECONDS):
-                        await self._news.wait()
+                        await self.news.wait()
                 except TimeoutError:
                     pass
-                self._news.clear()
-                if self.lined_up:
+                self.news.clear()
+                if self._marked:
                     # one that is answered late holds up no other
                     group.create_task(self.flush())
 
     async def _look(self, key: str) -> bool:
         looked = await super()._look(key)
         if key in self._marked:
-            self._news.set()
+            self.news.set()
         return looked
 
     def _find(self, key: str) -> tuple[Pod, Resource] | None:

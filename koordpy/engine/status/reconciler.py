@@ -42,7 +42,8 @@ class Reconciler(abc.ABC):
         self._context = context
         self._marked: dict[str, float] = {}
         """Object -> not before."""
-        self._under_way: set[str] = set()
+        self.under_way: set[str] = set()
+        """Those that are looked at now, or wait for their turn."""
         self._gate = asyncio.Semaphore(MOST_AT_A_TIME)
 
     def mark(self, key: str, due: float = 0.0) -> None:
@@ -62,10 +63,10 @@ class Reconciler(abc.ABC):
         for key in self._overdue():
             self.mark(key)
         now = self._context.clock()
-        due = [key for key, at in self._marked.items() if at <= now and key not in self._under_way]
+        due = [key for key, at in self._marked.items() if at <= now and key not in self.under_way]
         for key in due:
             del self._marked[key]
-        self._under_way.update(due)
+        self.under_way.update(due)
         self._taken(due)
 
         async def look(key: str) -> None:
@@ -79,7 +80,7 @@ class Reconciler(abc.ABC):
                 logger.exception("%s: its status was not written", key)
                 self._marked.setdefault(key, self._context.clock() + RETRY_SECONDS)
             finally:
-                self._under_way.discard(key)
+                self.under_way.discard(key)
 
         if due:
             await asyncio.gather(*map(look, due))
