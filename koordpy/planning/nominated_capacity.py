@@ -180,15 +180,16 @@ class NominatedCapacity:
         return {name: amount for name, amount in out.items() if amount > 0}
 
     def use(self, unit: Unit, base: QuotaUse, *, netted: bool) -> QuotaUse:
-        """A use with the promises in it, as the pending members of a unit see them; the same where there are none.
+        """A use with the promises in it, as the pending members of a unit see them; the same where nothing is promised
+        or ending.
 
         netted: what is promised is, first of all, what is ending, and what is ending is its quota's no more.
         """
-        if not self:
-            return base
-        own, asker = {pod.key for pod in unit.members}, min(unit.pending, key=lambda pod: pod.priority)
         gone = self.draft.evicted
         ending = [pod for pod in self.ending if pod.key not in gone] if netted else []
+        if not self and not ending:
+            return base
+        own, asker = {pod.key for pod in unit.members}, min(unit.pending, key=lambda pod: pod.priority)
         coming = [self.snapshot.pods[key] for key in self.coming(asker, but=own)]
         return NominatedUse(base, pods=unit.pending, ending=ending, coming=coming)
 

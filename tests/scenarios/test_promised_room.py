@@ -89,6 +89,12 @@ def test_what_is_ending_is_not_its_quotas_to_lose_any_more() -> None:
     assert evicted(planned(*objects, *coming, waits("a-1", labels=A))) == []
 
 
+@pytest.mark.parametrize(("least", "gone"), [(2, ["b-4", "b-5", "b-6", "b-7"]), (3, [])])
+def test_what_is_ending_is_not_its_quotas_to_lose_though_it_is_promised_to_nobody(least: int, gone: list[str]) -> None:
+    """Of the six that b goes on with four go, the last of them across its min, and no more."""
+    assert evicted(planned(*borrowed(least_b=least, gone=["b-0", "b-1"]), waits("a-0", gpu=4, labels=A))) == gone
+
+
 def test_a_pod_takes_the_room_of_its_own_victim_though_another_still_waits_for_his() -> None:
     coming = [waits("a-0", to="n2", labels=A), waits("a-1", to="n2", labels=A, created=3001)]
     objects = [one for one in borrowed(gone=["b-7"]) if not (isinstance(one, Pod) and one.metadata.name == "b-6")]

@@ -14,12 +14,17 @@ from koordpy.api.objects import (
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
+    LabelSelector,
     ObjectMeta,
     Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
     PodStatus,
     SchedulingGroup,
 )
 from koordpy.planning.round import plan_round
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.sim.rounds import SimulationResult, simulate
 from tests.planning.node_rules import anti, term
 from tests.scenarios.cluster import World, group, node, pod, wish
@@ -84,6 +89,44 @@ def test_7_one_accelerator_rather_than_two() -> None:
     assert went(result) == [("b1", "quota")]
     assert final(result) == {"a1": "n0", "b2": "n1", "new": "n0"}
     assert result.stable
+
+
+@pytest.mark.parametrize("ways", [EVERY_WAY, (Way.MODEL,)], ids=lambda ways: "+".join(ways))
+def test_fewer_pods_go_though_their_quota_falls_further_below_its_min(ways: Sequence[Way]) -> None:
+    """Level 5 before level 6, however many accelerators its quota will lack."""
+    twos = [one(f"b{i}", 2, at="n1", owner="b", gang="twos") for i in range(2)]
+    ones = [one(f"c{i}", at="n2", owner="c", gang="ones", age=9) for i in range(4)]
+    objects = [
+        gpus("n1", 4), gpus("n2", 4), gpus("n3", 1), share("a", 4), share("b", 4), share("c", 0), group("twos", 2),
+        group("ones", 4), *twos, *ones, one("b2", at="n3", owner="b"), one("new", 4, owner="a", age=10),
+    ]  # fmt: skip
+    plan = plan_round(World().add(*objects).snapshot(), ways=ways)
+    assert {victim.pod_key for victim in plan.evictions} == {"default/b0", "default/b1"}
+
+
+def test_priority_leaves_a_user_his_share_of_what_its_own_victims_hold() -> None:
+    """`low` goes by priority, and its budget keeps it from any other rule; `cores` by fair share. He has less of cpu
+    than his share, of which `low` holds nothing."""
+    running = [
+        one("low", at="n1", user="bob"),
+        pod("cores", at="n1", cpu="1", requests={GPU: "1"}, priority=5, labels=belongs(user="bob")),
+        pod("also", at="n2", cpu="1", requests={GPU: "1"}, labels=belongs(user="bob")),
+        pod("kept", at="n2", cpu="1", requests={GPU: "1"}, priority=5, labels=belongs(user="bob", rigid=True)),
+    ]
+    running[0] = replace(running[0], metadata=replace(running[0].metadata, labels=belongs(user="bob") | {"app": "x"}))
+    budget = PodDisruptionBudget(
+        metadata=ObjectMeta(name="x", namespace="default"),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "x"})),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=0),
+    )
+    objects = [gpus("n1", 2), gpus("n2", 2), budget, *running, one("new", 2, user="alice", priority=5, age=9)]
+    plan = plan_round(
+        World().add(*objects).snapshot(), KoordpyConfiguration(fairness=Fairness(mode="exact", reclaim="all"))
+    )
+    assert {one.pod_key.partition("/")[2]: one.rule for one in plan.evictions} == {
+        "low": "priority",
+        "cores": "fair-share",
+    }
 
 
 def bob_and_alice() -> list[Any]:

@@ -26,6 +26,8 @@ from tests.scenarios.quotas import belongs, quota
 
 GPU = "nvidia.com/gpu"
 SPINES = hierarchy(("spineLayer", "spine"))
+SOME_TIME = 1767225600.0
+"""2026-01-01T00:00:00Z."""
 
 
 def gpus(name: str, number: int, **labels: str) -> Any:
@@ -235,6 +237,39 @@ def test_a_gang_that_lost_its_multiple_already_asks_nobody_to_go_for_it() -> Non
     # two leave nothing of a pair behind, one would leave two
     alone = planned([gpus("n0", 3), group("w", 1, annotations), *three, waits("p", priority=9)])
     assert evicted(alone) == {"w-2"}
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_a_broken_gang_goes_whatever_multiple_its_group_keeps(minimum: int) -> None:
+    """The one that stays of the group is no pair, with it or without."""
+    linked = {keys.GANG_GROUPS: '["default/a", "default/b"]'}
+    pairs = {**linked, **wish({"nodeLayer": "Prefer"}, multiple={"nodeLayer": 2})}
+    members = [runs("a-0", "n", gang="a"), *(runs(f"b-{i}", "n", gang="b") for i in range(2))]
+    groups = [group("a", minimum, pairs), group("b", 3, linked)]
+    plan = planned([gpus("n", 3), *groups, *members, waits("p", gpu=2, priority=5)])
+    assert evicted(plan) == {"b-0", "b-1"}
+    assert not plan.rejected
+
+
+def test_a_member_that_is_ending_is_none_of_the_pairs_that_stay() -> None:
+    pairs = wish({"nodeLayer": "Prefer"}, multiple={"nodeLayer": 2})
+    members = [runs(f"a-{i}", "n", gang="a", age=i) for i in range(4)]
+    stuck = runs("a-4", "n", gang="a")
+    stuck = replace(stuck, metadata=replace(stuck.metadata, deletion_timestamp="2025-12-31T00:00:00Z"))
+    world = World().add(gpus("n", 5), group("a", 2, pairs), *members, stuck, waits("p", gpu=2, priority=5))
+    plan = plan_round(world.state.snapshot(SOME_TIME))
+    assert evicted(plan) == {"a-2", "a-3"}
+
+
+def test_what_members_bring_to_a_quota_counts_where_it_loses() -> None:
+    """3.1: used_after is that of the whole plan. The gang's quota is that of its first member."""
+    running = runs("v", "n1", labels=belongs("a"))
+    members = [waits("m-0", gang="m", priority=5), waits("m-1", gang="m", priority=5, labels=belongs("a"))]
+    objects = [gpus("n1", 1), gpus("n2", 1), quota("a", {GPU: 1}, {GPU: 2}), group("m", 2), running, *members]
+    assert evicted(planned(objects)) == {"v"}
+    alone = [one for one in objects if one not in members]
+    outside = [waits("m-0", gang="m", priority=5), waits("m-1", gang="m", priority=5)]
+    assert evicted(planned([*alone, *outside])) == set()
 
 
 def test_the_lowest_priority_of_a_gang_asks() -> None:

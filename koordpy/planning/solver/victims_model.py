@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import permutations
+from math import gcd
 
 import numpy as np
 
@@ -91,8 +92,8 @@ class VictimsModel(CountModel):
         for one in self.choices.multiples:
             # of a gang that has fewer than a multiple already, nobody has to go for that
             times, terms = self.model.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
-            if terms:
-                some = self._any([var for var, _ in terms])
+            if when := [self.taken[o] for o in one.when if o not in self.closed]:
+                some = self._any(when)
                 self.model.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _any(self, some: list[cp_model.IntVar]) -> cp_model.IntVar:
@@ -335,7 +336,7 @@ class VictimsModel(CountModel):
                 model.add(linear(covered) <= allowed)
                 self.partial = True
             elif most > allowed:
-                over = model.new_int_var(0, most, "")
+                over = model.new_int_var(0, most - allowed, "")
                 model.add(linear([*covered, (over, -1)]) <= allowed)
                 violated.append((over, 1))
         steps = sorted({units[u].priority for u in self.of_unit}) if not self.kept else []
@@ -344,11 +345,12 @@ class VictimsModel(CountModel):
             step = steps.index(units[u].priority) + 1
             model.add(linear([*self.unit(u, step), (top, -1)]) <= 0)
         short: list[Term] = []
+        step = gcd(*(n for one in choices.shortfalls for n in (one.slack, *(amount for _, amount in one.terms)))) or 1
         for one in choices.shortfalls:
             most = sum(amount for _, amount in one.terms)
             if most > one.slack:
-                below = model.new_int_var(0, most, "")
-                model.add(linear([*self._terms(one.terms), (below, -1)]) <= one.slack)
+                below = model.new_int_var(0, (most - one.slack) // step, "")
+                model.add(linear([*self._terms(one.terms), (below, -step)]) <= one.slack)
                 short.append((below, 1))
         every = [(u, units[u]) for u in self.of_unit]
         early = [

@@ -142,10 +142,7 @@ class Leaving:
     def _group(self, group: Unit, going: set[str]) -> list[str]:
         faults, core, stays = [], False, False
         for gang in group.gangs:
-            bound = [
-                pod for pod in gang.bound
-                if pod.key not in self.draft.evicted and not pod.pod.metadata.deletion_timestamp
-            ]  # fmt: skip
+            bound = self._standing(gang)
             left = sum(pod.key not in going for pod in bound)
             stays |= left > 0
             if left == len(bound):
@@ -162,11 +159,22 @@ class Leaving:
             faults += self._multiples(group, going)
         return faults
 
+    def _standing(self, gang: Gang) -> list[PodInfo]:
+        """Members that are bound and not ending."""
+        evicted = self.draft.evicted
+        return [pod for pod in gang.bound if pod.key not in evicted and not pod.pod.metadata.deletion_timestamp]
+
     def _multiples(self, group: Unit, going: set[str]) -> list[str]:
-        """podCountMultiple of what stays, where somebody goes."""
+        """podCountMultiple of what stays, where surplus goes."""
         layers, index = self.snapshot.tree.layers, self.snapshot.index
         rules = [(layers.level(r.layer), r) for gang in group.gangs for r in gang.wish.gather if r.multiple > 1]
-        bound = [p for p in group.members if p.bound and p.node in index and p.key not in self.draft.evicted]
+        bound = [pod for gang in group.gangs for pod in self._standing(gang) if pod.node in index]
+        lent = {
+            pod.key
+            for gang in group.gangs
+            if len(standing := self._standing(gang)) + gang.succeeded >= gang.min_member
+            for pod in standing
+        }
         faults = []
         for level, rule in rules:
             if level is None:
@@ -176,7 +184,7 @@ class Leaving:
                 labels = self.snapshot.nodes[index[pod.node]].labels
                 domain = (*domain_parts(layers, pod.node, labels), (False, pod.node))[:level]
                 counts[domain] += pod.key not in going
-                if pod.key in going:
+                if pod.key in going & lent:
                     less.add(domain)
             if any(counts[domain] % rule.multiple for domain in less):
                 faults.append(f"podCountMultiple {rule.layer}={rule.multiple} of gang {group.group_id} is broken")

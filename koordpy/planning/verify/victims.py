@@ -147,9 +147,10 @@ class _Plan(Leaving):
         for name in dict.fromkeys(names):
             for resource in self.tree.quotas[name].max:
                 before, less = self.use.used(name, resource), _of(lost, name, resource)
-                line = min(before, self.tree.quotas[name].least(resource))
-                if less and before - less < line:
-                    faults.append(f"quota {name} would keep {before - less} of {line} {resource}")
+                line, after = min(before, self.tree.quotas[name].least(resource)), before - less
+                after += _of(self.added, name, resource)
+                if less and after < line:
+                    faults.append(f"quota {name} would keep {after} of {line} {resource}")
         return faults
 
     def _by_priority(self, taken: Sequence[Taken], lost: Sums, gone: Sequence[PodInfo]) -> list[str]:

@@ -69,9 +69,11 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """What stays of `have` pods in a domain, where any of the terms is gone, is a multiple of k."""
+    """What stays of `have` pods in a domain, where any of `when` is gone, is a multiple of k."""
 
     terms: Terms
+    when: tuple[int, ...]
+    """Options of surplus pods; a gang that goes because it is broken asks for nothing."""
     have: int
     k: int
 
@@ -218,8 +220,8 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
         if (limit.most is not None and total > limit.most) or (limit.least is not None and total < limit.least):
             return False
     for one in choices.multiples:
-        gone = [amount for option, amount in one.terms if option in chosen]
-        if gone and (one.have - sum(gone)) % one.k:
+        gone = sum(amount for option, amount in one.terms if option in chosen)
+        if not chosen.isdisjoint(one.when) and (one.have - gone) % one.k:
             return False
     return all(_crosses_once(crossing, chosen) for crossing in choices.crossings)
 

@@ -132,7 +132,9 @@ class _SparedRoom:
                 for o, amount in terms:
                     here = self._crosses.setdefault(o, {})
                     here.setdefault(number, [0] * len(crossing.resources))[r] = amount
-        self._uneven = {o for one in choices.multiples for o, amount in one.terms if (one.have - amount) % one.k}
+        self._uneven = {
+            o for one in choices.multiples for o, amount in one.terms if o in one.when and (one.have - amount) % one.k
+        }
 
     def take(self, o: int) -> bool:
         """Takes an option where every limit has room for it."""

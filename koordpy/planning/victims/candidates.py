@@ -15,6 +15,7 @@ from koordpy.planning.units import Unit
 from koordpy.planning.victim_selection.budgets import coverage
 from koordpy.planning.victim_selection.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
 from koordpy.planning.victim_selection.names import RuleName
+from koordpy.planning.victim_selection.units import UnitKind, terminating
 from koordpy.planning.victims.asked import Asked
 from koordpy.planning.victims.devices import held_devices
 from koordpy.planning.victims.pool import Mask, Pool
@@ -219,13 +220,18 @@ def _gangs(
 
 
 def multiples_of(unit: Unit, pool: Pool, figures: Figures, of: Mapping[int, list[int]]) -> list[Multiple]:
-    """podCountMultiple of what stays of a GangGroup; of: unit -> its options."""
+    """podCountMultiple of what stays of a GangGroup that lends surplus; of: unit -> its options."""
     tree, index = figures.snapshot.tree, figures.snapshot.index
     out: list[Multiple] = []
     for level, k in unit_multiples(unit, figures).items():
         have: dict[int, int] = {}
         terms: dict[int, dict[int, int]] = {}
+        lent: set[int] = set()
         for i in pool.group_units(unit.group_id):
+            if pool.units[i].kind is UnitKind.CORE:  # nothing stays, and no surplus goes with it
+                continue
+            if pool.units[i].kind is UnitKind.SURPLUS:
+                lent.update(of.get(i, ()))
             for pod in pool.units[i].pods:
                 if pod.node in index:
                     domain = int(tree.domain_of[level, index[pod.node]])
@@ -233,8 +239,10 @@ def multiples_of(unit: Unit, pool: Pool, figures: Figures, of: Mapping[int, list
                         here = terms.setdefault(domain, {})
                         here[o] = here.get(o, 0) + 1
         for member in unit.members:
-            if member.bound and member.node in index and member.key not in figures.draft.evicted:
+            if member.node in index and member.key not in figures.draft.evicted and not terminating(member):
                 domain = int(tree.domain_of[level, index[member.node]])
                 have[domain] = have.get(domain, 0) + 1
-        out += [Multiple(tuple(here.items()), have.get(d, 0), k) for d, here in terms.items()]
+        for domain, here in terms.items():
+            if when := tuple(o for o in here if o in lent):
+                out.append(Multiple(tuple(here.items()), when, have.get(domain, 0), k))
     return out

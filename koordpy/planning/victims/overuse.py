@@ -246,8 +246,8 @@ def _uneven(multiples: Sequence[Multiple], taken: Collection[int]) -> list[Multi
     """Those that some units break."""
     out = []
     for one in multiples:
-        gone = [pods for i, pods in one.terms if i in taken]
-        if gone and (one.have - sum(gone)) % one.k:
+        gone = sum(pods for i, pods in one.terms if i in taken)
+        if any(i in taken for i in one.when) and (one.have - gone) % one.k:
             out.append(one)
     return out
 

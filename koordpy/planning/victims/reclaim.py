@@ -51,14 +51,18 @@ class Reclaim:
 
     def after(self, party: Party, resource: str) -> int:
         """What a party of the beneficiary holds once it is placed."""
-        return self.used(party, resource) + self.asked.get(party, {}).get(resource, 0)
+        return self.used(party, resource) + self._brings(party, resource)
+
+    def _brings(self, party: Party, resource: str) -> int:
+        return self.asked.get(party, {}).get(resource, 0)
 
     def over(self, party: Party, resource: str) -> int:
         return above(self.used(party, resource), self.lines.share(party, resource))
 
     def spare(self, party: Party, resource: str) -> int:
-        """What may be taken without leaving less than min(used before, line)."""
-        return spare(self.used(party, resource), self.lines.share(party, resource))
+        """What may be taken without leaving less than min(used before, line), what members of the beneficiary bring
+        there counted."""
+        return spare(self.used(party, resource), self.lines.share(party, resource)) + self._brings(party, resource)
 
     @cached_property
     def closed(self) -> str:
@@ -152,18 +156,19 @@ class Reclaim:
         out: list[Limit] = []
         for party, taken in self._taken(own).items():
             held = self.held_in(party, every)
-            for resource in self._floored(taken, held):
+            for resource in sorted({resource for amounts in held.values() for resource in amounts}):
                 if not self.lines.counted(party, resource):
                     continue
                 terms, most = terms_of(held, resource), self.spare(party, resource)
-                if sum(n for _, n in terms) > most:
-                    only = all(o in taken for o, _ in terms)
-                    out.append(Limit(terms, most=most, when=() if only else tuple(taken)))
+                when = self._floored(taken, resource)
+                if when and sum(n for _, n in terms) > most:
+                    only = all(o in when for o, _ in terms)
+                    out.append(Limit(terms, most=most, when=() if only else when))
         return out
 
-    def _floored(self, taken: Mapping[int, Amounts], held: Mapping[int, Amounts]) -> list[str]:
-        """Resources of a party that keep their line. taken: option -> amounts by the rule; held: by any rule."""
-        return sorted({resource for amounts in held.values() for resource in amounts})
+    def _floored(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
+        """Options that keep a party's line in a resource. taken: option -> amounts by the rule."""
+        return tuple(taken)
 
     def _taken(self, own: Mapping[int, int]) -> dict[Party, dict[int, Amounts]]:
         """Party below the LCA -> option -> what its unit holds there."""
@@ -236,8 +241,8 @@ class ShareReclaim(Reclaim):
                 return True
         return False
 
-    def _floored(self, taken: Mapping[int, Amounts], held: Mapping[int, Amounts]) -> list[str]:
-        return sorted({resource for amounts in taken.values() for resource in amounts})
+    def _floored(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
+        return tuple(o for o, amounts in taken.items() if amounts.get(resource))
 
     def why(self, i: int) -> str:
         """`user bob uses 4, share 2; user alice gets 2`."""
