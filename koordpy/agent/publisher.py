@@ -3,16 +3,18 @@
 Source: gpu-topology.md 9. The Device belongs to its Node, so it goes when the node goes.
 """
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import to_builtins
+
 from koordpy.agent.machine import MachineGpu
-from koordpy.agent.report import API_VERSION, DeviceCondition, Report
+from koordpy.agent.report import API_VERSION, Report
 from koordpy.api import keys
 from koordpy.api.custom import Device
-from koordpy.api.objects import Node
+from koordpy.api.objects import Condition, Node
 from koordpy.engine.apiserver.client import ApiClient, ApiError
+from koordpy.engine.status.patches import merged_conditions
 
 DEVICES = f"/apis/{keys.GROUP_KOORDINATOR}/v1alpha1/devices"
 RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
@@ -25,7 +27,7 @@ class DevicePublisher:
     def __init__(self, client: ApiClient, node: str) -> None:
         self._client, self._node = client, node
         self._written: Any = None
-        self._conditions: dict[str, tuple[DeviceCondition, str]] = {}
+        self._conditions: list[Condition] = []
         self._owner: dict[str, Any] | None = None
 
     async def reported_before(self, boot: str) -> list[MachineGpu]:
@@ -46,14 +48,14 @@ class DevicePublisher:
         if changed:
             await self._client.patch(path, device, kind="apply", field_manager=FIELD_MANAGER, force=True)
             self._written = device
-        if {c.type: c for c in report.conditions} == {name: c for name, (c, _) in self._conditions.items()}:
+        conditions = merged_conditions(self._conditions, report.conditions, now=datetime.now(UTC))
+        if conditions == self._conditions:
             return changed
-        conditions = self._stamped(report.conditions)
         body = {
             "apiVersion": API_VERSION,
             "kind": "Device",
             "metadata": {"name": self._node},
-            "status": {"conditions": [_condition(c, since) for c, since in conditions.values()]},
+            "status": {"conditions": [{"message": "", **to_builtins(one)} for one in conditions]},
         }
         await self._client.patch(f"{path}/status", body, kind="apply", field_manager=FIELD_MANAGER, force=True)
         self._conditions = conditions
@@ -71,18 +73,7 @@ class DevicePublisher:
 
     def forget(self) -> None:
         """Writes everything anew at the next report (the Device was changed or deleted by others)."""
-        self._written, self._owner, self._conditions = None, None, {}
-
-    def _stamped(self, conditions: Sequence[DeviceCondition]) -> dict[str, tuple[DeviceCondition, str]]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        out = {}
-        for condition in conditions:
-            known = self._conditions.get(condition.type)
-            out[condition.type] = (
-                condition,
-                known[1] if known is not None and known[0].status == condition.status else now,
-            )
-        return out
+        self._written, self._owner, self._conditions = None, None, []
 
 
 def _gpu(entry: Any) -> MachineGpu:
@@ -96,13 +87,3 @@ def _gpu(entry: Any) -> MachineGpu:
         socket=place.socket_id if place is not None else None,
         pcie_root=place.pcie_id or "" if place is not None else "",
     )
-
-
-def _condition(condition: DeviceCondition, since: str) -> dict[str, Any]:
-    return {
-        "type": condition.type,
-        "status": "True" if condition.status else "False",
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": since,
-    }

@@ -14,6 +14,7 @@ from koordpy.agent.links import LinkMatrix, in_order, link_matrix
 from koordpy.agent.machine import MachineGpu, NvmlBackend
 from koordpy.api import keys
 from koordpy.api.faults import literal
+from koordpy.api.objects import Condition
 
 API_VERSION = f"{keys.GROUP_KOORDINATOR}/v1alpha1"
 FOREIGN, ENV, DEVICE_PLUGIN = "foreign", "env", "device-plugin"
@@ -29,22 +30,13 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCondition:
-    """One condition of the Device's status, without its times."""
-
-    type: str
-    status: bool
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """One look at the node."""
 
     device: Mapping[str, Any]
     """The Device as server-side apply takes it; no status, no owner."""
-    conditions: tuple[DeviceCondition, ...]
+    conditions: tuple[Condition, ...]
+    """Of the Device's status, without their times."""
     matrix: LinkMatrix
 
 
@@ -130,35 +122,27 @@ def _entry(gpu: MachineGpu, book: HealthBook) -> dict[str, Any]:
 
 def _conditions(
     gpus: Sequence[MachineGpu], book: HealthBook, matrix: LinkMatrix, measurement: Measurement, undeliverable: str
-) -> tuple[DeviceCondition, ...]:
+) -> tuple[Condition, ...]:
     sick = [
         f"{gpu.uuid or gpu.minor}: {why}"
         for gpu in gpus
         if (why := book.why_sick(gpu.key) or ("divided into MIG instances" if gpu.mig else ""))
     ]
+    ready = _listed(sick) or f"{len(gpus)} GPUs healthy"
+    unread = f"measured bandwidth: {measurement.fault}" if measurement.fault else ""
     return (
-        DeviceCondition(
-            "Ready", bool(gpus), "Reported" if gpus else "NoGpus", _listed(sick) or f"{len(gpus)} GPUs healthy"
+        _condition("Ready", bool(gpus), ("Reported", "NoGpus"), ready),
+        _condition(
+            "TopologyDegraded", bool(matrix.degraded), ("LinksMissing", "LinksComplete"), _listed(matrix.degraded)
         ),
-        DeviceCondition(
-            "TopologyDegraded",
-            bool(matrix.degraded),
-            "LinksMissing" if matrix.degraded else "LinksComplete",
-            _listed(matrix.degraded),
-        ),
-        DeviceCondition(
-            "TopologyMalformed",
-            bool(measurement.fault),
-            "MeasurementUnreadable" if measurement.fault else "Readable",
-            f"measured bandwidth: {measurement.fault}" if measurement.fault else "",
-        ),
-        DeviceCondition(
-            "DeliveryUnavailable",
-            bool(undeliverable),
-            "CannotDeliver" if undeliverable else "Available",
-            undeliverable,
-        ),
+        _condition("TopologyMalformed", bool(unread), ("MeasurementUnreadable", "Readable"), unread),
+        _condition("DeliveryUnavailable", bool(undeliverable), ("CannotDeliver", "Available"), undeliverable),
     )
+
+
+def _condition(type: str, holds: bool, reasons: tuple[str, str], message: str) -> Condition:
+    """reasons: where it holds, and where it does not."""
+    return Condition(type=type, status=str(holds), reason=reasons[not holds], message=message)
 
 
 def _listed(texts: Sequence[str], most: int = 8) -> str:

@@ -54,7 +54,7 @@ class Change:
 class Watcher:
     """What one watch has not sent yet. It is closed when it lags by more changes than the history holds."""
 
-    __slots__ = ("_limit", "_waiter", "aborted", "closed", "pending")
+    __slots__ = ("_limit", "_news", "aborted", "closed", "pending")
 
     def __init__(self, limit: int) -> None:
         self.pending: list[Change] = []
@@ -63,38 +63,26 @@ class Watcher:
         """Whether the connection is to be cut instead of ended."""
 
         self._limit = limit
-        self._waiter: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
 
     def push(self, change: Change) -> None:
         if len(self.pending) >= self._limit:
             self.closed = True
         else:
             self.pending.append(change)
-        self.wake()
+        self._news.set()
 
     def close(self, *, abort: bool = False) -> None:
         """End the watch, by cutting its connection with `abort`."""
-        self.closed = True
-        self.aborted = abort
-        self.wake()
-
-    def wake(self) -> None:
-        """End the current wait."""
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        self.closed, self.aborted = True, abort
+        self._news.set()
 
     async def wait(self) -> None:
-        """Until something is pending, the watcher is closed, or somebody wakes it."""
-        if self.pending or self.closed:
-            return
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        """Until something is pending, or the watcher is closed."""
+        await self._news.wait()
 
     def take(self) -> list[Change]:
+        self._news.clear()
         taken, self.pending = self.pending, []
         return taken
 

@@ -55,39 +55,6 @@ def _left(change: Change) -> ShelfEntry:
     return ShelfEntry({**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}, version)
 
 
-class StreamLines:
-    """The lines that one watch sends for changes: its namespace, selectors and form."""
-
-    def __init__(self, store: Store, call: Call) -> None:
-        self._match: Match | None = matcher(call)
-        self._encode = _encoder(store, call)
-
-    def _seen(self, entry: ShelfEntry) -> bool:
-        return self._match is None or self._match(entry.obj)
-
-    def initial(self, entries: Iterable[ShelfEntry]) -> list[bytes]:
-        """ADDED for every object there is."""
-        return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
-
-    def changes(self, changes: Iterable[Change]) -> list[bytes]:
-        if self._match is None:
-            return [self._line(change) for change in changes]
-        lines = []
-        for change in changes:
-            after = change.kind != "DELETED" and self._seen(change.entry)
-            before = change.before is not None and self._seen(change.before)
-            if after:
-                kind = "MODIFIED" if before else "ADDED"
-                lines.append(self._line(change if kind == change.kind else Change(kind, change.entry, None)))
-            elif before:
-                gone = change if change.kind == "DELETED" else Change("DELETED", _left(change), None)
-                lines.append(self._line(gone))
-        return lines
-
-    def _line(self, change: Change) -> bytes:
-        return change.line if self._encode is None else self._encode(change.kind, change.entry)
-
-
 def _too_old(version: int, horizon: int) -> bytes:
     return _event("ERROR", errors.expired(f"too old resource version: {version} ({horizon})").status())
 
@@ -101,7 +68,8 @@ class Stream:
 
     def __init__(self, store: Store, call: Call, *, bookmark_seconds: float) -> None:
         self._store, self._resource, self._query = store, call.resource, call.query
-        self._lines = StreamLines(store, call)
+        self._match: Match | None = matcher(call)
+        self._encode = _encoder(store, call)
         query = call.query
         self._version = version = query.version()
         self._seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
@@ -128,39 +96,58 @@ class Stream:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Whole lines, as many as there are at a time."""
-        entries, lines = self._entries, self._lines
+        entries = self._entries
         for at in range(0, len(entries), _BATCH):
-            yield b"".join(lines.initial(entry for _, entry in entries[at : at + _BATCH]))
+            yield b"".join(self._initial(entry for _, entry in entries[at : at + _BATCH]))
         if self._bookmarks and self._query.flag("sendInitialEvents"):
             yield _bookmark(self._resource, self._begun, _INITIAL_END)
         if self._missed is None:
             yield _too_old(self._version or 0, max(self._shelf.horizon, 1))
             return
-        if found := lines.changes(self._missed):
+        if found := self._changes(self._missed):
             yield b"".join(found)
         loop, watcher = asyncio.get_running_loop(), self._watcher
         ends = loop.time() + self._seconds
         due = loop.time() + self._bookmark_seconds if self._bookmark_seconds else ends
-        timer = loop.call_at(min(due, ends), watcher.wake)
-        try:
-            while not watcher.closed:
-                pending = watcher.take()
-                if pending:
-                    if found := lines.changes(pending):
-                        yield b"".join(found)
-                    continue
-                now = loop.time()
-                if now >= ends:
-                    return
-                if now >= due:
-                    yield _bookmark(self._resource, self._store.version)
-                    due = now + self._bookmark_seconds
-                if timer.when() <= now:
-                    timer = loop.call_at(min(due, ends), watcher.wake)
-                if not watcher.pending:
+        while not watcher.closed:
+            if pending := watcher.take():
+                if found := self._changes(pending):
+                    yield b"".join(found)
+                continue
+            now = loop.time()
+            if now >= ends:
+                return
+            if now >= due:
+                yield _bookmark(self._resource, self._store.version)
+                due = now + self._bookmark_seconds
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min(due, ends)):
                     await watcher.wait()
-        finally:
-            timer.cancel()
+
+    def _seen(self, entry: ShelfEntry) -> bool:
+        return self._match is None or self._match(entry.obj)
+
+    def _initial(self, entries: Iterable[ShelfEntry]) -> list[bytes]:
+        """ADDED for every object there is."""
+        return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
+
+    def _changes(self, changes: Iterable[Change]) -> list[bytes]:
+        if self._match is None:
+            return [self._line(change) for change in changes]
+        lines = []
+        for change in changes:
+            after = change.kind != "DELETED" and self._seen(change.entry)
+            before = change.before is not None and self._seen(change.before)
+            if after:
+                kind = "MODIFIED" if before else "ADDED"
+                lines.append(self._line(change if kind == change.kind else Change(kind, change.entry, None)))
+            elif before:
+                gone = change if change.kind == "DELETED" else Change("DELETED", _left(change), None)
+                lines.append(self._line(gone))
+        return lines
+
+    def _line(self, change: Change) -> bytes:
+        return change.line if self._encode is None else self._encode(change.kind, change.entry)
 
 
 async def watch(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
