@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from koordpy.agent.machine import Fabric, MachineGpu, NvmlBackend
+from koordpy.agent.machine import Fabric, GpuBackend, MachineGpu
 
 SELF = "X"
 PCIE = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS")
@@ -35,7 +35,7 @@ def in_order(gpus: Sequence[MachineGpu]) -> list[MachineGpu]:
 
 
 def link_matrix(
-    backend: NvmlBackend,
+    backend: GpuBackend,
     gpus: Sequence[MachineGpu],
     *,
     present: Collection[str] | None = None,
@@ -82,7 +82,7 @@ def link_matrix(
     return LinkMatrix(matrix, tuple(gpu.key for gpu in rows), tuple(degraded))
 
 
-def _class(backend: NvmlBackend, pair: tuple[MachineGpu, MachineGpu], links: int, path: str | None) -> str:
+def _class(backend: GpuBackend, pair: tuple[MachineGpu, MachineGpu], links: int, path: str | None) -> str:
     """The cell of a pair. MIG instances have no peer access whatever lies between their GPUs."""
     a, b = pair
     if a.mig or b.mig:

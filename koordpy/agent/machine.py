@@ -4,10 +4,10 @@ Source: gpu-topology.md 9. Index (NVML's order), minor (/dev/nvidiaN) and a CUDA
 numberings; the UUID is the key wherever there is one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 
 class BackendError(Exception):
@@ -63,33 +63,33 @@ class XidEvent:
     xid: int
 
 
-class NvmlBackend(Protocol):
+class GpuBackend(ABC):
     """A source of facts about the GPUs of one node. Every call may raise BackendError."""
 
+    @abstractmethod
     def gpus(self) -> Sequence[MachineGpu]:
         """The GPUs that are there now."""
-        ...
 
+    @abstractmethod
     def pcie(self, a: MachineGpu, b: MachineGpu) -> str | None:
         """Class of the PCIe path (PSB, PIX, PXB, PHB, NODE, SYS), None where unknown."""
-        ...
 
+    @abstractmethod
     def nvlinks(self, a: MachineGpu) -> Sequence[Peer]:
         """The other end of each active NVLink of a GPU."""
-        ...
 
     def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
         """Peer access between two GPUs."""
-        ...
+        return P2P()
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:
         """Errors since the last call; waits up to `timeout` seconds for the first."""
-        ...
+        return ()
 
     def boot(self) -> str:
         """What changes when the node starts anew; empty where unknown."""
-        ...
+        return ""
 
     def measured(self) -> list[list[float]] | None:
         """Measured bandwidth in GB/s in the order of minors, None where nobody measured."""
-        ...
+        return None

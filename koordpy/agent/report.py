@@ -11,7 +11,7 @@ from typing import Any
 
 from koordpy.agent.health import HealthBook
 from koordpy.agent.links import LinkMatrix, in_order, link_matrix
-from koordpy.agent.machine import MachineGpu, NvmlBackend
+from koordpy.agent.machine import GpuBackend, MachineGpu
 from koordpy.api import keys
 from koordpy.api.faults import literal
 from koordpy.api.objects import Condition
@@ -62,7 +62,7 @@ def _is_number(cell: Any) -> bool:
 
 def make_report(
     node: str,
-    backend: NvmlBackend,
+    backend: GpuBackend,
     book: HealthBook,
     *,
     delivery: str = FOREIGN,

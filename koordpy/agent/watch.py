@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from koordpy.agent.health import HealthBook
-from koordpy.agent.machine import BackendError, MachineGpu, NvmlBackend, XidEvent
+from koordpy.agent.machine import BackendError, GpuBackend, MachineGpu, XidEvent
 from koordpy.agent.publisher import DevicePublisher
 from koordpy.agent.report import ENV, FOREIGN, Report, make_report
 from koordpy.engine.apiserver.client import ApiError, Unreachable
@@ -31,7 +31,7 @@ class NodeAgent:
     def __init__(
         self,
         node: str,
-        backend: NvmlBackend,
+        backend: GpuBackend,
         book: HealthBook,
         *,
         delivery: str = FOREIGN,

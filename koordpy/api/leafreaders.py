@@ -88,40 +88,27 @@ def read_truth(raw: Any, path: str, walk: FieldWalk) -> Any:
     return raw
 
 
-def int_reader(lowest: int | None, highest: int | None) -> Read:
+def number_reader(
+    *, whole: bool, lowest: float | None = None, above: float | None = None, highest: float | None = None
+) -> Read:
+    """Numbers within bounds. whole: without a fraction."""
+    noun = "a whole number" if whole else "a number"
+
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         value = raw.value if isinstance(raw, Number) else raw
-        if isinstance(value, float) and value.is_integer():
+        if whole and isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            walk.fault(path, f"{shown(raw)} in place of a whole number")
-        elif not -MAX_INT - 1 <= value <= MAX_INT:
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+            walk.fault(path, f"{shown(raw)} in place of {noun}")
+        elif not -MAX_INT - whole <= value <= MAX_INT:
             walk.fault(path, f"{shown(raw)} is out of range")
         elif lowest is not None and value < lowest:
-            walk.fault(path, f"{value} is less than {lowest}")
-        elif highest is not None and value > highest:
-            walk.fault(path, f"{value} is more than {highest}")
-        return value
-
-    return read
-
-
-def float_reader(lowest: float | None, above: float | None, highest: float | None) -> Read:
-    def read(raw: Any, path: str, walk: FieldWalk) -> Any:
-        value = raw.value if isinstance(raw, Number) else raw
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            walk.fault(path, f"{shown(raw)} in place of a number")
-            return 0.0
-        if not abs(value) <= MAX_INT:
-            walk.fault(path, f"{shown(raw)} is out of range")
-            return 0.0
-        if lowest is not None and value < lowest:
-            walk.fault(path, f"{value} is less than {lowest:g}")
+            walk.fault(path, f"{value} is less than {lowest:.15g}")
         elif above is not None and value <= above:
-            walk.fault(path, f"{value} is not above {above:g}")
+            walk.fault(path, f"{value} is not above {above:.15g}")
         elif highest is not None and value > highest:
-            walk.fault(path, f"{value} is more than {highest:g}")
-        return float(value)
+            walk.fault(path, f"{value} is more than {highest:.15g}")
+        return value
 
     return read
 
@@ -168,12 +155,15 @@ def read_quantity(raw: Any, path: str, walk: FieldWalk) -> Any:
     return text
 
 
+_read_whole = number_reader(whole=True)
+
+
 def read_int_or_percent(raw: Any, path: str, walk: FieldWalk) -> Any:
     if isinstance(raw, str):
         if not PERCENT.fullmatch(raw):
             walk.fault(path, f"{raw!r} is neither a whole number nor a percentage")
         return raw
-    return int_reader(None, None)(raw, path, walk)
+    return _read_whole(raw, path, walk)
 
 
 def duration_reader(above: float | None) -> Read:

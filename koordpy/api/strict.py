@@ -17,8 +17,7 @@ from koordpy.api.leafreaders import (
     FORMATS,
     choice_reader,
     duration_reader,
-    float_reader,
-    int_reader,
+    number_reader,
     quantity_values,
     read_text,
     read_truth,
@@ -245,9 +244,9 @@ def _new_reader(info: inspect.Type) -> Read:
     if isinstance(info, inspect.LiteralType):
         return choice_reader(list(info.values))
     if isinstance(info, inspect.IntType):
-        return int_reader(info.ge, info.le)
+        return number_reader(whole=True, lowest=info.ge, highest=info.le)
     if isinstance(info, inspect.FloatType):
-        return float_reader(info.ge, info.gt, info.le)
+        return number_reader(whole=False, lowest=info.ge, above=info.gt, highest=info.le)
     simple: dict[type[inspect.Type], Read] = {
         inspect.StrType: read_text,
         inspect.BoolType: read_truth,

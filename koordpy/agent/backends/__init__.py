@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from koordpy.agent.machine import BackendError, NvmlBackend
+from koordpy.agent.machine import BackendError, GpuBackend
 
 
-def open_backend(text: str) -> NvmlBackend:
+def open_backend(text: str) -> GpuBackend:
     """The backend of `nvml`, `fake:FILE` or `topo:FILE`. Raises BackendError."""
     kind, _, path = text.partition(":")
     if kind == "nvml" and not path:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from koordpy.agent.links import NO_PEER, NO_PEER_SHARED, PCIE, SELF
-from koordpy.agent.machine import P2P, BackendError, Fabric, MachineGpu, Peer, XidEvent
+from koordpy.agent.machine import P2P, BackendError, Fabric, GpuBackend, MachineGpu, Peer, XidEvent
 from koordpy.api.documents import read_documents
 from koordpy.api.strict import decode
 
@@ -56,7 +56,7 @@ class FakeMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: list[FakeFault] = []
 
 
-class FakeBackend:
+class FakeBackend(GpuBackend):
     """The machine of a file; each `health_events` call is one poll."""
 
     def __init__(self, machine: FakeMachine) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from koordpy.agent.machine import P2P, BackendError, Fabric, MachineGpu, Peer, XidEvent
+from koordpy.agent.machine import P2P, BackendError, Fabric, GpuBackend, MachineGpu, Peer, XidEvent
 from koordpy.agent.pci import path_class, read_path, read_socket, sysfs_address
 
 READ_INDEX = 0
@@ -23,7 +23,7 @@ class _LostError(Exception):
     """The GPU has fallen off the bus."""
 
 
-class NvmlLibrary:
+class NvmlLibrary(GpuBackend):
     """The calls of one loaded library. `nvml` is the module pynvml, or what stands in for it in a test."""
 
     def __init__(self, nvml: Any, *, boot_id: Path = BOOT_ID) -> None:
@@ -193,9 +193,6 @@ class NvmlLibrary:
             return self._boot_id.read_text().strip()
         except OSError:
             return ""
-
-    def measured(self) -> list[list[float]] | None:
-        return None
 
     # -- calls ---------------------------------------------------------------------------------------------------
 

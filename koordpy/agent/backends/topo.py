@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from koordpy.agent.links import PCIE, SELF
-from koordpy.agent.machine import P2P, BackendError, MachineGpu, Peer, XidEvent
+from koordpy.agent.machine import BackendError, GpuBackend, MachineGpu, Peer
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _GPU = re.compile(r"GPU(\d+)$")
@@ -27,7 +27,7 @@ class _Word:
 
 
 @dataclass(frozen=True)
-class TopoBackend:
+class TopoBackend(GpuBackend):
     """What the text says. The driver's index of a GPU also stands for its minor, which the text does not show."""
 
     rows: tuple[int, ...]
@@ -48,18 +48,6 @@ class TopoBackend:
             if found:
                 out += [f"index-{n}"] * int(found[1])
         return out
-
-    def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
-        return P2P()
-
-    def health_events(self, timeout: float) -> Sequence[XidEvent]:
-        return ()
-
-    def boot(self) -> str:
-        return ""
-
-    def measured(self) -> list[list[float]] | None:
-        return None
 
 
 def read_topo(text: str, *, name: str) -> TopoBackend:
