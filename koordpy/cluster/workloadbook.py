@@ -38,13 +38,13 @@ class WorkloadBook(DerivedBook):
 
     def volcano_group(self, key: str) -> tuple[VolcanoGroup, list[WorkloadPod]] | None:
         """A PodGroup of Volcano by `namespace/name`, and the pods that name it; None where it is not there."""
-        group = self.known.groups.get(key)
+        group = self.groups.get(key)
         return (group, list(self.of_group(key).values())) if group is not None else None
 
     def queue_of(self, pod: Pod) -> str:
         """Name of the quota that a pod's PodGroup of Volcano names; empty for none."""
         name = group_of_pod(pod) if self.volcano else ""
-        group = self.known.groups.get(f"{pod.metadata.namespace}/{name}") if name else None
+        group = self.groups.get(f"{pod.metadata.namespace}/{name}") if name else None
         return group.queue if group is not None else ""
 
     def regroup(self, named: Iterable[GangRef], now: float) -> set[str]:

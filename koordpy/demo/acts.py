@@ -130,11 +130,10 @@ class Forecaster:
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     _now: datetime = field(default_factory=lambda: parse_moment(DEFAULT_NOW))
     _plans: list[RoundPlan] = field(default_factory=list)
-    _known: Known = field(default_factory=Known)
+    _known: Known = field(default_factory=lambda: Known(lambda _: None))
 
     def __post_init__(self) -> None:
         assert self.state.workloads is not None
-        self.state.workloads.know(self._known)
         self._read()
 
     def _read(self, *names: str) -> Growth:
@@ -144,10 +143,10 @@ class Forecaster:
         for obj in given.objects:
             if not isinstance(obj, Pod) or self.state.pod(obj.key) is None:
                 self.state.upsert(obj)
-        for workload in given.read.workloads:
+        for workload in given.read.known.all():
             self._known.put(workload)
         assert self.state.workloads is not None
-        self.state.workloads.know(self._known)
+        self.state.workloads.know(self._known, given.read.groups)
         return given.growth(self.state, frozenset(), self.state.upsert)
 
     def forecast(self, act: Act) -> Forecast:

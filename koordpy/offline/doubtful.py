@@ -76,7 +76,7 @@ def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
 def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
     """StatefulSets whose pods come one by one, and name a gang that waits for more than one."""
     assert state.workloads is not None
-    ordered = {one.head.uid: one for one in read.workloads if one.ordered}
+    ordered = {one.head.uid: one for one in read.known.all() if one.ordered}
     told: dict[str, None] = {}
     minima = {key: group.spec.min_member for key, group in state.gangs.groups.items()}
     for info in state.pods() if ordered else ():
@@ -115,7 +115,6 @@ def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:
 
 def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Iterator[str]:
     """Workloads that own pods and are not in the input, though gangs follow from them."""
-    known = read.known(())
     kinds = GANG_KINDS - {*ASKED_BY_TEMPLATE, "StatefulSet"}
     lost: dict[str, dict[str, None]] = {}
     for info in state.pods():
@@ -124,7 +123,7 @@ def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Itera
             continue
         if owner.kind == "Job" and keys.JOB_COMPLETION_INDEX not in (*meta.labels, *meta.annotations):
             continue
-        if info.pod.spec.scheduler_name in served and known.find(owner, meta.namespace) is None:
+        if info.pod.spec.scheduler_name in served and read.known.find(owner, meta.namespace) is None:
             lost.setdefault(owner.kind, {})[f"{meta.namespace}/{owner.name}"] = None
     for kind, names in sorted(lost.items()):
         there = "is" if len(names) == 1 else "are"

@@ -86,7 +86,7 @@ def prepared(args: argparse.Namespace) -> Offline:
         state.upsert(_admitted(obj, config) if by_env else obj)
 
     assert state.workloads is not None
-    state.workloads.know(read.known(given.pods))
+    state.workloads.know(read.known, read.groups)
     for obj in given.objects:
         put(obj)
     before = {pod.key for pod in given.pods}
@@ -148,7 +148,7 @@ class FilledInput:
         nodes = [obj for obj in self.objects if isinstance(obj, Node)]
         claims = [obj.metadata for obj in self.objects if isinstance(obj, PersistentVolumeClaim)]
         expansion = Expansion(
-            self.read.known(self.pods),
+            self.read.known,
             self.read.tops,
             self.read.templates,
             self.pods,

@@ -3,7 +3,7 @@
 Source: workloads.md 10.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from datetime import datetime, timedelta
@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from koordpy.api.faults import Fault
-from koordpy.api.limits import OWNERS
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import KubernetesObject, Node, OwnerReference, Pod
+from koordpy.api.objects import KubernetesObject, Node, Pod
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import group_of
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
-from koordpy.workloads.kinds.jobsets import jobset_by_jobs, read_jobset
-from koordpy.workloads.kinds.registry import CHILDREN, READERS, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of
+from koordpy.workloads.kinds.jobsets import JOBSET
+from koordpy.workloads.kinds.registry import CHILDREN, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of, workload_of
 from koordpy.workloads.kinds.trainer import checked_runtime, jobset_of, runtime_key
-from koordpy.workloads.known import Known, controller
+from koordpy.workloads.known import Known
 from koordpy.workloads.making import (
     Expansion,
     RoleKey,
@@ -90,23 +89,22 @@ class Read:
         """created: order in the input -> made-up time."""
         self._loaded = loaded
         self.templates = Templates()
-        self.workloads: list[Workload] = []
+        pods = {
+            f"{one.obj.metadata.namespace}/{one.obj.metadata.name}": one.obj
+            for one in loaded.manifests
+            if isinstance(one.obj, Pod)
+        }
+        self.known = Known(pods.get)
         self.tops: list[Top] = []
         self.warnings: list[str] = []
         self.parts: list[WorkloadManifest] = []
         self._makers: dict[str, InputObject] = {}
         self._heads: list[tuple[InputObject, Source, Head]] = []
+        self._sources: dict[str, Source] = {}
         self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
         self._faulty: set[tuple[str, str, str]] = set()
         """Runtimes that are not used."""
-        self._by_jobs: dict[str, dict[str, Head]] = {}
-        """uid of a JobSet that is not in the input -> its Jobs."""
-        self._groups: dict[str, VolcanoGroup] = {}
-        self._pod_owners = {
-            (one.obj.metadata.namespace, one.obj.metadata.name): owner
-            for one in loaded.manifests
-            if isinstance(one.obj, Pod) and (owner := controller(one.obj)) is not None
-        }
+        self.groups: dict[str, VolcanoGroup] = {}
         for maker in loaded.workloads:
             kind = str(maker.raw.get("kind"))
             if kind in RUNTIME_KINDS:
@@ -121,7 +119,7 @@ class Read:
             if (group_of(str(maker.raw.get("apiVersion"))), kind) == VOLCANO_GROUP:
                 found = Source(maker.raw)
                 group = VolcanoGroup.of(found, replaced(head_of(found), maker))
-                self._groups[group.head.key] = group
+                self.groups[group.head.key] = group
                 for fault in found.faults:
                     self._loaded.fault_of(maker, fault)
                 continue
@@ -132,90 +130,48 @@ class Read:
             uid = made_up_uid(kind, maker.namespace, maker.name)
             head = replaced(head_of(source, uid=uid, created=time_text(created(maker.order))), maker)
             self._heads.append((maker, source, head))
-        self._heads += list(self._unread_jobsets())
-        self._owned = {head.uid: above for _, _, head in self._heads if (above := self._owner_of(head)) is not None}
-        jobs = {
-            (head.namespace, head.name): source
-            for _, source, head in self._heads
-            if head.kind == "Job" and head.uid in self._owned
-        }
+            self._sources[head.uid] = source
+        by_uid = {head.uid: head for _, _, head in self._heads}
+        by_name = {(head.kind, head.key): head for _, _, head in self._heads if not head.has_uid}
+        self._heads = [(maker, source, _owned(head, by_uid, by_name)) for maker, source, head in self._heads]
+        for _, source, head in self._heads:
+            self.known.put(workload_of(source, head))
+        by_jobs: dict[str, list[tuple[InputObject, Head]]] = {}
         for maker, source, head in self._heads:
-            self._read(maker, source, head, jobs)
+            above = self.known.above(head)
+            if _is_unread(above):
+                by_jobs.setdefault(above[0].head.uid, []).append((maker, head))
+            self._read(maker, source, head, above)
+        for uid, jobs in by_jobs.items():
+            jobset = self.known.get(uid)
+            assert jobset is not None
+            self._add(jobs[0][0], Top(jobset.head, jobset, jobs={head.name: head for _, head in jobs}))
         for maker, source, _ in self._heads:
             for fault in source.faults:
                 self._loaded.fault_of(maker, fault)
 
-    def _unread_jobsets(self) -> "Iterator[tuple[InputObject, Source, Head]]":
-        """JobSets that are not in the input, as the Jobs of the input that they own tell of them."""
-        there = {(head.namespace, head.name) for _, _, head in self._heads if head.kind == "JobSet"}
-        jobs: dict[tuple[str, str], list[tuple[InputObject, Source, Head]]] = {}
-        for maker, source, head in self._heads:
-            owner = head.owner
-            if head.kind != "Job" or owner is None or owner.kind != "JobSet":
-                continue
-            if (head.namespace, owner.name) not in there:
-                jobs.setdefault((head.namespace, owner.name), []).append((maker, source, head))
-        for (namespace, name), found in jobs.items():
-            maker, _, first = found[0]
-            assert first.owner is not None
-            source = Source(jobset_by_jobs(first.owner, namespace, [one for _, one, _ in found]))
-            if source.at("spec").list("replicatedJobs"):
-                head = changed(head_of(source, created=first.created), namespace=namespace, name=name)
-                self._by_jobs[head.uid] = {one.name: one for _, _, one in found}
-                yield changed(maker, name=name), source, head
-
-    def _owner_of(self, head: Head) -> Head | None:
-        """The object of the input that controls another; a StatefulSet may be a leader pod's."""
-        owner: OwnerReference | None = head.owner
-        if owner is not None and owner.kind == "Pod":
-            owner = self._pod_owners.get((head.namespace, owner.name))
-        if owner is None:
-            return None
-        for _, _, other in self._heads:
-            same = (other.kind, other.name, other.namespace) == (owner.kind, owner.name, head.namespace)
-            if same and (other.uid == owner.uid or not other.has_uid):
-                return other
-        return None
-
-    def _top(self, head: Head) -> Head:
-        for _ in range(OWNERS):
-            above = self._owned.get(head.uid)
-            if above is None:
-                break
-            head = above
-        return head
-
-    def _read(self, maker: "InputObject", source: Source, head: Head, jobs: Mapping[tuple[str, str], Source]) -> None:
-        group = group_of(head.api_version)
-        top = self._top(head)
-        if (group, head.kind) in CHILDREN:
-            self._read_parent(maker, source, head, group)
+    def _read(self, maker: "InputObject", source: Source, head: Head, above: Sequence[Workload]) -> None:
+        """above: the objects of the input that control it."""
+        if (group_of(head.api_version), head.kind) in CHILDREN:
+            self._read_parent(maker, source, head)
             return
-        above = self._owned.get(head.uid)
-        workload = self._workload(group, source, head, jobs)
-        self.workloads.append(workload)
-        if above is not None and (group_of(above.api_version), above.kind) not in CHILDREN:
+        workload = self.known.get(head.uid)
+        assert workload is not None
+        makes = not above or (group_of(above[0].head.api_version), above[0].head.kind) in CHILDREN
+        if not makes and not _is_unread(above):
             return  # the one above makes these pods
-        note = "suspended" if top is not head and self._source(top).at("spec").flag("suspend") else ""
         self.parts.append(WorkloadManifest(maker, head, ((source, ""),), workload))
-        self._add(maker, Top(top, workload, note, self._by_jobs.get(head.uid)))
+        if makes:
+            top = above[-1].head if above else head
+            held = top is not head and self._sources[top.uid].at("spec").flag("suspend")
+            self._add(maker, Top(top, workload, "suspended" if held else ""))
 
-    def _source(self, head: Head) -> Source:
-        return next(source for _, source, other in self._heads if other is head)
-
-    def _workload(self, group: str, source: Source, head: Head, jobs: Mapping[tuple[str, str], Source]) -> Workload:
-        return read_jobset(source, head, jobs) if head.kind == "JobSet" else READERS[group, head.kind](source, head)
-
-    def _read_parent(self, maker: "InputObject", source: Source, head: Head, group: str) -> None:
+    def _read_parent(self, maker: "InputObject", source: Source, head: Head) -> None:
         """An object that makes another, which makes the pods: in the input that stands for it."""
+        group = group_of(head.api_version)
         child = CHILDREN[group, head.kind]
-        there = any(
-            above is head and other.kind == child.kind
-            for _, _, other in self._heads
-            if (above := self._owned.get(other.uid)) is not None
-        )
-        empty = Workload(head=head, roles=(), seat=lambda _: None, is_kind=head.kind == "TrainJob")
-        self.workloads.append(empty)
+        below = map(self.known.get, self.known.below(head.uid))
+        there = any(one is not None and one.head.kind == child.kind for one in below)
         if there:
             return
         ended = source.at("status").text("jobDeploymentStatus") in ("Complete", "Failed")
@@ -239,14 +195,14 @@ class Read:
             raw = child_of(group, source, head)
         inner = Source(raw, asked=AskedFields())
         made = changed(replaced(head_of(inner, created=head.created), maker), has_uid=head.has_uid)
-        workload = self._workload(group_of(child.api_version), inner, made, {})
+        workload = workload_of(inner, made)
         path = ".".join(child.path)
         for fault in inner.faults:
             self._loaded.fault_of(maker, Fault(moved(fault.path, path), fault.text))
         own = path != ""  # what a runtime says is told there
         sources = ((source, ""), (inner, path)) if own else ((source, ""),)
         self.parts.append(WorkloadManifest(maker, head, sources, workload if own else None, path))
-        self.workloads.append(workload)
+        self.known.put(workload)
         self._add(maker, Top(head, workload, workload.note))
 
     def _add(self, maker: "InputObject", top: Top) -> None:
@@ -278,16 +234,6 @@ class Read:
                         text = f"no PriorityClass {name} in the input{hint(name, priorities.classes)}"
                         self._loaded.fault_of(maker, Fault(f"{template.path}.spec.priorityClassName", text))
 
-    def known(self, pods: Iterable[Pod]) -> Known:
-        """All of them, with the owners of the pods of the input."""
-        known = Known()
-        known.groups.update(self._groups)
-        for workload in self.workloads:
-            known.put(workload)
-        for pod in pods:
-            known.owned_by(pod)
-        return known
-
     def started(self, given: Sequence[str], faults: list[str]) -> frozenset[RoleKey]:
         """What `--started` names."""
         found: set[RoleKey] = set()
@@ -306,14 +252,30 @@ class Read:
             if not here:
                 faults.append(f"--started {text}: no workload of the input has such a role")
             found |= here
-        ended = {
-            top.workload.head.uid: with_ended(top.workload, found) for top in self.tops if top.workload is not None
-        }
-        self.workloads = [ended.get(one.head.uid, one) for one in self.workloads]
         self.tops = [
-            top if top.workload is None else changed(top, workload=ended[top.workload.head.uid]) for top in self.tops
+            changed(top, workload=with_ended(top.workload, found)) if top.workload is not None else top
+            for top in self.tops
         ]
+        for top in self.tops:
+            if top.workload is not None:
+                self.known.replace(top.workload)
         return frozenset(found)
+
+
+def _owned(head: Head, by_uid: Mapping[str, Head], by_name: Mapping[tuple[str, str], Head]) -> Head:
+    """The head with the uid of its owner as the input has it, by name where that has none; made up where it has no such
+    object."""
+    owner = head.owner
+    if owner is None or owner.uid in by_uid:
+        return head
+    known = by_name.get((owner.kind, f"{head.namespace}/{owner.name}"))
+    uid = known.uid if known is not None else owner.uid or made_up_uid(owner.kind, head.namespace, owner.name)
+    return changed(head, owner=replace(owner, uid=uid))
+
+
+def _is_unread(above: Sequence[Workload]) -> bool:
+    """Whether it stands below a JobSet that is not in the input, and is known by its Jobs."""
+    return bool(above) and above[0].head.kind == JOBSET and above[0].source is None
 
 
 def replaced(head: Head, maker: "InputObject") -> Head:

@@ -205,7 +205,7 @@ class WorkloadControllers:
     # Pods
 
     def _make_pods(self, namespace: str, jobsets: list[Workload], templates: Templates) -> None:
-        known, tops, started = Known(), [], set[RoleKey]()
+        known, tops, started = Known(lambda _: None), [], set[RoleKey]()
         for jobset in jobsets:
             known.put(jobset)
             jobs = {
@@ -240,7 +240,7 @@ class WorkloadControllers:
             try:
                 self._store.create(PODS, made)
             except StatusError as error:
-                self._tell(JOBS, place.chain[0].head, f"pod {pod.metadata.name}: {error}")
+                self._tell(JOBS, place.lineage.chain[0].head, f"pod {pod.metadata.name}: {error}")
 
     def _node_of(self, key: str) -> str:
         namespace, _, name = key.partition("/")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.workloads.bylabels import by_labels, label_group
 from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
+from koordpy.workloads.kinds.jobsets import JOBSET
 from koordpy.workloads.known import Known, controller
 from koordpy.workloads.model import Workload
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
@@ -27,8 +28,6 @@ OWNER_SECONDS = 10.0
 """From its creation on a pod waits so long for its owner to be seen ..."""
 LEADER_SECONDS = 5.0
 """... and a leader for its workers, where only labels tell of them."""
-RoleOfRun = tuple[str, str, str]
-"""(uid of the workload, group, role)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class _Bucket:
     """Pods that belong together, and what follows from them."""
 
     key: BucketKey
-    members: dict[str, WorkloadPod] = field(default_factory=dict)
+    members: "dict[str, _Filed]" = field(default_factory=dict)
     found: _Found = _NOTHING
     shown: tuple[Derived, ...] = ()
     """Its gangs under the names that they have."""
@@ -88,13 +87,15 @@ class _Filed(WorkloadPod):
     """A pod, and where it is in the book."""
 
     free: bool = True
-    """Whether it names no gang itself."""
+    """Whether it names no gang itself ..."""
+    named: bool = False
+    """... or is in one that it names, be it a PodGroup of Volcano."""
+    missing: OwnerReference | None = None
+    """Who is named above it, and not known."""
     buckets: tuple[_Bucket, ...] = ()
-    """Those that may take it."""
+    """Those that may take it; where it names a gang its run is told of that."""
     gang: str = ""
     """`namespace/name` of its gang."""
-    spoken: RoleOfRun | None = None
-    """The role that it is of, where it names a gang itself."""
 
 
 class DerivedBook:
@@ -103,9 +104,10 @@ class DerivedBook:
     def __init__(self, settings: Settings, matches: Matches, *, volcano: bool = False) -> None:
         """matches: whether a selector takes labels; volcano: whether PodGroups of Volcano are read."""
         self._settings, self._matches, self.volcano = settings, matches, volcano
-        self.known = Known(by_names=False)
-        self.watched: frozenset[str] = frozenset()
-        """Kinds whose objects come by themselves: an owner of such a kind that is not known yet is waited for."""
+        self._pods: dict[str, _Filed] = {}
+        self.known = Known(self._pod, by_names=False)
+        self.groups: dict[str, VolcanoGroup] = {}
+        """By `namespace/name`."""
         self.gangs: dict[str, Derived] = {}
         """By `namespace/name`, as of the last `update`; another one where a name changed."""
         self.fresh: set[str] = set()
@@ -119,16 +121,15 @@ class DerivedBook:
         """uids of workloads, and of leaders of a group, that were deleted while pods of theirs are still there."""
         self._until: dict[str, float] = {}
         """Pod -> when it waits no longer for its owner, or a leader for its workers."""
-        self._pods: dict[str, _Filed] = {}
         self._buckets: dict[BucketKey, _Bucket] = {}
-        self._runs: dict[str, dict[_Bucket, None]] = {}
-        """uid of a workload -> the buckets of its runs."""
         self._controlled: dict[str, dict[str, None]] = {}
         """uid of a controlling owner -> its pods."""
+        self._changed: dict[str, None] = {}
+        """uids of objects that changed; what is below them has its place with the next `update` ..."""
+        self._named: set[str] = set()
+        """... and so have pods that are, or were, named by one."""
         self._anew: set[str] = set()
         """Pods whose place may be another than at the last `update`."""
-        self._spoken: dict[RoleOfRun, int] = {}
-        """Roles of pods that name a gang themselves -> how many."""
         self._dirty: dict[_Bucket, None] = {}
         self._names: frozenset[str] = frozenset()
         self._renames = True
@@ -136,36 +137,43 @@ class DerivedBook:
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
-    def know(self, known: Known) -> None:
-        """Takes all workloads at once."""
+    def _pod(self, key: str) -> Pod | None:
+        filed = self._pods.get(key)
+        return filed.pod if filed is not None else None
+
+    def know(self, known: Known, groups: Mapping[str, VolcanoGroup]) -> None:
+        """Takes all workloads at once, and all PodGroups of Volcano."""
         self.known, self._renames = known, True
-        for key in known.groups:
+        self.groups |= groups
+        for key in self.groups:
             self._stir(key)
-        self._place_anew(list(self._pods))
+        self._place_anew(self._pods)
 
     def put_workload(self, workload: Workload) -> None:
         """Takes a workload as it is now."""
-        old = self.known.drop(workload.head.uid)
-        self.known.put(workload)
-        self._renames = True
         self._gone.discard(workload.head.uid)
-        self._place_anew(self._below(workload.head.uid, workload, *([old] if old is not None else [])))
+        self._change(workload, self.known.put(workload))
 
     def drop_workload(self, uid: str) -> None:
         """Forgets a workload. Its pods are about to be collected: who still waits is placed no more, as whatever."""
-        old = self.known.drop(uid)
-        self._renames = True
-        if old is not None:
+        if (old := self.known.drop(uid)) is not None:
             self._gone.add(uid)
-            self._place_anew(self._below(uid, old))
+            self._change(old)
 
-    def _below(self, owner: str, *workloads: Workload) -> list[str]:
-        """The pods that an object (its uid) controls, or objects and pods below it, and those that workloads name."""
-        found: dict[str, None] = {}
-        left = [owner]
+    def _change(self, *workloads: Workload | None) -> None:
+        """Takes down that workloads are others."""
+        self._renames = True
         for one in workloads:
-            found.update((key, None) for key in one.members if key in self._pods)
-        seen: set[str] = set()
+            if one is not None:
+                owner = one.head.owner
+                of_jobset = owner is not None and owner.kind == JOBSET  # which is read with its Jobs
+                self._changed[owner.uid if owner is not None and of_jobset else one.head.uid] = None
+                self._named.update(one.members)
+
+    def _below(self, *owners: str) -> dict[str, None]:
+        """The pods that objects (their uids) control, or objects and pods below them."""
+        found: dict[str, None] = {}
+        left, seen = [*owners], set[str]()
         while left:
             uid = left.pop()
             if uid in seen:
@@ -175,24 +183,24 @@ class DerivedBook:
             for key in self._controlled.get(uid, ()):
                 found[key] = None
                 left.append(self._pods[key].pod.metadata.uid)
-        return list(found)
+        return found
 
     def read_volcano(self, on: bool) -> None:
         """Takes whether PodGroups of Volcano are read."""
         self.volcano = on
-        self.know(self.known)
+        self.know(self.known, {})
 
     def put_group(self, group: VolcanoGroup) -> list[str]:
         """Takes a PodGroup of Volcano; the pods that are in another quota by it."""
         key = group.head.key
-        old = self.known.groups.get(key)
-        self.known.groups[key] = group
+        old = self.groups.get(key)
+        self.groups[key] = group
         self._stir(key)
         return [] if group.queue == (old.queue if old is not None else "") else list(self.of_group(key))
 
     def drop_group(self, key: str) -> list[str]:
         """Forgets a PodGroup of Volcano; its pods, which are in another quota maybe."""
-        self.known.groups.pop(key, None)
+        self.groups.pop(key, None)
         self._stir(key)
         return list(self.of_group(key))
 
@@ -204,44 +212,41 @@ class DerivedBook:
     def put(self, key: str, pod: Pod, *, bound: bool, created: float, free: bool) -> None:
         """Takes a pod as it is now; its place is found here. key: `namespace/name`; bound: on a node, and not
         finished; free: it names no gang itself."""
-        uid, owner, filed = pod.metadata.uid, controller(pod), self._pods.get(key)
+        uid, filed = pod.metadata.uid, self._pods.get(key)
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        anew = filed is None or controller(filed.pod) != owner
+        anew = filed is None or controller(filed.pod) != controller(pod)
         if filed is None:
             filed = self._pods[key] = _Filed(key, pod, bound, created)
         elif anew:
             self._uncontrol(filed)
-            self._anew.add(key)
         filed.pod, filed.bound, filed.created, filed.free = pod, bound, created, free
-        if anew:
-            self.known.owned_by(pod)
-            if owner is not None:
-                self._controlled.setdefault(owner.uid, {})[key] = None
-            filed.place = self.known.place(pod)
-        self._file(filed)
-        if anew:
-            self._place_anew(self._below(uid))
+        if not anew:
+            self._file(filed)
+            return
+        if (owner := controller(pod)) is not None:
+            self._controlled.setdefault(owner.uid, {})[key] = None
+        self._place_anew([key, *self._below(uid)])
+
+    def _place_anew(self, pods: Iterable[str]) -> None:
+        for filed in filter(None, map(self._pods.get, pods)):
+            lineage = self.known.lineage(filed.pod)
+            filed.place, filed.missing = lineage.place(filed.pod), lineage.missing
+            self._file(filed)
+            self._anew.add(filed.key)
 
     def _file(self, filed: _Filed) -> None:
         """Puts a pod into the buckets that may take it."""
         self._until.pop(filed.key, None)
-        buckets = tuple(map(self._bucket, self._buckets_of(filed))) if filed.free else ()
+        buckets = tuple(map(self._bucket, self._buckets_of(filed)))
         if buckets != filed.buckets:
             self._empty(filed)
             filed.buckets = buckets
             for bucket in buckets:
                 bucket.members[filed.key], bucket.moved = filed, True
-                if bucket.key[0] == RUN:
-                    self._runs.setdefault(bucket.key[1], {})[bucket] = None
         for bucket in buckets:
             self._dirty[bucket] = None
-        names_one = any(one.key[0] == VOLCANO for one in buckets) if filed.free else filed.alive
-        place = filed.place
-        self._speak(
-            filed, (place.workload.head.uid, place.seat.group, place.seat.role) if place and names_one else None
-        )
 
     def drop(self, key: str, uid: str = "") -> None:
         """Forgets a pod; with a uid no other of its name."""
@@ -250,13 +255,11 @@ class DerivedBook:
             return
         self._until.pop(key, None)
         self._empty(filed)
-        self._speak(filed, None)
         self._uncontrol(filed)
         del self._pods[key]
-        below = self._below(filed.pod.metadata.uid)
-        if below:
+        if below := self._below(filed.pod.metadata.uid):
             self._gone.add(filed.pod.metadata.uid)
-        self._place_anew(below)
+            self._place_anew(below)
 
     def _empty(self, filed: _Filed) -> None:
         """Takes a pod out of its buckets."""
@@ -267,25 +270,11 @@ class DerivedBook:
 
     def _uncontrol(self, filed: _Filed) -> None:
         """Forgets who controls a pod."""
-        key, owner = filed.key, controller(filed.pod)
-        self.known.disowned(key)
-        if owner is not None:
+        if (owner := controller(filed.pod)) is not None:
             controlled = self._controlled[owner.uid]
-            del controlled[key]
+            del controlled[filed.key]
             if not controlled:
                 del self._controlled[owner.uid]
-
-    def _speak(self, filed: _Filed, role: RoleOfRun | None) -> None:
-        """Counts the pods of a role that name a gang themselves; none or one is what its run looks at."""
-        for one, sign in ((filed.spoken, -1), (role, 1)) if filed.spoken != role else ():
-            if one is None:
-                continue
-            number = self._spoken[one] = self._spoken.get(one, 0) + sign
-            if not number:
-                del self._spoken[one]
-            if number in (0, 1):
-                self._dirty |= self._runs.get(one[0], {})
-        filed.spoken = role
 
     def _bucket(self, key: BucketKey) -> _Bucket:
         found = self._buckets.get(key)
@@ -296,49 +285,43 @@ class DerivedBook:
     def _stir(self, group: str) -> None:
         self._dirty[self._bucket((VOLCANO, group))] = None
 
-    def _buckets_of(self, pod: WorkloadPod) -> tuple[BucketKey, ...]:
-        meta, place = pod.pod.metadata, pod.place
-        if self.volcano and (name := group_of_pod(pod.pod)):
-            return ((VOLCANO, f"{meta.namespace}/{name}"),)
+    def _buckets_of(self, filed: _Filed) -> tuple[BucketKey, ...]:
+        meta, place = filed.pod.metadata, filed.place
         found: list[BucketKey] = []
         if place is not None and place.workload.is_kind:
             found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
+        volcano = group_of_pod(filed.pod) if filed.free and self.volcano else ""
+        filed.named = bool(volcano) or not filed.free
+        if volcano:
+            found.append((VOLCANO, f"{meta.namespace}/{volcano}"))
+        if filed.named:
+            return tuple(found)
         how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
-        if how == "workloads" and pod.waits and (owner := self._awaited(pod)) is not None:
+        if how == "workloads" and filed.waits and (owner := self._awaited(filed)) is not None:
             if owner.uid not in self._gone:
-                self._until[pod.key] = pod.created + OWNER_SECONDS
+                self._until[filed.key] = filed.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
-        group = label_group(pod, how, kinds) if not pod.failed else None
+        group = label_group(filed, how, kinds) if not filed.failed else None
         if group is not None:
             found.append((LABELS, *group))
-            if self.watched and group[1] == "lws" and pod.created + LEADER_SECONDS > self._now:
-                self._until[pod.key] = pod.created + LEADER_SECONDS
+            if self.known.watched and group[1] == "lws" and filed.created + LEADER_SECONDS > self._now:
+                self._until[filed.key] = filed.created + LEADER_SECONDS
         return tuple(found)
 
-    def _awaited(self, pod: WorkloadPod) -> OwnerReference | None:
-        """The owner of a pod, or of what is known above it, that is to be seen soon, or was deleted."""
-        if not self.watched:
+    def _awaited(self, filed: _Filed) -> OwnerReference | None:
+        """Who is named above a pod, and is to be seen soon, or was deleted."""
+        owner, watched = filed.missing, self.known.watched
+        if owner is None or not watched:
             return None
-        owner = pod.place.chain[-1].head.owner if pod.place is not None else controller(pod.pod)
-        namespace = pod.pod.metadata.namespace
-        if owner is None or self.known.find(owner, namespace) is not None:
-            return None
-        young = owner.kind in self.watched and pod.created + OWNER_SECONDS > self._now
+        young = owner.kind in watched and filed.created + OWNER_SECONDS > self._now
         return owner if young or owner.uid in self._gone else None
-
-    def _place_anew(self, pods: Iterable[str]) -> None:
-        for key in pods:
-            filed = self._pods[key]
-            filed.place = self.known.place(filed.pod)
-            self._file(filed)
-            self._anew.add(key)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
     @property
     def is_due(self) -> bool:
         """Whether an `update` has something to do."""
-        return bool(self._dirty or self._anew)
+        return bool(self._dirty or self._anew or self._changed)
 
     def due(self) -> float | None:
         """Seconds since the epoch at which something follows by time alone."""
@@ -346,9 +329,9 @@ class DerivedBook:
 
     def watch(self, kinds: frozenset[str]) -> None:
         """Takes which kinds come by themselves now."""
-        if kinds != self.watched:
-            self.watched = kinds
-            self._place_anew(list(self._pods))
+        if kinds != self.known.watched:
+            self.known.watch(kinds)
+            self._place_anew(self._pods)
 
     def index(self, key: str) -> int | None:
         """Rank index of a pod by its workload."""
@@ -364,8 +347,11 @@ class DerivedBook:
         """Derives what changed anew; the pods whose gang may be another. named: `namespace/name` of gangs that pods or
         objects name themselves; now: seconds since the epoch."""
         self._now = now
+        late = [key for key, until in self._until.items() if until <= now]
+        self._place_anew([*late, *self._below(*self._changed), *self._named])
+        self._changed.clear()
+        self._named.clear()
         self._gone = {uid for uid in self._gone if uid in self._controlled or self.known.below(uid)}
-        self._place_anew([key for key, until in self._until.items() if until <= now])
         names, anew = frozenset(named), self._anew
         if not self._dirty and not anew and names == self._names:
             return set()
@@ -389,10 +375,6 @@ class DerivedBook:
         before, found, moved = bucket.found, self._found(bucket), bucket.moved
         if not bucket.members and not found.gangs:
             self._buckets.pop(bucket.key, None)
-            if bucket.key[0] == RUN and (runs := self._runs.get(bucket.key[1])) is not None:
-                runs.pop(bucket, None)
-                if not runs:
-                    del self._runs[bucket.key[1]]
         bucket.moved = False
         if found == before and not moved:
             return False
@@ -407,7 +389,7 @@ class DerivedBook:
     def _found(self, bucket: _Bucket) -> _Found:
         key, members = bucket.key, bucket.members
         if key[0] == VOLCANO:
-            group = self.known.groups.get(key[1])
+            group = self.groups.get(key[1])
             if self.volcano and (members or group is not None):
                 return _Found(tuple(volcano_gangs(key[1], group, members.values(), self._matches)))
         elif not members:
@@ -449,10 +431,14 @@ class DerivedBook:
     def _run(self, bucket: _Bucket) -> _Found:
         if bucket.moved:
             bucket.members = {one.key: one for one in by_age(bucket.members.values())}
-        run = WorkloadRun.of(self.known, bucket.members.values())
+        free = [one for one in bucket.members.values() if not one.named]
+        if not free:
+            return _NOTHING
+        run = WorkloadRun.of(free)
         head = run.workload.head
-        if bucket.derivation is None or not bucket.derivation.holds(run, self._spoken):
-            bucket.derivation = Derivation(run, self.known, self._settings, self._spoken)
+        spoken = {one.place.seat.role for one in bucket.members.values() if one.place is not None and one.named}
+        if bucket.derivation is None or not bucket.derivation.holds(run, spoken):
+            bucket.derivation = Derivation(run, self._settings, spoken)
         derivation = bucket.derivation
         gangs = tuple(derivation.gangs(run))
         return _Found(

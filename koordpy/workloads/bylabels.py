@@ -68,9 +68,9 @@ NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"}
 def _is_below_a_group(one: WorkloadPod) -> bool:
     """Whether all that is known of a pod is the StatefulSet of a LeaderWorkerSet, or that of workers whose leader is
     gone."""
-    if one.place is None or (owner := one.place.chain[-1].head.owner) is None:
+    if one.place is None or (owner := one.place.lineage.missing) is None:
         return False
-    return owner.kind == "LeaderWorkerSet" or (owner.kind == "Pod" and LWS + "name" in one.pod.metadata.labels)
+    return owner.kind == "LeaderWorkerSet" or LWS + "name" in one.pod.metadata.labels
 
 
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:

@@ -17,7 +17,7 @@ from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.limits import some
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.workloads.known import Known, Title
+from koordpy.workloads.known import Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
@@ -180,13 +180,11 @@ class _Count:
 class Derivation:
     """The gangs of one run. What its manifests say of them is read once, for as long as these stay the same."""
 
-    def __init__(
-        self, run: WorkloadRun, known: Known, settings: Settings, spoken: Container[tuple[str, str, str]]
-    ) -> None:
-        """spoken: (uid of the workload, group, role) of pods that name a gang themselves."""
+    def __init__(self, run: WorkloadRun, settings: Settings, spoken: Container[str]) -> None:
+        """spoken: roles of pods that name a gang themselves."""
         self.run, self._schedulers = run, settings.schedulers
         self._seen = self._look(run, spoken)
-        self.title = known.title(run.workload)
+        self.title = run.lineage.title
         self._workload, head = run.workload, run.workload.head
         self._all_roles = run.roles()
         self._ours = {role.name: self._own_parts(role) for role in self._all_roles if self._is_ours(role)}
@@ -201,7 +199,7 @@ class Derivation:
             role
             for role in self._ours.values()
             if self._metas[role.name].annotations.get(AUTO) != "off"
-            and (run.members.get(role.name) or (head.uid, role.group, role.name) not in spoken)
+            and (run.members.get(role.name) or role.name not in spoken)
         ]
         oldest = {name: pods[0].pod.metadata.annotations for name, pods in run.members.items()}
         notes = [one.head.annotations for one in run.chain if one.is_kind]
@@ -221,20 +219,20 @@ class Derivation:
         """Whether its pods are no plain ones (workloads.md 3)."""
 
     @staticmethod
-    def _look(run: WorkloadRun, spoken: Container[tuple[str, str, str]]) -> object:
+    def _look(run: WorkloadRun, spoken: Container[str]) -> object:
         """What of pods decides more than their number; None where they are read in place of templates."""
         workload = run.workload
         if not all(role.template.raw for role in workload.roles):
             return None
-        silent = [role for role in run.roles() if (workload.head.uid, role.group, role.name) in spoken]
+        silent = [role.name for role in run.roles() if role.name in spoken]
         notes = [pods[0].pod.metadata.annotations for pods in run.members.values()] if workload.total_keys else []
         said = [(key, one[key]) for one in notes for key in workload.total_keys if key in one]
         return list(run.members), silent, said
 
-    def holds(self, run: WorkloadRun, spoken: Container[tuple[str, str, str]]) -> bool:
+    def holds(self, run: WorkloadRun, spoken: Container[str]) -> bool:
         """Whether it says the same of the run as it is now."""
-        before, now = (self._workload, *self.run.chain), (run.workload, *run.chain)
-        if len(now) != len(before) or any(map(is_not, before, now)):
+        before, now = self.run.chain, run.chain
+        if len(now) != len(before) or any(map(is_not, before, now)) or self.run.lineage.missing != run.lineage.missing:
             return False
         return self._seen is not None and self._seen == self._look(run, spoken)
 

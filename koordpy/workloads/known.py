@@ -3,25 +3,15 @@
 Sources: workloads.md 1 and 4 (members).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from koordpy.api.limits import OWNERS
 from koordpy.api.objects import OwnerReference, Pod
+from koordpy.workloads.kinds.jobsets import JOBSET, jobset_by_jobs, read_jobset
 from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.model import PodSeat, Workload
 from koordpy.workloads.source import Head
-
-
-@dataclass(frozen=True, slots=True)
-class PodPlace:
-    """Where a pod belongs. `chain`: from the object that counts its pods up to the topmost that is known."""
-
-    workload: Workload
-    """The one whose roles count."""
-    seat: PodSeat
-    chain: tuple[Workload, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +28,42 @@ class Title:
         return f"{self.kind} {self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What stands above a pod."""
+
+    chain: tuple[Workload, ...]
+    """From the object that controls it, or counts it, up to the topmost that is known."""
+    missing: OwnerReference | None
+    """Who is named above these, and not known itself."""
+
+    def place(self, pod: Pod) -> "PodPlace | None":
+        """Where the pod belongs; None where nothing is known of who made it."""
+        workload = next((one for one in reversed(self.chain) if one.roles), None)
+        seat = workload.seat(pod) if workload is not None else None
+        return PodPlace(workload, seat, self) if workload is not None and seat is not None else None
+
+    @property
+    def title(self) -> Title:
+        """What its topmost object is called: kinds that are no gangs' are passed over, and one that is only named
+        counts."""
+        heads = [one.head for one in reversed(self.chain)]
+        found: Head | OwnerReference = next((one for one in heads if one.kind in GANG_KINDS), heads[-1])
+        if self.missing is not None and self.missing.kind in GANG_KINDS:
+            found = self.missing
+        return Title(found.kind, heads[0].namespace, found.name, found.api_version, found.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """Where a pod belongs."""
+
+    workload: Workload
+    """The one whose roles count."""
+    seat: PodSeat
+    lineage: Lineage
+
+
 def controller(pod: Pod) -> OwnerReference | None:
     """The controlling owner of a pod."""
     for one in pod.metadata.owner_references:
@@ -48,6 +74,10 @@ def controller(pod: Pod) -> OwnerReference | None:
 
 def _adopts(workload: Workload, pod: Pod) -> bool:
     return workload.selector.items() <= pod.metadata.labels.items()
+
+
+def _is_deployed(workload: Workload) -> bool:
+    return workload.head.owner is not None and workload.head.owner.kind == "Deployment"
 
 
 def _steps(workload: Workload) -> list[int]:
@@ -64,51 +94,51 @@ def _steps(workload: Workload) -> list[int]:
 class Known:
     """Workloads by uid, by name where that counts, and by what their pods are marked with."""
 
-    def __init__(self, *, by_names: bool = True) -> None:
-        """by_names: whether owners are known by their names where a manifest has no uid, and pods without an owner by
-        their labels; else by uid alone."""
-        self._by_names = by_names
+    def __init__(self, pod_at: Callable[[str], Pod | None], *, by_names: bool = True) -> None:
+        """pod_at: a pod by `namespace/name`, for on a chain may stand pods (a leader's StatefulSet); by_names: whether
+        owners are known by their names where a manifest has no uid, and pods without an owner by their labels; else by
+        uid alone."""
+        self._pod_at, self._by_names = pod_at, by_names
+        self.watched: frozenset[str] = frozenset()
+        """Kinds whose objects come by themselves: those that have not come are not there."""
         self._by_uid: dict[str, Workload] = {}
         self._under: dict[str, dict[str, None]] = {}
         """uid of an owner -> uids of workloads that it controls."""
-        self._by_name: dict[tuple[str, str, str], Workload] = {}
-        self._children: dict[tuple[str, str, str], Workload] = {}
-        self._marks: dict[tuple[str, str, str], Workload] = {}
+        self._stale: set[str] = set()
+        """uids of JobSets that are to be read anew, for their Jobs are others."""
+        self._names: dict[tuple[str, str, str], str] = {}
+        """(namespace, kind, name) of an object, or (namespace, label, its value) of its pods -> its uid."""
+        self._selecting: dict[str, list[Workload]] = {}
+        """Namespace -> workloads that take pods by their labels."""
         self._named: dict[str, dict[str, Workload]] = {}
         """Pod -> by uid, the workloads that name it."""
-        self._adopters: dict[str, list[Workload]] = {}
-        self._deployed: dict[str, list[Workload]] = {}
-        """Namespace -> the ReplicaSets that Deployments would make."""
-        self.groups: dict[str, Any] = {}
-        """`namespace/name` -> a PodGroup of Volcano."""
-        self._owners: dict[str, tuple[str, OwnerReference]] = {}
-        """Pod -> its uid and who controls it: on a chain may stand pods (a leader's StatefulSet)."""
 
-    def put(self, workload: Workload) -> None:
-        """Takes a workload as it is now."""
+    def put(self, workload: Workload) -> Workload | None:
+        """Takes a workload as it is now; what it was."""
         head = workload.head
-        self.drop(head.uid)
+        old = self.drop(head.uid)
         self._by_uid[head.uid] = workload
         if head.owner is not None and head.owner.uid:
             self._under.setdefault(head.owner.uid, {})[head.uid] = None
+            self._stale.add(head.owner.uid)
+        if head.uid in self._under:
+            self._stale.add(head.uid)
         for key in workload.members:
             self._named.setdefault(key, {})[head.uid] = workload
-        if self._by_names:
-            self._put_names(workload)
+        self._put_names(workload)
+        return old
 
     def _put_names(self, workload: Workload) -> None:
         head = workload.head
-        for kind, name in workload.children:
-            self._children[head.namespace, kind, name] = workload
-        if head.owner is not None and head.owner.kind == "Deployment" and workload.selector:
-            self._deployed.setdefault(head.namespace, []).append(workload)
-        if head.has_uid:
+        if not self._by_names:
             return
-        self._by_name[head.namespace, head.kind, head.name] = workload
-        for key, value in workload.marks:
-            self._marks[head.namespace, key, value] = workload
-        if workload.selector:
-            self._adopters.setdefault(head.namespace, []).append(workload)
+        for kind, name in workload.children:
+            self._names.setdefault((head.namespace, kind, name), head.uid)
+        if not head.has_uid:
+            own = ((head.kind, head.name), *workload.marks)
+            self._names |= {(head.namespace, *sign): head.uid for sign in own}
+        if workload.selector and (not head.has_uid or _is_deployed(workload)):
+            self._selecting.setdefault(head.namespace, []).append(workload)
 
     def drop(self, uid: str) -> Workload | None:
         """Forgets a workload that is known by its uid; what it was."""
@@ -116,15 +146,50 @@ class Known:
         if old is None:
             return None
         if old.head.owner is not None and (under := self._under.get(old.head.owner.uid)) is not None:
+            self._stale.add(old.head.owner.uid)
             under.pop(uid, None)
             if not under:
                 del self._under[old.head.owner.uid]
+        self._stale.add(uid)
         for key in old.members:
             named = self._named.get(key, {})
             named.pop(uid, None)
             if not named:
                 self._named.pop(key, None)
         return old
+
+    def watch(self, kinds: frozenset[str]) -> None:
+        """Takes which kinds come by themselves now."""
+        self.watched = kinds
+        self._stale.update(self._under)
+
+    def get(self, uid: str) -> Workload | None:
+        """A workload by its uid. A JobSet is read with its Jobs that are there, and by them alone where no JobSets
+        come."""
+        if uid in self._stale:
+            self._stale.discard(uid)
+            self._read_jobset(uid)
+        return self._by_uid.get(uid)
+
+    def _read_jobset(self, uid: str) -> None:
+        known = self._by_uid.get(uid)
+        below = (self._by_uid.get(one) for one in self._under.get(uid, ()))
+        jobs = [one for one in below if one is not None and one.source is not None]
+        if known is not None and known.head.kind != JOBSET:
+            return
+        if known is not None and known.source is not None:
+            sources = {(job.head.namespace, job.head.name): job.source for job in jobs if job.source is not None}
+            self._by_uid[uid] = read_jobset(known.source, known.head, sources)
+        elif jobs and JOBSET not in self.watched and (told := jobset_by_jobs(jobs)) is not None:
+            self._by_uid[uid] = told
+            self._put_names(told)
+        else:
+            self._by_uid.pop(uid, None)
+
+    def replace(self, workload: Workload) -> None:
+        """Takes another reading of a workload, until something of it changes."""
+        self._stale.discard(workload.head.uid)
+        self._by_uid[workload.head.uid] = workload
 
     def below(self, uid: str) -> tuple[str, ...]:
         """uids of the workloads that an object controls itself."""
@@ -134,95 +199,80 @@ class Known:
         """`namespace/name` of workloads that are over."""
         return (one.head.key for one in self._by_uid.values() if one.note == "finished")
 
-    def owned_by(self, pod: Pod) -> None:
-        """Takes down who controls a pod, where that may stand on another's chain."""
-        owner = controller(pod)
-        if owner is not None and owner.kind == "StatefulSet":
-            self._owners[pod.key] = pod.metadata.uid, owner
-
-    def disowned(self, key: str) -> None:
-        """Forgets a pod."""
-        self._owners.pop(key, None)
-
-    def _above(self, namespace: str, leader: OwnerReference) -> OwnerReference | None:
-        """Who controls a pod that controls something."""
-        uid, owner = self._owners.get(f"{namespace}/{leader.name}", ("", None))
-        return owner if self._by_names or uid == leader.uid else None
+    def all(self) -> Iterator[Workload]:
+        """All of them."""
+        return filter(None, map(self.get, list(self._by_uid)))
 
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
         """The object that an ownerReference names."""
-        if owner.uid and (found := self._by_uid.get(owner.uid)):
-            return found
-        key = namespace, owner.kind, owner.name
-        return self._by_name.get(key) or self._children.get(key)
+        return self.get(owner.uid) or self.get(self._names.get((namespace, owner.kind, owner.name), ""))
 
-    def _first(self, pod: Pod) -> Workload | None:
-        named = self._named.get(pod.key)
+    def _held_by(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
+        """Who controls a pod that controls something: the workers' StatefulSet is owned by the leader, and has its
+        name."""
+        if owner.kind != "Pod" and not (owner.kind == "StatefulSet" and self._by_names):
+            return None
+        pod = self._pod_at(f"{namespace}/{owner.name}")
+        if pod is None or not (self._by_names or pod.metadata.uid == owner.uid):
+            return None
+        above = controller(pod)
+        return above if above is not None and above.kind == "StatefulSet" and above != owner else None
+
+    def _unowned(self, pod: Pod, owner: OwnerReference | None) -> Workload | None:
+        """Who counts a pod whatever controls it: by its name, its labels, or the name of its ReplicaSet."""
+        named, namespace = self._named.get(pod.key), pod.metadata.namespace
         if named is not None:
             return named[min(named)]
-        namespace, owner = pod.metadata.namespace, controller(pod)
+        there = self._selecting.get(namespace, ())
         if owner is None:
-            labels = pod.metadata.labels.items()
-            marked = (self._marks.get((namespace, key, value)) for key, value in labels)
-            known = next((one for one in marked if one is not None), None) if self._marks else None
-            return known or next((one for one in self._adopters.get(namespace, ()) if _adopts(one, pod)), None)
+            labels = pod.metadata.labels.items() if self._names else ()
+            marked = filter(None, (self._names.get((namespace, *label)) for label in labels))
+            known = next(filter(None, map(self.get, marked)), None)
+            return known or next((one for one in there if not one.head.has_uid and _adopts(one, pod)), None)
+        if owner.kind == "ReplicaSet" and there and self.find(owner, namespace) is None:
+            # one that is not in the input, of a Deployment that is
+            deployed = (one for one in there if _is_deployed(one) and owner.name.startswith(f"{one.head.name}-"))
+            return next((one for one in deployed if _adopts(one, pod)), None)
+        return None
+
+    def lineage(self, pod: Pod) -> Lineage:
+        """What stands above a pod."""
+        owner, namespace = controller(pod), pod.metadata.namespace
+        chain: list[Workload] = []
+        if (first := self._unowned(pod, owner)) is not None:
+            chain.append(first)
+            owner = first.head.owner
+        return Lineage(*self._climb(owner, namespace, chain))
+
+    def above(self, head: Head) -> tuple[Workload, ...]:
+        """The objects that are known above one, from the one that controls it up."""
+        return self._climb(head.owner, head.namespace, [])[0]
+
+    def _climb(
+        self, owner: OwnerReference | None, namespace: str, chain: list[Workload]
+    ) -> tuple[tuple[Workload, ...], OwnerReference | None]:
+        """(what is known above these, these included, and who is named above that)."""
         for _ in range(OWNERS):
+            if owner is None:
+                break
             found = self.find(owner, namespace)
-            if found is not None:
-                return found
-            # a worker's StatefulSet is owned by the leader pod
-            by_leader = owner.kind == "Pod" or (owner.kind == "StatefulSet" and self._by_names)
-            above = self._above(namespace, owner) if by_leader else None
-            if above is None or above == owner:
+            above = found.head.owner if found is not None else self._held_by(owner, namespace)
+            if any(one is found for one in chain) or (found is None and above is None):
                 break
+            chain += [found] if found is not None else []
             owner = above
-        return self._deployed_by(owner, pod) if owner.kind == "ReplicaSet" else None
-
-    def _deployed_by(self, owner: OwnerReference, pod: Pod) -> Workload | None:
-        """The ReplicaSet that stands for one that is not in the input: a Deployment's by name and selector."""
-        there = self._deployed.get(pod.metadata.namespace, ())
-        return next((one for one in there if owner.name.startswith(f"{one.head.name}-") and _adopts(one, pod)), None)
-
-    def chain(self, workload: Workload) -> tuple[Workload, ...]:
-        """An object, and those above it that are known."""
-        found = [workload]
-        while len(found) < OWNERS and (owner := found[-1].head.owner) is not None:
-            above = self.find(owner, workload.head.namespace)
-            if above is None and owner.kind == "Pod":
-                held = self._above(workload.head.namespace, owner)
-                above = self.find(held, workload.head.namespace) if held is not None else None
-            if above is None or above in found:
-                break
-            found.append(above)
-        return tuple(found)
+        return tuple(chain), owner
 
     def place(self, pod: Pod) -> PodPlace | None:
         """Where a pod belongs; None where nothing is known of who made it."""
-        first = self._first(pod)
-        if first is None:
-            return None
-        chain = self.chain(first)
-        workload = next((one for one in reversed(chain) if one.roles), None)
-        seat = workload.seat(pod) if workload is not None else None
-        return PodPlace(workload, seat, chain) if workload is not None and seat is not None else None
+        return self.lineage(pod).place(pod)
 
     def steps(self, namespace: str, train_job: str) -> list[int]:
         """Pods of each step of a TrainJob: of the roles that live together. Empty where its JobSet is not known."""
-        for one in self._by_uid.values():
+        for one in self.all():
             owner = one.head.owner
             if not one.roles or owner is None or one.head.namespace != namespace:
                 continue
             if (owner.kind, owner.name) == ("TrainJob", train_job):
                 return _steps(one)
         return []
-
-    def title(self, workload: Workload) -> Title:
-        """What it is called: kinds that are no gangs' are passed over, and an owner that is only named counts."""
-        found: Head | OwnerReference = workload.head
-        for one in self.chain(workload):
-            head, owner = one.head, one.head.owner
-            if head.kind in GANG_KINDS:
-                found = head
-            if owner is not None and owner.kind in GANG_KINDS and self.find(owner, head.namespace) is None:
-                found = owner
-        return Title(found.kind, workload.head.namespace, found.name, found.api_version, found.uid)

@@ -13,7 +13,7 @@ from typing import Any
 from koordpy.api.faults import Fault
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.api.strict import decode
-from koordpy.workloads.known import Known, PodPlace
+from koordpy.workloads.known import Known, Lineage, PodPlace
 from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Workload
 from koordpy.workloads.podspecs import node_of_daemon, placed
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
@@ -93,21 +93,21 @@ class Templates:
     """Pod templates as typed objects, each read once; what is wrong with them."""
 
     def __init__(self) -> None:
-        self._read: dict[int, tuple[Template, Pod | None]] = {}
+        self._read: dict[tuple[int, str], tuple[Template, Pod | None]] = {}
 
     def pod(self, template: Template) -> Pod | None:
         """None where it is faulty."""
-        found = self._read.get(id(template))
+        found = self._read.get((id(template.raw), template.path))
         return found[1] if found is not None else None
 
     def read(self, template: Template) -> list[Fault]:
         """Reads a template; its faults."""
-        if id(template) in self._read:
+        if (id(template.raw), template.path) in self._read:
             return []
         meta = template.raw.get("metadata")
         raw = {"metadata": meta, "spec": template.raw.get("spec")}
         found = decode({name: part for name, part in raw.items() if part is not None}, Pod)
-        self._read[id(template)] = template, found.value
+        self._read[id(template.raw), template.path] = template, found.value
         return [Fault(f"{template.path}.{fault.path}", fault.text) for fault in found.faults]
 
 
@@ -187,7 +187,11 @@ class Expansion:
     def _put(self, top: Top, workload: Workload) -> None:
         for role in workload.roles:
             siblings = self._siblings.setdefault((workload.head.uid, role.group), [])
-            run = siblings[0].run if siblings else WorkloadRun(workload, (), role.group, workload.run)
+            run = (
+                siblings[0].run
+                if siblings
+                else WorkloadRun(workload, Lineage((workload,), None), role.group, workload.run)
+            )
             step = _Step(top, workload, role, run)
             self._steps[step.key] = step
             siblings.append(step)
@@ -202,7 +206,7 @@ class Expansion:
         if step is not None:
             step.pods.append(one)
         if _fills_slot(one, step.role if step is not None else None):
-            for above in place.chain:
+            for above in place.lineage.chain:
                 if (account := self.accounts.get(above.head.uid)) is not None:
                     account.present += 1
 

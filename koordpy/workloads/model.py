@@ -212,6 +212,8 @@ class Workload:
     """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     note: str = ""
     """`suspended`, `finished`."""
+    source: Source | None = None
+    """What it was read of, where it is read again as other objects come: of a JobSet and its Jobs."""
     wide: Callable[[str], Sequence[Role]] | None = None
     """Roles of a group that the spec does not count (maxSurge)."""
 

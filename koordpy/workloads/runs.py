@@ -5,11 +5,12 @@ Source: workloads.md 5.3.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import index_in
-from koordpy.workloads.known import Known, PodPlace
+from koordpy.workloads.known import Lineage, PodPlace
 from koordpy.workloads.model import JobPart, Role, Workload
 
 
@@ -58,7 +59,10 @@ class WorkloadPod:
         return self.alive and not self.bound and not self.pod.spec.scheduling_gates
 
 
-def by_age(pods: Iterable[WorkloadPod]) -> list[WorkloadPod]:
+P = TypeVar("P", bound=WorkloadPod)
+
+
+def by_age(pods: Iterable[P]) -> list[P]:
     """The oldest first."""
     return sorted(pods, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
 
@@ -68,23 +72,29 @@ class WorkloadRun:
     """Pods of one run by role."""
 
     workload: Workload
-    chain: tuple[Workload, ...]
+    lineage: Lineage
     group: str
     run: str
     members: dict[str, list[WorkloadPod]] = field(default_factory=dict)
     """By role, the oldest first."""
 
     @classmethod
-    def of(cls, known: Known, pods: Iterable[WorkloadPod]) -> "WorkloadRun":
+    def of(cls, pods: Iterable[WorkloadPod]) -> "WorkloadRun":
         """The run of these pods, one at least and the oldest first, which are all that belong to it."""
         found: WorkloadRun | None = None
         for one in pods:
             assert one.place is not None
             seat, workload = one.place.seat, one.place.workload
-            found = found or cls(workload, known.chain(workload), seat.group, seat.run)
+            found = found or cls(workload, one.place.lineage, seat.group, seat.run)
             found.members.setdefault(seat.role, []).append(one)
         assert found is not None
         return found
+
+    @property
+    def chain(self) -> tuple[Workload, ...]:
+        """The workload, and the objects above it that are known."""
+        chain = self.lineage.chain
+        return chain[next(i for i, one in enumerate(chain) if one is self.workload) :]
 
     @property
     def began(self) -> float:

@@ -1,7 +1,7 @@
 """Workloads as the API server shows them, one after the other.
 
-A JobSet is read together with its Jobs; where JobSets may not be read, their Jobs tell of them. What cannot change a
-gang is let go: of pod templates all but their metadata and scheduler, of a status all but what is counted by.
+What cannot change a gang is let go: of pod templates all but their metadata and scheduler, of a status all but what is
+counted by.
 Sources: workloads.md 4, 5.1 and 11.
 """
 
@@ -12,32 +12,20 @@ from typing import Any
 from msgspec import json
 
 from koordpy.workloads.book import DerivedBook
-from koordpy.workloads.kinds.jobsets import jobset_by_jobs, read_jobset
-from koordpy.workloads.kinds.registry import WorkloadKind
-from koordpy.workloads.model import Workload
-from koordpy.workloads.source import Head, Source, head_of
+from koordpy.workloads.kinds.registry import WorkloadKind, workload_of
+from koordpy.workloads.source import Source, head_of
 
-JOBSET = "JobSet"
 COUNTED = ("succeeded", "failedIndexes", "completedIndexes", "restarts", "updateRevision")
 """Fields of a status that decide how many pods are wanted, and which run they are of."""
 
 
 class WatchedWorkloads:
-    """Objects in, workloads on to a book: those of JobSets with the next `flush`."""
+    """Objects in, workloads on to a book."""
 
     def __init__(self, book: DerivedBook) -> None:
         self._book = book
-        self.watched: frozenset[str] = frozenset()
-        """Kinds that can be read."""
         self._seen: dict[str, bytes] = {}
         """uid -> digest of what was read of the object."""
-        self._jobsets: dict[str, tuple[Source, Head]] = {}
-        self._jobs: dict[str, dict[str, tuple[Source, Head]]] = {}
-        """uid of a JobSet -> its Jobs by uid."""
-        self._owner: dict[str, str] = {}
-        """Job -> its JobSet, by uid."""
-        self._stale: set[str] = set()
-        """JobSets that are to be read anew, or whose Jobs are."""
 
     def put(
         self, kind: WorkloadKind, meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]
@@ -61,78 +49,15 @@ class WatchedWorkloads:
             return False
         self._seen[uid] = said
         source = Source(raw)
-        head = head_of(source)
-        if kind.kind == JOBSET:
-            self._jobsets[uid] = source, head
-            self._stale.add(uid)
-            return True
-        if kind.kind == "Job":
-            self._put_job(uid, source, head)
-        self._book.put_workload(kind.read(source, head))
+        self._book.put_workload(workload_of(source, head_of(source)))
         return True
-
-    def _put_job(self, uid: str, source: Source, head: Head) -> None:
-        self._leave(uid)
-        owner = head.owner
-        if owner is not None and owner.kind == JOBSET:
-            self._owner[uid] = owner.uid
-            self._jobs.setdefault(owner.uid, {})[uid] = source, head
-            self._stale.add(owner.uid)
-
-    def _leave(self, uid: str) -> None:
-        jobset = self._owner.pop(uid, None)
-        if jobset is not None:
-            jobs = self._jobs[jobset]
-            del jobs[uid]
-            if not jobs:
-                del self._jobs[jobset]
-            self._stale.add(jobset)
 
     def drop(self, uid: str) -> bool:
         """Forgets an object; whether it was known."""
         if self._seen.pop(uid, None) is None:
             return False
-        if self._jobsets.pop(uid, None) is not None:
-            self._stale.add(uid)
-        else:
-            self._leave(uid)
-            self._book.drop_workload(uid)
+        self._book.drop_workload(uid)
         return True
-
-    def watch(self, kinds: frozenset[str]) -> None:
-        """Takes which kinds can be read now."""
-        if (JOBSET in kinds) != (JOBSET in self.watched):
-            self._stale.update(self._jobs)
-        self.watched = kinds
-
-    @property
-    def is_due(self) -> bool:
-        """Whether a `flush` has something to do."""
-        return bool(self._stale)
-
-    def flush(self) -> None:
-        """Reads the JobSets anew of which something changed, each once."""
-        for uid in self._stale:
-            workload = self._jobset(uid)
-            if workload is None:
-                self._book.drop_workload(uid)
-            else:
-                self._book.put_workload(workload)
-        self._stale.clear()
-
-    def _jobset(self, uid: str) -> Workload | None:
-        jobs = self._jobs.get(uid, {})
-        by_name = {(head.namespace, head.name): source for source, head in jobs.values()}
-        if (known := self._jobsets.get(uid)) is not None:
-            return read_jobset(*known, by_name)
-        if JOBSET in self.watched or not jobs:
-            return None
-        _, first = next(iter(jobs.values()))
-        assert first.owner is not None
-        source = Source(jobset_by_jobs(first.owner, first.namespace, [source for source, _ in jobs.values()]))
-        if not source.at("spec").list("replicatedJobs"):
-            return None
-        return read_jobset(source, head_of(source, created=first.created), by_name)
 
 
 _META = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")

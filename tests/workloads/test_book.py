@@ -12,8 +12,7 @@ from koordpy.api.objects import Pod
 from koordpy.api.strict import decode
 from koordpy.cluster.pods import GangRef
 from koordpy.cluster.state import ClusterState
-from koordpy.workloads.kinds.registry import CHILDREN, READERS
-from koordpy.workloads.model import Workload
+from koordpy.workloads.kinds.registry import workload_of
 from koordpy.workloads.source import Source, head_of
 
 SEEDS = int(os.environ.get("KOORDPY_BOOKS", "300"))
@@ -189,14 +188,8 @@ def put_pod(state: ClusterState, raw: Json) -> None:
 
 def put(state: ClusterState, raw: Json) -> None:
     source = Source(raw)
-    head = head_of(source)
-    api, kind = raw["apiVersion"].rpartition("/")[0], raw["kind"]
-    if (api, kind) in CHILDREN:
-        workload = Workload(head=head, roles=(), seat=lambda _: None)
-    else:
-        workload = READERS[api, kind](source, head)
     assert state.workloads is not None
-    state.workloads.put_workload(workload)
+    state.workloads.put_workload(workload_of(source, head_of(source)))
 
 
 def empty() -> ClusterState:

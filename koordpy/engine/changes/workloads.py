@@ -48,7 +48,6 @@ class WatchedKinds:
         elif state == FORBIDDEN:
             logger.warning("gangs.auto: %s may not be listed (403): %s: its pods are grouped by labels", name, why)
         readable = frozenset(kind for kind, state in self.states.items() if state == WATCHED)
-        self.workloads.watch(readable)
         self._book.watch(readable)
         self._wake()
 

@@ -242,8 +242,7 @@ class Feeds:
             return False
         due = book.due()
         found = bool(self.state.moved or book.altered)
-        unread = self.kinds is not None and self.kinds.workloads.is_due
-        return found or unread or book.is_due or (due is not None and due <= now)
+        return found or book.is_due or (due is not None and due <= now)
 
     def regroup_due(self) -> float | None:
         """Seconds since the epoch at which gangs follow by time alone."""
@@ -254,8 +253,6 @@ class Feeds:
         book = self.state.workloads
         if book is None:
             return
-        if self.kinds is not None:
-            self.kinds.workloads.flush()
         self.state.regroup(now)
         moved, altered = self.state.moved.copy(), book.take_altered()
         self.state.moved.clear()

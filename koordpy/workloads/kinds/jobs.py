@@ -102,4 +102,5 @@ def read_job(source: Source, head: Head) -> Workload:
         marks=((JOB_NAME, head.name), ("job-name", head.name)),
         total_keys=(*JOB_TOTALS, PARALLELISM),
         note=part.note,
+        source=source if head.owner is not None and head.owner.kind == "JobSet" else None,
     )

@@ -10,11 +10,12 @@ from hashlib import sha1
 from typing import Any
 
 from koordpy.api.faults import literal
-from koordpy.api.objects import OwnerReference, Pod
+from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, index_in, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
 from koordpy.workloads.source import Head, Source, can_make, index_of, note_of
 
+JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
@@ -192,6 +193,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
 
     return Workload(
         head=head,
+        source=source,
         roles=tuple(roles),
         seat=seat,
         by_default=True,
@@ -203,25 +205,26 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     )
 
 
-def jobset_by_jobs(owner: OwnerReference, namespace: str, jobs: Sequence[Source]) -> dict[str, Any]:
+def jobset_by_jobs(jobs: Sequence[Workload]) -> Workload | None:
     """What is known of a JobSet by the labels and specs of its Jobs, where it cannot be read itself.
 
     A role of which no Job exists is not there; what a role waited for is not known.
     """
     roles: dict[str, dict[str, Any]] = {}
     attempt = 0
-    for job in jobs:
-        labels = job.at("metadata").strings("labels")
+    sources = {(job.head.namespace, job.head.name): job.source for job in jobs if job.source is not None}
+    for job in sources.values():
+        meta = job.at("metadata")
+        labels = meta.strings("labels", told=False)
         name = labels.get(PREFIX + "replicatedjob-name", "")
         replicas = index_of(labels.get(PREFIX + "replicatedjob-replicas", ""))
-        template = {"metadata": job.at("metadata").raw, "spec": job.at("spec").raw}
+        template = {"metadata": meta.raw, "spec": job.at("spec").raw}
         if name:
             roles[name] = {"name": name, "replicas": 1 if replicas is None else replicas, "template": template}
         attempt = max(attempt, index_of(labels.get(PREFIX + "restart-attempt", "")) or 0)
-    return {
-        "apiVersion": owner.api_version,
-        "kind": owner.kind,
-        "metadata": {"name": owner.name, "namespace": namespace, "uid": owner.uid},
-        "spec": {"replicatedJobs": list(roles.values())},
-        "status": {"restarts": attempt},
-    }
+    first = jobs[0].head
+    if not roles or first.owner is None:
+        return None
+    source = Source({"spec": {"replicatedJobs": list(roles.values())}, "status": {"restarts": attempt}})
+    head = replace(first, **{name: getattr(first.owner, name) for name in ("api_version", "kind", "name", "uid")})
+    return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), sources), source=None)

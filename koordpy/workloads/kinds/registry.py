@@ -76,6 +76,12 @@ def watched(kinds: Iterable[str]) -> tuple[WorkloadKind, ...]:
     return tuple(_WATCHED[kind] for kind in found if kind in _WATCHED)
 
 
+def workload_of(source: Source, head: Head) -> Workload:
+    """An object as a workload; of one that makes another, which makes the pods, no more than who it is."""
+    read = READERS.get((head.api_version.rpartition("/")[0], head.kind))
+    return read(source, head) if read is not None else Workload(head=head, is_kind=head.kind == TRAIN_JOB[1])
+
+
 class Child(NamedTuple):
     """The one object that another makes, which makes the pods."""
 
