@@ -237,12 +237,11 @@ async def _measure(port: int, pods: int, events: int, channel: Connection) -> li
         listed, listed_cpu = time.perf_counter() - began, time.process_time() - cpu
         gc.collect()
         size = usage_of(os.getpid()).resident_bytes - before
-        while not reflector.counters.watches:  # noqa: ASYNC110 - a counter, not an event
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # the watch is opened
         slices.clear()
         channel.send("go")
         began, cpu = time.perf_counter(), time.process_time()
-        while reflector.counters.events < events:  # noqa: ASYNC110
+        while reflector.events < events:  # noqa: ASYNC110 - a counter, not an event
             await asyncio.sleep(0.005)
         watched, watched_cpu = time.perf_counter() - began, time.process_time() - cpu
         after = usage_of(os.getpid()).resident_bytes - before

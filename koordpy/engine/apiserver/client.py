@@ -79,10 +79,6 @@ class Untrusted(Unreachable):
     """The certificate of whoever answers is refused; nothing was sent."""
 
 
-class Stalled(Unreachable):
-    """A watch on which nothing came for too long, not even its end."""
-
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -416,8 +412,6 @@ class ApiClient:
     async def _read_some(self, response: aiohttp.ClientResponse) -> bytes:
         try:
             return await response.content.readany()
-        except aiohttp.SocketTimeoutError as error:
-            raise Stalled(f"watch {response.url.path}: {_said(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"watch {response.url.path}: {_said(error)}") from error
 

@@ -53,8 +53,6 @@ class Mirror(Generic[T]):
         """`name` of the resource, for messages. `transform` runs before the sink; None drops the object (one that the
         sink has is deleted from it). `on_refused` hears of an object that the sink cannot read, and why."""
         self.objects: dict[str, T] = {}
-        self.errors = 0
-        """Objects that the sink or the transform failed on."""
         self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused
 
     def kept(self, obj: T) -> T | None:
@@ -64,7 +62,6 @@ class Mirror(Generic[T]):
         try:
             return self._transform(obj)
         except Exception:
-            self.errors += 1
             logger.exception("%s: %s could not be taken in as a whole", self._name, label_of(obj.metadata))
             return obj
 
@@ -74,11 +71,9 @@ class Mirror(Generic[T]):
         try:
             self._sink.upsert(obj, known)
         except UnreadableError as fault:
-            self.errors += 1
             logger.debug("%s: %s was refused", self._name, label_of(obj.metadata), exc_info=True)
             self._on_refused(obj, str(fault))
         except Exception:
-            self.errors += 1
             logger.exception("%s: %s was not taken in", self._name, label_of(obj.metadata))
 
     def drop(self, uid: str) -> None:
@@ -89,7 +84,6 @@ class Mirror(Generic[T]):
         try:
             self._sink.delete(known)
         except Exception:
-            self.errors += 1
             logger.exception("%s: the end of %s was not taken in", self._name, label_of(known.metadata))
 
     def become(self, fresh: dict[str, T]) -> Iterator[None]:

@@ -16,7 +16,7 @@ import msgspec
 
 from koordpy.api.wirejson import Undecodable, unreadable
 from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Stalled, Unreachable
+from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.watching.backlog import Backlog
 from koordpy.engine.watching.lines import (
@@ -51,20 +51,6 @@ class ReflectorPolicy:
     """Longest stretch of work before other tasks get their turn."""
 
 
-@dataclass(slots=True)
-class ReflectorCounters:
-    """What happened since the start: for the benchmark and for tests, whose waits end by it."""
-
-    events: int = 0
-    bookmarks: int = 0
-    lists: int = 0
-    watches: int = 0
-    expired: int = 0
-    stalls: int = 0
-    failures: int = 0
-    decode_errors: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """An object that cannot be read, what is wrong with it, and what that means."""
@@ -84,7 +70,7 @@ class Reflector(Generic[T]):
     """Keeps `objects` (by uid) and the sink equal to what the API server holds.
 
     `run()` goes on until it is cancelled: expired versions, broken connections, refusals and objects that do not decode
-    are survived, counted and logged.
+    are survived and logged.
     """
 
     def __init__(
@@ -117,7 +103,8 @@ class Reflector(Generic[T]):
         self.served = True
         self.unreadable: dict[str, Unreadable] = {}
         """By uid, as they are now."""
-        self.counters = ReflectorCounters()
+        self.events = 0
+        """Told by the watch since the start."""
         self._kind = kind
         self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
         self._on_access, self._knows = on_access, knows
@@ -148,7 +135,6 @@ class Reflector(Generic[T]):
             except Exception:
                 # whatever it is, a scheduler that stops looking at the cluster is worse
                 logger.exception("%s: the reflector failed; it goes on with a fresh list", self.resource.name)
-                self.counters.failures += 1
                 self._version = None
                 pause = self._backoff.next()
             await asyncio.sleep(pause)
@@ -171,7 +157,6 @@ class Reflector(Generic[T]):
         """Notes a failure, decides where to go on, and returns the seconds to wait before that."""
         name = self.resource.name
         if isinstance(error, ApiError) and error.status == 410:
-            self.counters.expired += 1
             self._version = None
             logger.info("%s: the version to watch from has expired; listing again", name)
             return self._backoff.next()
@@ -181,15 +166,12 @@ class Reflector(Generic[T]):
                 return self._policy.unserved_recheck_seconds * random.uniform(0.9, 1.1)
             self._version = None
             return self._backoff.next()
-        self.counters.failures += 1
         if isinstance(error, ApiError) and error.status == 403 and self._on_access is not None:
             self._forget()
             self._version = None
             self.synced.set()
             self._on_access(False, str(error))
             return self._policy.forbidden_recheck_seconds
-        if isinstance(error, Stalled):
-            self.counters.stalls += 1
         if isinstance(error, Malformed):
             self._stuck += 1
             if self._stuck >= 3:
@@ -248,13 +230,11 @@ class Reflector(Generic[T]):
                 if error.status != 410:
                     raise
                 expired += 1
-                self.counters.expired += 1
                 logger.info("%s: the list expired between two pages; starting it anew", self.resource.name)
                 await asyncio.sleep(self._backoff.next())
         same = (uid for uid in self.unreadable if uid in fresh and fresh[uid] is self.objects.get(uid))
         self.unreadable = {uid: self.unreadable[uid] for uid in same} | odd
         await self._apply(fresh)
-        self.counters.lists += 1
         self.trouble = ""
         if not self.synced.is_set() or not self.served:
             logger.info("%s: %d in sync", self.resource.name, len(self.objects))
@@ -285,7 +265,7 @@ class Reflector(Generic[T]):
         try:
             obj = self._lines.item(raw)
         except Undecodable as error:
-            found = self._unreadable(raw, error)
+            found = self._found(names_in(raw), str(error))
             odd[found.uid] = found
             counting: T | None = stand_in(self._kind, error, self.objects.get(found.uid))
             if counting is None:
@@ -317,7 +297,6 @@ class Reflector(Generic[T]):
             timeout_seconds=seconds,
             stall_seconds=seconds + self._policy.stall_grace_seconds,
         )
-        self.counters.watches += 1
         opened, backlog = self._clock(), Backlog(self._knows, clock=self._clock)
         reading = asyncio.create_task(backlog.read(batches))
         try:
@@ -334,7 +313,7 @@ class Reflector(Generic[T]):
 
     async def _handle_next(self, backlog: Backlog) -> None:
         """Handles the lines that came together, and those that go ahead of them."""
-        before = self.counters.events
+        before = self.events
         self._slice_began = self._clock()
         while (taken := backlog.take()) is not None:
             line, ahead = taken
@@ -346,7 +325,7 @@ class Reflector(Generic[T]):
             await self._breathe()
         self._heard()
         arrived = backlog.done()
-        if self._on_applied is not None and (events := self.counters.events - before):
+        if self._on_applied is not None and (events := self.events - before):
             self._on_applied(self.resource.name, events, self._clock() - arrived)
 
     def _handle(self, line: bytes) -> None:
@@ -361,7 +340,7 @@ class Reflector(Generic[T]):
         self._handle_odd(line)
 
     def _changed(self, what: str, obj: T) -> None:
-        self.counters.events += 1
+        self.events += 1
         self._version = obj.metadata.resource_version
         uid = uid_of(obj.metadata)
         if what == "DELETED":
@@ -390,7 +369,6 @@ class Reflector(Generic[T]):
         """Bookmarks, errors, and whatever the fast path could not read."""
         event = raw_event(line)
         if event.type == "BOOKMARK":
-            self.counters.bookmarks += 1
             self._version = names_in(event.object).resource_version or self._version
         elif event.type == "ERROR":
             raise refusal(event.object)
@@ -413,16 +391,11 @@ class Reflector(Generic[T]):
         if event.type == "DELETED":
             self.unreadable.pop(uid, None)
         else:
-            self.unreadable[uid] = self._unreadable(event.object, error)
+            self.unreadable[uid] = self._found(names, str(error))
             counting = stand_in(self._kind, error, self.objects.get(uid))
         if counting is None:
             self.mirror.drop(uid)
         return counting
-
-    def _unreadable(self, raw: msgspec.Raw, error: Undecodable[T]) -> Unreadable:
-        """Counts an object that cannot be read, and tells of it where that is news."""
-        self.counters.decode_errors += 1
-        return self._found(names_in(raw), str(error))
 
     def _found(self, names: Names, why: str) -> Unreadable:
         found = Unreadable(self.resource, names, why, closure_of(self._kind).meaning)
