@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
@@ -183,49 +184,30 @@ class GangBook:
                 tally.present = tally.bound
                 yield ref, tally, derived.min_member
 
-    def put_group(self, group: PodGroup) -> None:
-        """Takes a coscheduling PodGroup."""
+    def put_group(self, group: PodGroup | UpstreamPodGroup) -> None:
+        """Takes a PodGroup, of coscheduling or of scheduling.k8s.io."""
         key = object_key(group)
-        ref = GangRef(group.metadata.namespace, group.metadata.name)
-        self._history.tell(ref, group.status, known=key in self.groups)
-        self.groups[key] = group
-        self._link(GangSource.GROUP, group.metadata)
-        self._count(ref)
-
-    def drop_group(self, key: str) -> None:
-        """Forgets a coscheduling PodGroup."""
-        group = self.groups.pop(key, None)
-        self._linkers.pop((GangSource.GROUP.value, key), None)
-        if group is not None:
-            self._ungrouped(GangRef(group.metadata.namespace, group.metadata.name))
-
-    def put_upstream(self, group: UpstreamPodGroup) -> None:
-        """Takes a PodGroup of scheduling.k8s.io."""
-        key = object_key(group)
-        ref = GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM)
-        self._history.tell(ref, None, known=key in self.upstream)
-        self.upstream[key] = group
-        self._link(GangSource.UPSTREAM, group.metadata)
-        self._count(ref)
-
-    def drop_upstream(self, key: str) -> None:
-        """Forgets a PodGroup of scheduling.k8s.io."""
-        group = self.upstream.pop(key, None)
-        self._linkers.pop((GangSource.UPSTREAM.value, key), None)
-        if group is not None:
-            self._ungrouped(GangRef(group.metadata.namespace, group.metadata.name, GangSource.UPSTREAM))
-
-    def _ungrouped(self, ref: GangRef) -> None:
-        """The object of a gang is gone. Its pods may be there, and find another of the name."""
-        if ref not in self._members:
-            self._history.forget(ref)
-
-    def _link(self, source: GangSource, meta: ObjectMeta) -> None:
-        ref = GangRef(meta.namespace, meta.name, source)
-        if keys.GANG_GROUPS in meta.annotations:
-            self._linkers[source.value, ref.key] = ref
+        if isinstance(group, PodGroup):
+            ref, told, known = GangRef.of(key), group.status, key in self.groups
+            self.groups[key] = group
         else:
-            self._linkers.pop((source.value, ref.key), None)
+            ref, told, known = GangRef.of(key, GangSource.UPSTREAM), None, key in self.upstream
+            self.upstream[key] = group
+        self._history.tell(ref, told, known=known)
+        if keys.GANG_GROUPS in group.metadata.annotations:
+            self._linkers[ref.source.value, key] = ref
+        else:
+            self._linkers.pop((ref.source.value, key), None)
+        self._count(ref)
+
+    def drop_group(self, source: GangSource, key: str) -> None:
+        """Forgets a PodGroup of one of the two."""
+        ref = GangRef.of(key, source)
+        groups: dict[str, Any] = self.groups if source is GangSource.GROUP else self.upstream
+        self._linkers.pop((source.value, key), None)
+        # its pods may be there, and find another of the name
+        if groups.pop(key, None) is not None and ref not in self._members:
+            self._history.forget(ref)
 
     def group_priority(self, ref: GangRef) -> int | None:
         """Priority that an upstream PodGroup gives its members; None where it says none."""
@@ -234,8 +216,7 @@ class GangBook:
 
     def ranked_anew(self, key: str) -> Iterator[tuple[PodInfo, int | None]]:
         """(member, its priority by the group) of an upstream PodGroup, where that is another than the member has."""
-        namespace, _, name = key.partition("/")
-        ref = GangRef(namespace, name, GangSource.UPSTREAM)
+        ref = GangRef.of(key, GangSource.UPSTREAM)
         priority = self.group_priority(ref)
         for info in self.members(ref):
             if info.group_priority != priority:

@@ -52,6 +52,12 @@ class GangRef:
     name: str
     source: GangSource = GangSource.GROUP
 
+    @staticmethod
+    def of(key: str, source: GangSource = GangSource.GROUP) -> "GangRef":
+        """The gang of a `namespace/name`."""
+        namespace, _, name = key.partition("/")
+        return GangRef(namespace, name, source)
+
     @property
     def key(self) -> str:
         """`namespace/name`, as users write it."""

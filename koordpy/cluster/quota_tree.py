@@ -24,10 +24,10 @@ from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.pods import seconds
-from koordpy.cluster.quota_faults import QuotaFault
 from koordpy.cluster.quota_owners import (
     EVERYBODY,
     PARENT,
+    QuotaFault,
     json_in,
     listable,
     may_name,

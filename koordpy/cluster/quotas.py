@@ -18,8 +18,7 @@ from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import Owner, PodInfo
-from koordpy.cluster.quota_faults import QuotaFault
-from koordpy.cluster.quota_owners import ignored_labels
+from koordpy.cluster.quota_owners import QuotaFault, ignored_labels
 from koordpy.cluster.quota_tree import QuotaTree, ReadQuotas, over_since, read_quotas
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.tally import Tally

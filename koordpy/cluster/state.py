@@ -24,7 +24,7 @@ from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.objectbook import ObjectBook, W, object_key
 from koordpy.cluster.owners import OwnerBook, label_keys
 from koordpy.cluster.podbook import PodBook
-from koordpy.cluster.pods import in_group
+from koordpy.cluster.pods import GangSource, in_group
 from koordpy.cluster.quotas import Quotas
 from koordpy.cluster.snapshot import NodeInfo, Snapshot
 from koordpy.cluster.volumes import VolumeBook
@@ -74,7 +74,7 @@ class ClusterState(PodBook):
             Pod: (self.put_pod, self.drop_pod),
             ClusterNetworkTopology: (self.nodes.put_topology, self.nodes.drop_topology),
             HyperNode: (self.nodes.put_hypernode, self.nodes.drop_hypernode),
-            PodGroup: (self.gangs.put_group, self.gangs.drop_group),
+            PodGroup: (self.gangs.put_group, partial(self.gangs.drop_group, GangSource.GROUP)),
             UpstreamPodGroup: (self._put_upstream_group, self._drop_upstream_group),
             ElasticQuota: (self.quotas.put, self.quotas.drop),
             Namespace: (self._put_namespace, self._drop_namespace),
@@ -140,11 +140,11 @@ class ClusterState(PodBook):
         self.look_for(label_keys(obj))
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
-        self.gangs.put_upstream(group)
+        self.gangs.put_group(group)
         self._rank_members(object_key(group))
 
     def _drop_upstream_group(self, key: str) -> None:
-        self.gangs.drop_upstream(key)
+        self.gangs.drop_group(GangSource.UPSTREAM, key)
         self._rank_members(key)
 
     def _rank_members(self, key: str) -> None:

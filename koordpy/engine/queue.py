@@ -214,10 +214,7 @@ class UnitQueue:
         """A pending pod appeared, or changed in what a decision reads: its unit is tried at once."""
         if self._unit_of.get(pod.key, unit) != unit:
             self.discard(pod.key)
-        entry = self._entries.get(unit)
-        if entry is None:
-            entry = self._entries[unit] = Entry(unit)
-            self._enter(entry, State.ACTIVE, event, 1)
+        entry = self._entry(unit, event)
         known = entry.pods.get(pod.key)
         if known is not None and known.uid == pod.uid:
             pod.added, pod.attempts, pod.failures = known.added, known.attempts, known.failures
@@ -453,10 +450,7 @@ class UnitQueue:
         unit in flight just gains them. `at_least_seconds`: what the API server asks for, in reason."""
         now = self.clock()
         for pod in pods:
-            entry = self._entries.get(unit)
-            if entry is None:
-                entry = self._entries[unit] = Entry(unit)
-                self._enter(entry, State.ACTIVE, "BindFailure", 1)
+            entry = self._entry(unit, "BindFailure")
             entry.pods[pod.key] = pod
             self._unit_of[pod.key] = unit
             pod.failures += errors
@@ -501,6 +495,14 @@ class UnitQueue:
         return out
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _entry(self, unit: str, event: str) -> Entry:
+        """The entry of a unit that gains a pod."""
+        entry = self._entries.get(unit)
+        if entry is None:
+            entry = self._entries[unit] = Entry(unit)
+            self._enter(entry, State.ACTIVE, event, 1)
+        return entry
 
     def _wake(self, entry: Entry, event: str) -> None:
         entry.woken = True

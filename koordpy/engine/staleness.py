@@ -6,6 +6,7 @@ more before each Binding. Units of the same round need no check against each oth
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.keys import DISTRIBUTED_JOB
 from koordpy.cluster.gpu_book import GpuHolding
 from koordpy.cluster.npus import npu_resource
@@ -193,38 +194,28 @@ def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
 
 def _interacts(pod: PodInfo) -> bool:
     """Whether neighbours matter to the pod, or it to them, in more than room."""
-    spec = pod.pod.spec
-    affinity = spec.affinity
-    if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
+    if pod.pod.spec.topology_spread_constraints:
         return True
-    if spec.topology_spread_constraints:
-        return True
-    return any(port.host_port for container in (*spec.containers, *spec.init_containers) for port in container.ports)
+    return pod.ties is not None and bool(pod.ties.ports or pod.ties.affinity)
 
 
 def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef], nodes: Iterable[str]) -> str:
     for ref in gangs:
+        now: PodGroup | UpstreamPodGroup | None = None
+        then: PodGroup | UpstreamPodGroup | None = None
         if ref.source is GangSource.UPSTREAM:
-            group, planned = state.gangs.upstream.get(ref.key), snapshot.upstream_groups.get(ref.key)
-            if group is not planned and (group is None or planned is None or group.spec != planned.spec):
-                return "group"
-        if ref.source is GangSource.GROUP:
+            now, then = state.gangs.upstream.get(ref.key), snapshot.upstream_groups.get(ref.key)
+        elif ref.source is GangSource.GROUP:
             now, then = state.gangs.groups.get(ref.key), snapshot.pod_groups.get(ref.key)
-            if now is then:
-                continue
-            if (
-                now is None
-                or then is None
-                or (now.spec, now.metadata.annotations)
-                != (
-                    then.spec,
-                    then.metadata.annotations,
-                )
-            ):
-                return "group"
+        if now is not then and _said(now) != _said(then):
+            return "group"
     # without a ClusterNetworkTopology the layers may be those of HyperNodes, which are read with the tree
     if gangs and not (state.nodes.layers if state.nodes.topology is not None else state.nodes.tree.layers).agree(
         snapshot.tree.layers, nodes
     ):
         return "topology"
     return ""
+
+
+def _said(group: PodGroup | UpstreamPodGroup | None) -> object:
+    return group and (group.spec, group.metadata.annotations)

@@ -17,8 +17,7 @@ from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import literal
 from koordpy.api.natural import natural_key
 from koordpy.api.wirejson import Undecodable, read_plain
-from koordpy.cluster.quota_faults import QuotaFault
-from koordpy.cluster.quota_owners import EVERYBODY, counts_in
+from koordpy.cluster.quota_owners import EVERYBODY, QuotaFault, counts_in
 from koordpy.cluster.quota_tree import QuotaTree, read_quotas
 from koordpy.operator.injection import ReviewError
 

@@ -155,8 +155,7 @@ class GangReport:
     @property
     def ref(self) -> GangRef:
         """Which gang it is: groups of different kinds may share a name."""
-        namespace, _, name = self.name.partition("/")
-        return GangRef(namespace, name, self.source)
+        return GangRef.of(self.name, self.source)
 
 
 @dataclass(frozen=True, slots=True)

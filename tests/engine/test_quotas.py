@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.custom import ElasticQuotaStatus
-from koordpy.cluster.quota_faults import QuotaFault
+from koordpy.cluster.quota_owners import QuotaFault
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.status.patches import status_patch
 from koordpy.engine.status.quotas import quota_status

@@ -103,8 +103,7 @@ class StaleWatch:
 
     def text(self, key: str) -> str:
         """What the condition of a PodGroup says; empty for one that is not stale."""
-        namespace, _, name = key.partition("/")
-        found = self._stale.get(GangRef(namespace, name, GangSource.GROUP))
+        found = self._stale.get(GangRef.of(key))
         return found.text(key) if found is not None else ""
 
     def take(self) -> list[str]:

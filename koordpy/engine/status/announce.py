@@ -98,8 +98,7 @@ class References:
     def named_gang(self, key: str, source: GangSource) -> ObjectReference | None:
         """The topmost workload of a gang without an object, by `namespace/name`, else the controller of its pods; its
         oldest pod where they have none."""
-        namespace, _, name = key.partition("/")
-        ref = GangRef(namespace, name, source)
+        ref = GangRef.of(key, source)
         book = self._state.workloads
         derived = book.derived.get(ref) if book is not None and source is GangSource.WORKLOAD else None
         workload = _titled(derived.title) if derived is not None else None

@@ -92,8 +92,7 @@ class GangWriter(Reconciler):
 
     def _taken(self, keys: Iterable[str]) -> None:
         for key in self._started.keys() & set(keys):
-            namespace, _, name = key.partition("/")
-            if not self._context.state.gangs.gang(GangRef(namespace, name, self.source)).of_run:
+            if not self._context.state.gangs.gang(GangRef.of(key, self.source)).of_run:
                 del self._started[key]
 
     def _refused(self, key: str, reason: str, message: str) -> None:

@@ -11,7 +11,7 @@ from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
 from koordpy.api.objects import Condition, Quantities
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.quota_faults import QuotaFault
+from koordpy.cluster.quota_owners import QuotaFault
 from koordpy.cluster.quota_tree import OVER_USED
 from koordpy.cluster.quotas import Quotas
 from koordpy.engine.apiserver.resources import Resource
