@@ -24,7 +24,7 @@ COMMANDS = {
     "run": ("koordpy.cli.run", "run the scheduler on a cluster"),
     "agent": ("koordpy.cli.agent", "report the GPUs of a node and their links"),
     "demo": ("koordpy.cli.demo", "watch gangs being placed on a cluster of its own"),
-    "version": ("koordpy.cli.version", "print the version"),
+    "version": ("", "print the version"),
 }
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -46,12 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     module: Any = None
     for name, (path, text) in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == wanted:
+        if name == wanted and path:
             module = importlib.import_module(path)
             module.add_arguments(command)
     if wanted is None and not words[0].startswith("-"):
         parser.error(f"unknown command {words[0]!r}{hint(words[0], COMMANDS) or ', koordpy help names them'}")
-    return _run(module, parser.parse_args(words))
+    args = parser.parse_args(words)
+    if module is None:
+        print(f"koordpy {__version__}")
+        return 0
+    return _run(module, args)
 
 
 def _open_closed() -> None:

@@ -7,11 +7,9 @@ come to the same answer; the reasons shown beside each gang are read from `expla
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 import yaml
 
-import koordpy
 from koordpy.api.config import Gangs, KoordpyConfiguration
 from koordpy.api.faults import InputFaultsError
 from koordpy.api.leafreaders import parse_moment
@@ -28,15 +26,11 @@ from koordpy.offline.workloads import Growth
 from koordpy.planning.explain import Explanation, explain
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
+from koordpy.sim.definitions import shipped_folder
 from koordpy.sim.rounds import SimulationResult, simulate
 from koordpy.workloads.known import Known
 
-
-def examples_folder() -> Path:
-    """The folder of the examples: below the package in a wheel, else at the repository's root."""
-    package = Path(koordpy.__file__).parent
-    shipped = package / "data" / "examples"
-    return shipped if shipped.is_dir() else package.parent / "examples"
+EXAMPLES = shipped_folder("examples")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +61,7 @@ def read_acts(names: Sequence[str] = TRAINING.acts) -> list[Act]:
     """The examples of these names. Raises OSError."""
     acts = []
     for name in names:
-        text = (examples_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+        text = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8")
         comment = " ".join(line.lstrip("# ") for line in text.split("\n#\n", 1)[0].splitlines())
         title = comment.split(". ", 1)[0].rstrip(".")
         acts.append(Act(name, title, tuple(_documents(text))))
@@ -78,7 +72,7 @@ def read_cluster(names: Sequence[str] = TRAINING.cluster) -> list[Manifest]:
     """Topology, nodes and tables of files and folders below examples/. Raises OSError."""
     found: list[Manifest] = []
     for name in names:
-        at = examples_folder() / name
+        at = EXAMPLES / name
         for path in sorted(at.glob("*.yaml"), reverse=True) if at.is_dir() else [at]:
             for one in _documents(path.read_text(encoding="utf-8")):
                 found += one["items"] if one["kind"] == "List" else [one]
@@ -137,7 +131,7 @@ class Forecaster:
         self._read()
 
     def _read(self, *names: str) -> Growth:
-        given = FilledInput([str(examples_folder() / name) for name in (*self.cluster, *names)], self._now)
+        given = FilledInput([str(EXAMPLES / name) for name in (*self.cluster, *names)], self._now)
         if given.loaded.fault_lines:
             raise InputFaultsError(given.loaded.fault_lines)
         for obj in given.objects:

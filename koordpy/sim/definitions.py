@@ -13,11 +13,11 @@ from koordpy.sim.store import Store
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
-def definitions_folder() -> Path:
-    """The folder of the project's definitions: below the package in a wheel, else at the repository's root."""
+def shipped_folder(name: str) -> Path:
+    """A folder that the project ships (crds, examples): below the package in a wheel, else at the repository's root."""
     package = Path(koordpy.__file__).parent
-    shipped = package / "data" / "crds"
-    return shipped if shipped.is_dir() else package.parent / "crds"
+    shipped = package / "data" / name
+    return shipped if shipped.is_dir() else package.parent / name
 
 
 @functools.cache
@@ -25,7 +25,7 @@ def shipped_definitions() -> tuple[Object, ...]:
     """The project's CustomResourceDefinitions, by file name; shared, not to be changed."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found: list[Object] = []
-    for path in sorted(definitions_folder().glob("*.yaml")):
+    for path in sorted(shipped_folder("crds").glob("*.yaml")):
         found += [document for document in yaml.load_all(path.read_text(encoding="utf-8"), Loader=loader) if document]
     return tuple(found)
 

@@ -8,10 +8,10 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.cli.main import main
-from koordpy.demo.acts import Forecaster, examples_folder, read_acts
+from koordpy.demo.acts import EXAMPLES, Forecaster, read_acts
 from koordpy.demo.programme import ASCEND
 
-FOLDER = examples_folder() / "ascend"
+FOLDER = EXAMPLES / "ascend"
 JOBS = sorted(FOLDER.glob("*-job.yaml"))
 
 

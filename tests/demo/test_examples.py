@@ -8,11 +8,10 @@ import pytest
 import yaml
 
 from koordpy.cli.main import main
-from koordpy.demo.acts import examples_folder
+from koordpy.demo.acts import EXAMPLES
 from koordpy.demo.programme import TRAINING
 from tests.clusters import ACCELERATOR, BLOCK, training_cluster
 
-EXAMPLES = examples_folder()
 PATHS = sorted(EXAMPLES.glob("*.yaml"))
 LABELS = {node["metadata"]["name"]: node["metadata"]["labels"] for node in training_cluster().nodes}
 

@@ -10,9 +10,8 @@ import yaml
 
 from koordpy.api.configfile import load_config
 from koordpy.cli.main import main
-from koordpy.demo.acts import examples_folder
+from koordpy.demo.acts import EXAMPLES
 
-EXAMPLES = examples_folder()
 FOLDERS = ("gpu", "preemption", "quotas", "workloads")
 EVERY = sorted(path for folder in FOLDERS for path in (EXAMPLES / folder).glob("*.yaml"))
 CONFIGURATIONS = [path for path in EVERY if path.stem.startswith("config-")]
