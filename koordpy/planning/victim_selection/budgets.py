@@ -137,6 +137,10 @@ class BudgetsLeft:
             for b, one in enumerate(known)
         )
 
+    def covers(self, pod: PodInfo, some: frozenset[int]) -> bool:
+        """Whether one of some budgets, by number, counts a pod's eviction."""
+        return not some.isdisjoint(self._left_by(pod))
+
     def _left_by(self, pod: PodInfo) -> tuple[int, ...]:
         found = self._leaving.get(pod.key)
         if found is None:

@@ -14,10 +14,9 @@ class RuleName(StrEnum):
 
 
 class Way(StrEnum):
-    """A way of choosing the units that rules allow, in the order in which they are tried: node by node for a plain pod,
-    by counting, by the exact model, and by giving back what is not needed."""
+    """A way of choosing the units that rules allow, in the order in which they are tried: by counting, by the exact
+    model, and by giving back what is not needed."""
 
-    LONE = "lone"
     COUNTING = "counting"
     MODEL = "model"
     GREEDY = "greedy"

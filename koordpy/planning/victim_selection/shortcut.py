@@ -185,9 +185,8 @@ class _Search:
         if self.least:
             return self._giving(on) if not cores.intersection(usable) else None
         room = self.problem.free
-        able = np.nonzero(self.asked.allowed)[0].tolist()
         nodes: dict[int, _NodeTable] = {}
-        for node in able:
+        for node in filter(self.asked.allowed.__getitem__, self._able(on)):
             free = [int(room[node, column]) for column in self.columns]
             items = on.get(node, [])
             whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
@@ -228,7 +227,7 @@ class _Search:
             raise Unwieldy
         known: dict[tuple[int, int], tuple[int, Link]] = {(0, 0): (0, None)}
         steps = 0
-        for node in sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()}):
+        for node in self._able(on):
             offers = self._offers(node, on.get(node, []), step, wanted)
             steps += len(known) * len(offers)
             if steps > COUNTED_VICTIMS_STEPS:
@@ -250,6 +249,10 @@ class _Search:
             link, taken = link
             out += taken
         return out
+
+    def _able(self, on: Iterable[int]) -> list[int]:
+        """Nodes that have room, or from which somebody may go."""
+        return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 
     def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
         """(pods, steps given back, cost, options) of one node, but for nothing at all."""

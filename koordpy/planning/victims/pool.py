@@ -47,6 +47,10 @@ class Pool:
     _leaves: dict[int, dict[str, Amounts]] = field(default_factory=dict)
     _holdings: dict[type[Lines], Holdings] = field(default_factory=dict)
 
+    _spent: tuple[tuple[frozenset[int], int], Mask] = field(
+        default_factory=lambda: ((frozenset(), -1), np.zeros(0, dtype=bool))
+    )
+
     def __post_init__(self) -> None:
         self._take(self.draft.snapshot.pods.values())
 
@@ -129,6 +133,17 @@ class Pool:
     def budgets(self) -> tuple[Budget, ...]:
         """PodDisruptionBudgets with what each still allows."""
         return self._budgets.on(self.draft)
+
+    @property
+    def spent(self) -> Mask:
+        """[units] with a pod that a PodDisruptionBudget covers which allows no eviction any more."""
+        budgets = frozenset(b for b, one in enumerate(self.budgets) if not one.allowed)
+        if (budgets, len(self.units)) != self._spent[0]:
+            covered = (
+                bool(budgets) and any(self._budgets.covers(p, budgets) for p in unit.pods) for unit in self.units
+            )
+            self._spent = (budgets, len(self.units)), np.fromiter(covered, dtype=bool)
+        return self._spent[1]
 
     @cached_property
     def priority(self) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 
 from koordpy.cluster.snapshot import Ints
 from koordpy.cluster.yields import gainers
-from koordpy.planning.build import build, partitions, unit_multiples
+from koordpy.planning.build import build, partitions
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.relief import one_each
 from koordpy.planning.limits import MOVES
@@ -272,13 +272,18 @@ class Preemptor:
             return PreemptionPlan(reasons=(f"preemption: {lack.text}.",) if lack.reclaimable else ())
         if not eligible.any():
             return PreemptionPlan()
-        quick = self._lone(asked, rules, open_to) if Way.LONE in self._tried_ways else None
-        if quick is not None:
-            return quick
+        trial = DryRun(asked, self.pool, self.figures)
+        if Way.COUNTING in self._tried_ways and (least := self._cheapest_node(asked, rules, open_to)) is not None:
+            if not eligible_under(least).any():
+                return PreemptionPlan()
+            pool, figures, problem = self.pool, self.figures, open_to.problem
+            found = candidates(asked, problem, rules=least, law=law, open_to=open_to, pool=pool, figures=figures)
+            _, plan = take(found, trial, law, open_to.looked_at, (Way.COUNTING,))
+            if plan.nodes:
+                return plan
         best: tuple[object, PreemptionPlan] | None = None
         proofs, runs = set[Proof](), list[SolverRun]()
         reasons: list[str] = []
-        trial = DryRun(asked, self.pool, self.figures)
         for part in partitions(asked.unit, open_to.problem, self.figures):
             self.figures.interrupts.step()
             found = self._candidates(asked, part, rules=rules, law=law, open_to=open_to)
@@ -329,33 +334,18 @@ class Preemptor:
         columns = self.figures.snapshot.columns
         return tuple(sorted(columns, key=lambda name: columns[name]))
 
-    def _lone(self, asked: Asked, rules: Rules, open_to: Opened) -> PreemptionPlan | None:
-        """The answer for a plain pod where a node's cheapest victims depend on the node alone; None elsewhere."""
-        snapshot = self.figures.snapshot
-        plain = asked.unit.plain
-        if plain is None or set(rules) != {RuleName.PRIORITY} or self._lines is not None or open_to.looked_at:
+    def _cheapest_node(self, asked: Asked, rules: Rules, open_to: Opened) -> Rules | None:
+        """The victims of the node that is cheapest to free for a plain pod, where that depends on the nodes alone."""
+        plain, figures = asked.unit.plain, self.figures
+        if plain is None or len(rules) > 1 or RuleName.CONSOLIDATION in rules or asked.devices is not None:
             return None
-        if snapshot.quotas.tree.quotas or snapshot.budgets or snapshot.reservations or self.figures.of(plain).has_rules:
+        if open_to.looked_at or figures.draft.keeps_room or figures.of(plain).has_rules:
             return None
-        if self._alone is None:
-            self._alone = SinglePod(self.pool, self.figures)
-        taken = self._alone.find(plain, asked.problem)
-        if taken == ():
-            return PreemptionPlan()
-        mask = rules[RuleName.PRIORITY]
-        if taken is None or self._multiplied(taken) or not all(mask[i] for i in taken):
-            return None
-        stand = DryRun(asked, self.pool, self.figures).stand(taken)
-        if not stand.nodes:
-            return None
-        nodes = tuple((asked.unit.members[rank].key, node) for rank, node in stand.nodes.items())
-        victims = tuple(Victim(self.pool.units[i], RuleName.PRIORITY) for i in taken)
-        return PreemptionPlan(victims, nodes, Proof.OPTIMAL, notes=stand.notes, way=Way.LONE)
-
-    def _multiplied(self, taken: Sequence[int]) -> bool:
-        """Whether a gang of a unit has a podCountMultiple."""
-        groups = [self.groups.unit(unit.gang) for i in taken if (unit := self.pool.units[i]).gang is not None]
-        return any(unit_multiples(unit, self.figures) for unit in groups)
+        if self._alone is None or self._alone.pool is not self.pool:
+            self._alone = SinglePod(self.pool, figures)
+        [(name, eligible)] = rules.items()
+        found = self._alone.cheapest(plain, asked.problem, name, eligible)
+        return None if found is None else {name: found}
 
     def _opened(self, asked: Asked, eligible: Mask) -> Opened:
         """The problem with every node that victims might open."""

@@ -1,11 +1,11 @@
-"""Victims for single pods by priority, where nothing but the node decides: one answer per node, kept between pods.
+"""The node that is cheapest to free for a single pod: one answer per node, kept between pods.
 
-A busy cluster sees hundreds of plain pods that each preempt somebody. Without quotas, budgets, share lines and filters
-that look at other pods a node's cheapest victims depend on the node alone, so that after each plan only the nodes it
-touched are looked at anew. Where a gang's surplus would be exceeded, or sets are unwieldy, the general search decides.
+A busy cluster sees hundreds of plain pods that each preempt somebody. Where no filter looks at other pods, and nothing
+is promised to anybody, what a node's cheapest victims are depends on the node, and on who may go there: after each plan
+only the nodes are looked at anew of which either has changed. Whether quotas, budgets and gangs let these victims go
+together is asked of them alone; where they do not, the general search decides.
 """
 
-from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.victim_selection.cover import Item, Unwieldy, covers
 from koordpy.planning.victim_selection.units import UnitKind
-from koordpy.planning.victims.pool import Pool
+from koordpy.planning.victims.pool import Mask, Pool
 
 _FIELD = 64
 _SHIFT = 1 << 31
@@ -27,8 +27,9 @@ Answer = tuple[int, int, tuple[int, ...]]
 
 @dataclass
 class _UnitTable:
-    """Answers of one kind of pod, current up to a version of the draft."""
+    """Answers of one kind of pod, current up to a version of the draft and for some units that may go."""
 
+    eligible: Mask
     seen: int = -1
     answers: dict[int, Answer] = field(default_factory=dict)
 
@@ -42,40 +43,47 @@ class SinglePod:
         self._size = 0
         self._on: dict[int, list[int]] = {}
 
-    def find(self, pod: PodInfo, problem: Problem) -> tuple[int, ...] | None:
-        """The cheapest set of victim units for one pod; an empty tuple where no node can be freed for it.
+    def cheapest(self, pod: PodInfo, problem: Problem, rule: str, eligible: Mask) -> Mask | None:
+        """The cheapest units that free a node for one pod; none where no node can be freed, which None does not say.
 
-        problem: of the pod alone, without a gather goal. None where the pod has a feature that this method does not
-        model: the caller then takes another one.
+        problem: of the pod alone, without a gather goal; eligible: who may go by a rule. Nobody is looked at whom a
+        PodDisruptionBudget allows no eviction: where one of them is needed the general search decides.
         """
         if self._size != len(self.pool.units):
             self._read()
-        key = self.figures.key(pod), pod.priority
-        table = self._tables.setdefault(key, _UnitTable())
-        draft = self.figures.draft
-        shape = problem.shapes[problem.members[problem.pending[0]].shape]
-        if table.seen < 0:
-            nodes = np.nonzero(shape.allowed)[0].tolist()
-        else:
-            nodes = [node for node in draft.touched_since(table.seen) if shape.allowed[node]]
-        table.seen = draft.version
-        request = [amount for _, amount in shape.request]
-        columns = [column for column, _ in shape.request]
+        free_to_go = eligible & ~self.pool.spent
+        key = self.figures.key(pod), pod.priority, self.figures.snapshot.quotas.quota_of(pod), rule
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = _UnitTable(np.zeros(len(eligible), dtype=bool))
         try:
-            for node in nodes:
-                free = [int(problem.free[node, column]) for column in columns]
-                answer = self._node(node, free, request, columns, pod.priority)
-                if answer is None:
-                    table.answers.pop(node, None)
-                else:
-                    table.answers[node] = answer
+            self._update(table, problem, free_to_go)
         except Unwieldy:
             del self._tables[key]
             return None
-        if not table.answers:
-            return ()
-        best = min(table.answers.values())[2]
-        return best if self._lends(best) else None
+        out = np.zeros(len(eligible), dtype=bool)
+        if table.answers:
+            out[list(min(table.answers.values())[2])] = True
+        elif (free_to_go != eligible).any():
+            return None
+        return out
+
+    def _update(self, table: _UnitTable, problem: Problem, eligible: Mask) -> None:
+        draft, shape = self.figures.draft, problem.shapes[problem.members[problem.pending[0]].shape]
+        nodes = set(np.nonzero(shape.allowed)[0].tolist())
+        if table.seen >= 0:
+            changed = np.nonzero(table.eligible != eligible)[0].tolist()
+            touched = {node for i in changed for node, _ in self.pool.free_of(i)}
+            nodes &= touched.union(draft.touched_since(table.seen))
+        table.seen, table.eligible = draft.version, eligible
+        request, columns = [amount for _, amount in shape.request], [column for column, _ in shape.request]
+        for node in nodes:
+            free = [int(problem.free[node, column]) for column in columns]
+            answer = self._node(node, free, request, columns, eligible)
+            if answer is None:
+                table.answers.pop(node, None)
+            else:
+                table.answers[node] = answer
 
     def _read(self) -> None:
         self._size = len(self.pool.units)
@@ -86,10 +94,12 @@ class SinglePod:
                 for node, _ in self.pool.free_of(i):
                     self._on.setdefault(node, []).append(i)
 
-    def _node(self, node: int, free: list[int], request: list[int], columns: list[int], priority: int) -> Answer | None:
+    def _node(
+        self, node: int, free: list[int], request: list[int], columns: list[int], eligible: Mask
+    ) -> Answer | None:
         """The cheapest set of one node, by the lowest priority that is enough."""
         pool = self.pool
-        units = [i for i in self._on.get(node, ()) if pool.alive[i] and pool.units[i].priority < priority]
+        units = [i for i in self._on.get(node, ()) if eligible[i]]
         gangs: dict[str, int] = {}
         items: list[Item] = []
         whole = list(free)
@@ -114,15 +124,3 @@ class SinglePod:
         cost = cost << _FIELD | len(unit.pods)
         cost = cost << _FIELD | (unit.priorities + _SHIFT * len(unit.pods))
         return cost << len(self.pool.units) | 1 << self.pool.ranks[i]
-
-    def _lends(self, taken: tuple[int, ...]) -> bool:
-        """Whether the surplus of every gang allows what is taken, and nothing is counted twice."""
-        pool = self.pool
-        groups = Counter(pool.units[i].group for i in taken if pool.units[i].group)
-        for group in groups:
-            for lending in pool.lendings.get(group, ()):
-                core = lending.core is not None and pool.at(lending.core) in taken
-                lent = sum(pool.at(unit) in taken for unit in lending.surplus)
-                if lent > (0 if core else lending.most):
-                    return False
-        return True
