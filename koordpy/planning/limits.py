@@ -56,10 +56,6 @@ BLOCKERS = 2000
 """Pods that a shape's filters look at up to which each is tried as a victim by itself."""
 FEW_UNITS = 500
 """Victim units up to which amounts are summed one by one rather than from a table of all."""
-TWIN_MEMBERS = 16
-"""Members of the beneficiary up to which victim units that are twins are told apart by order alone."""
-TWIN_UNITS = 500
-"""Victim units from which on that is done: with fewer, reading who is whose twin costs more than it spares."""
 COUNTED_VICTIMS_STEPS = 3_000_000
 """Additions of the min-plus tables beyond which the solver is no slower."""
 COUNTED_VICTIMS_STATES = 60_000
@@ -76,7 +72,7 @@ LEVEL_9_UNITS = 40
 """Units of cost level 9 that one solve decides: their weights are powers of two."""
 PRIORITY_PARTS = 4
 """Priorities up to which victims of each are looked at by themselves, before all are."""
-LEVEL_WEIGHT = 1 << 40
+LEVEL_WEIGHT = 1 << 26
 """Weight of the first of several cost levels that one solve decides; beyond, levels are solved in turn."""
 EARLY_LEVEL_SHARE = 0.35
 """Part of the deterministic time left that a solve for cost levels 1 to 6 may take: where they are not proven by then,

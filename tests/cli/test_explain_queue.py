@@ -100,7 +100,7 @@ def test_each_line_is_enough_by_itself_where_a_quota_refuses(
 
 
 @pytest.mark.parametrize(
-    ("node", "high", "method"), [("", False, "scores"), ("n1", False, "scores"), ("n1", True, "victims-lone")]
+    ("node", "high", "method"), [("", False, "scores"), ("n1", False, "scores"), ("n1", True, "victims-counting")]
 )
 def test_the_method_that_has_the_answer_is_named(
     node: str, high: bool, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -374,7 +374,7 @@ def test_the_next_way_of_choosing_is_tried_and_the_verdict_says_so(monkeypatch: 
     plan = full().plan()
     assert [one.pod_key for one in plan.evictions] == ["default/v2"]
     [rejected] = plan.rejected
-    assert rejected.way == "lone"
+    assert rejected.way == "counting"
     assert rejected.victims == (("default/v2", "priority"),)
     assert rejected.nodes == (("default/p", "n2"),)
     assert rejected.faults == (("units", "on purpose"),)
@@ -390,7 +390,7 @@ def test_nothing_is_carried_out_that_no_check_lets_pass(monkeypatch: pytest.Monk
     plan = full().plan()
     assert not plan.evictions
     assert not plan.placements
-    assert [one.way for one in plan.rejected] == ["lone", "counting", "model", "greedy"]
+    assert [one.way for one in plan.rejected] == ["counting", "model", "greedy"]
     assert plan.pending[0].message == "plan refused by its check: on purpose"
     assert plan.units[0].proof is Proof.UNKNOWN
 

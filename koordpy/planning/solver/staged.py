@@ -80,7 +80,7 @@ class StagedModel:
                 weight = 1
                 for _, terms, _ in rest:
                     step = gcd(*(c for _, c in terms)) or 1
-                    low, high = _span(terms)
+                    low, high = span(terms)
                     width = (high - low) // step + 1
                     if together and weight * width > LEVEL_WEIGHT:
                         break
@@ -171,10 +171,10 @@ class StagedModel:
 def _low(stage: Stage) -> int:
     """What a sum is at least."""
     _, terms, least = stage
-    return _span(terms)[0] if least is None else least
+    return span(terms)[0] if least is None else least
 
 
-def _span(terms: Sequence[Term]) -> tuple[int, int]:
+def span(terms: Sequence[Term]) -> tuple[int, int]:
     """What a sum is at least and at most, as far as its variables tell."""
     ends = [(0, c) if v.is_boolean else (v.domain.min() * c, v.domain.max() * c) for v, c in terms]
     return sum(map(min, ends)), sum(map(max, ends))

@@ -104,14 +104,18 @@ class _Levels:
         model, order = self.model, self.model.by_importance
         at = 0
         while at < len(order) and self.budget.left > 1e-6:
-            taken = [i for i in range(at, len(order)) if model.value(model.unit(order[i]))]
-            stop = taken[0] if taken else len(order)
-            for u in order[at:stop]:
-                model.fix(model.unit(u))
-            at = stop
-            chunk = order[at : at + LEVEL_9_UNITS]
-            terms = [(var, c << (len(chunk) - 1 - i)) for i, u in enumerate(chunk) for var, c in model.unit(u)]
+            most: dict[int, int] = {}
+            while at < len(order) and model.value(model.unit(order[at][0])) <= order[at][1]:
+                u, number = order[at]
+                most[u] = number
+                at += 1
+            for u, number in most.items():
+                model.hold(model.unit(u), number)
+            chunk = [
+                [(model.more(o, number), 1) for o in model.of_unit[u]] for u, number in order[at : at + LEVEL_9_UNITS]
+            ]
+            terms = [(var, 1 << (len(chunk) - 1 - i)) for i, taken in enumerate(chunk) for var, _ in taken]
             model.minimise_all([("spare", terms, None)])
-            for u in chunk:
-                model.fix(model.unit(u))
+            for taken in chunk:
+                model.fix(taken)
             at += len(chunk)

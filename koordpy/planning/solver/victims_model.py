@@ -1,11 +1,12 @@
 """What a choice of victims is as a CP-SAT model: which options are taken, and that all members fit once they are gone.
 
-Source: preemption.md 6 (2). One 0/1 per option, on top of the model that counts pods per shape and node (`counts`) on
-nodes from which everybody is gone; what sums cannot say of filters comes back as a cut or a need.
+Source: preemption.md 6 (2). Units that are alike in all numbers but their rank are a kind, of which the least important
+go first: one integer per kind, on top of the model that counts pods per shape and node (`counts`) on nodes from which
+everybody is gone. What sums cannot say of filters comes back as a cut or a need.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from math import gcd
@@ -17,7 +18,7 @@ from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.room import NodeType, Room, implied_by
-from koordpy.planning.solver.staged import Stage, Term, linear
+from koordpy.planning.solver.staged import Stage, Term, linear, span
 from koordpy.planning.victim_selection.choice import Choices, Crossing, Cut, Layout, MovedKind, Need, Rejoin
 from koordpy.planning.victim_selection.lower_bounds import freed_by
 
@@ -29,18 +30,19 @@ class VictimsModel(CountModel):
         """most: the highest priority of whom is looked at, no PodDisruptionBudget exceeded; everybody, by default."""
         self.choices, self.kept = choices, most is not None
         problem = choices.problem
-        self.closed = {
-            o for o, one in enumerate(choices.options) if most is not None and choices.units[one.unit].priority > most
-        }
-        self.of_unit: dict[int, list[int]] = {}
+        every: dict[int, list[int]] = {}
         for o, option in enumerate(choices.options):
-            if o not in self.closed:
-                self.of_unit.setdefault(option.unit, []).append(o)
-        self.partial = bool(self.closed)
+            if most is None or choices.units[option.unit].priority <= most:
+                every.setdefault(option.unit, []).append(o)
+        self.kinds = _kinds(choices, every)
+        """First option of a kind -> all of it, the least important first."""
+        self.of_unit = {u: options for u, options in every.items() if options[0] in self.kinds}
+        """Unit that stands for its kind -> its options."""
+        self.partial = sum(map(len, every.values())) < len(choices.options)
         """Whether somebody is left out, or a budget might else be exceeded: there may be other choices."""
         wanted = dict(Counter(problem.members[rank].shape for rank in problem.pending))
         # what nodes are worth by their pods is no matter of victims
-        freed = replace(problem, free=freed_by(choices, self.of_unit), by_count=None, standing=None)
+        freed = replace(problem, free=freed_by(choices, every), by_count=None, standing=None)
         room = Room(freed, wanted)
         fits = room.could(problem.hard, np.array(room.wanted, dtype=np.int64))
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
@@ -59,7 +61,8 @@ class VictimsModel(CountModel):
         self._levels()
 
     def _build(self, level: int, domain: int) -> None:
-        self.taken = [self.model.new_bool_var("") for _ in self.choices.options]
+        self.taken = {o: self.model.new_int_var(0, len(kind), "") for o, kind in self.kinds.items()}
+        self._more: dict[tuple[int, int], cp_model.IntVar] = {}
         super()._build(level, domain)
 
     def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
@@ -68,16 +71,29 @@ class VictimsModel(CountModel):
     # --- what must hold ---------------------------------------------------------------------------------------------
 
     def unit(self, unit: int, amount: int = 1) -> list[Term]:
-        """What a unit adds to a sum where any option takes it."""
+        """What a unit adds to a sum where any option takes it, and all of its kind with it."""
         return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
 
     def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
-        return [(self.taken[o], amount) for o, amount in terms if amount and o not in self.closed]
+        return [(self.taken[o], amount) for o, amount in terms if amount and o in self.taken]
+
+    def more(self, option: int, number: int) -> cp_model.IntVar:
+        """Whether more of a kind are taken than a number."""
+        if len(self.kinds[option]) == 1:
+            return self.taken[option]
+        known = self._more.get((option, number))
+        if known is None:
+            known = self._more[option, number] = self.model.new_bool_var("")
+            self.model.add(self.taken[option] > number).only_enforce_if(known)
+            self.model.add(self.taken[option] <= number).only_enforce_if(~known)
+            if self.values:
+                self.values.append(int(self.values[self.taken[option].index] > number))
+        return known
 
     def _limits(self) -> None:
         for limit in self.choices.limits:
             total = linear(self._terms(limit.terms))
-            when = [self.taken[o] for o in limit.when if o not in self.closed]
+            when = [o for o in limit.when if o in self.taken]
             if limit.when and not when:
                 continue
             bounds = [total <= limit.most] if limit.most is not None else []
@@ -92,34 +108,34 @@ class VictimsModel(CountModel):
         for one in self.choices.multiples:
             # of a gang that has fewer than a multiple already, nobody has to go for that
             times, terms = self.model.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
-            if when := [self.taken[o] for o in one.when if o not in self.closed]:
+            if when := [o for o in one.when if o in self.taken]:
                 some = self._any(when)
                 self.model.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
 
-    def _any(self, some: list[cp_model.IntVar]) -> cp_model.IntVar:
-        """True at least where any of some is."""
-        if len(some) == 1:
-            return some[0]
+    def _any(self, options: list[int]) -> cp_model.IntVar:
+        """True at least where any of some kinds is taken."""
+        if len(options) == 1:
+            return self.more(options[0], 0)
         out = self.model.new_bool_var("")
-        for var in some:
-            self.model.add_implication(var, out)
+        for o in options:
+            self.model.add(self.taken[o] <= 0).only_enforce_if(~out)
         return out
 
     def _crossing(self, crossing: Crossing) -> None:
-        everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o not in self.closed)
+        everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o in self.taken)
         enough = []
         for terms, room in crossing.resources:
             holds = self.model.new_bool_var("")
-            last = {o: self.model.new_bool_var("") for o, _ in terms if o not in self.closed}
+            last = {o: self.model.new_bool_var("") for o, _ in terms if o in self.taken}
             for o, var in last.items():
-                self.model.add_implication(var, self.taken[o])
+                self.model.add(var <= self.taken[o])
             if last:
                 self.model.add_at_most_one(last.values())
             spared = [(last[o], -amount) for o, amount in terms if o in last]
             self.model.add(linear([*self._terms(terms), *spared]) < room).only_enforce_if(holds)
             enough.append(holds)
         for o in everyone:
-            self.model.add_bool_or(enough).only_enforce_if(self.taken[o])
+            self.model.add_bool_or(enough).only_enforce_if(self.more(o, 0))
 
     def _blockers(self) -> None:
         for (shape, node), blockers in self.choices.blockers.items():
@@ -288,27 +304,27 @@ class VictimsModel(CountModel):
 
     def cut(self, cut: Cut) -> None:
         """Forbids what a check refused."""
-        chosen = {self.choices.options[o].unit for o in cut.taken}
-        changed: list[Term] = []
-        base = 0
-        for u in cut.among:
-            if u in chosen:
-                changed += self.unit(u, -1)
-                base += 1
-            else:
-                changed += self.unit(u, 1)
+        gone = {self.choices.options[o].unit for o in cut.taken}
+        changed: list[cp_model.LiteralT] = []
+        for o, units in self._kinds_of(cut.among):
+            number = len(gone.intersection(units))
+            changed += [self.more(o, number)] if number < len(self.kinds[o]) else []
+            changed += [~self.more(o, number - 1)] if number else []
         if not cut.places:
-            self.model.add(linear(changed) >= 1 - base)
-            return
+            self.model.add_bool_or(changed)
         for place in cut.places:
             if place in self.at:
-                number = self.wanted[place[0]]
-                scaled = [(var, -c * number) for var, c in changed]
-                self.model.add(linear([(self.at[place], 1), *scaled]) <= number * base)
+                nobody = self.model.new_bool_var("")
+                self.model.add(self.at[place] <= 0).only_enforce_if(nobody)
+                self.model.add_bool_or([*changed, nobody])
 
     def need(self, need: Need) -> None:
         """Some unit has to go first."""
-        gone = [self.taken[o] for u in need.units for o in self.of_unit.get(u, ())]
+        # of a kind, those before the first of these do not help
+        gone = [
+            self.more(o, min(n for n, unit in enumerate(units) if unit in need.units))
+            for o, units in self._kinds_of(need.units)
+        ]
         if need.load is None:
             self.model.add_bool_or(gone)
             return
@@ -322,6 +338,12 @@ class VictimsModel(CountModel):
             self.model.add(var <= pods - 1).only_enforce_if(less[-1])
         self.model.add_bool_or([*less, *gone])
 
+    def _kinds_of(self, units: Iterable[int]) -> list[tuple[int, list[int]]]:
+        """Kinds that some units are of, and the units of each, the least important first."""
+        some = set(units)
+        members = ((o, [self.choices.options[one].unit for one in kind]) for o, kind in self.kinds.items())
+        return [(o, kind) for o, kind in members if not some.isdisjoint(kind)]
+
     # --- what it costs ----------------------------------------------------------------------------------------------
 
     def _levels(self) -> None:
@@ -331,7 +353,7 @@ class VictimsModel(CountModel):
         violated: list[Term] = []
         for b, allowed in enumerate(choices.budgets):
             covered = [t for u in self.of_unit for i, n in units[u].budgets if i == b for t in self.unit(u, n)]
-            most = sum(c for _, c in covered)
+            most = span(covered)[1]
             if most > allowed and self.kept:
                 model.add(linear(covered) <= allowed)
                 self.partial = True
@@ -342,15 +364,14 @@ class VictimsModel(CountModel):
         steps = sorted({units[u].priority for u in self.of_unit}) if not self.kept else []
         top = model.new_int_var(0, len(steps), "")
         for u in self.of_unit if len(steps) > 1 else ():
-            step = steps.index(units[u].priority) + 1
-            model.add(linear([*self.unit(u, step), (top, -1)]) <= 0)
+            model.add(top >= steps.index(units[u].priority) + 1).only_enforce_if(self._any(self.of_unit[u]))
         short: list[Term] = []
         step = gcd(*(n for one in choices.shortfalls for n in (one.slack, *(amount for _, amount in one.terms)))) or 1
         for one in choices.shortfalls:
-            most = sum(amount for _, amount in one.terms)
-            if most > one.slack:
+            terms = self._terms(one.terms)
+            if (most := span(terms)[1]) > one.slack:
                 below = model.new_int_var(0, (most - one.slack) // step, "")
-                model.add(linear([*self._terms(one.terms), (below, -step)]) <= one.slack)
+                model.add(linear([*terms, (below, -step)]) <= one.slack)
                 short.append((below, 1))
         every = [(u, units[u]) for u in self.of_unit]
         early = [
@@ -363,7 +384,13 @@ class VictimsModel(CountModel):
         ]
         self.early: list[Stage] = [(name, terms, None) for name, terms in early]
         self.priorities = [t for u, unit in every if unit.priorities for t in self.unit(u, unit.priorities)]
-        self.by_importance = [u for u, _ in sorted(every, key=lambda pair: -pair[1].rank)]
+        ranked = (
+            (units[choices.options[one].unit].rank, u, number)
+            for u, options in self.of_unit.items()
+            for number, one in enumerate(self.kinds[options[0]])
+        )
+        self.by_importance = [(u, number) for _, u, number in sorted(ranked, reverse=True)]
+        """(unit that stands for its kind, how many of it are less important) of all units."""
         self.later_rule = self._terms((o, option.rule) for o, option in enumerate(choices.options))
 
     # --- what came of it --------------------------------------------------------------------------------------------
@@ -371,7 +398,8 @@ class VictimsModel(CountModel):
     @property
     def chosen(self) -> tuple[int, ...]:
         """The options taken."""
-        return tuple(o for o, var in enumerate(self.taken) if self.values[var.index])
+        taken = (kind[: self.values[self.taken[o].index]] for o, kind in self.kinds.items())
+        return tuple(sorted(one for some in taken for one in some))
 
     @property
     def layout(self) -> Layout:
@@ -382,6 +410,27 @@ class VictimsModel(CountModel):
             for kind, here in self.back.items()
         }
         return Layout(places, back)
+
+
+def _kinds(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """The options of some units by kind: first option -> all of the kind, the least important first."""
+    sums = [*(one.terms for one in choices.limits), *(one.terms for one in choices.multiples)]
+    sums += [one.terms for one in choices.shortfalls]
+    sums += [terms for crossing in choices.crossings for terms, _ in crossing.resources]
+    conditions = [*(limit.when for limit in choices.limits), *(one.when for one in choices.multiples)]
+    sums += [tuple((o, 1) for o in options) for options in conditions]
+    parts: dict[int, list[tuple[int, int]]] = {}
+    for number, terms in enumerate(sums):
+        for o, amount in terms:
+            parts.setdefault(o, []).append((number, amount))
+    found: dict[Hashable, list[int]] = {}
+    for u, options in of_unit.items():
+        alone = u in choices.told_apart or len(options) > 1
+        for o in options:
+            figures = replace(choices.units[u], rank=0), choices.options[o].rule, tuple(parts.get(o, ()))
+            found.setdefault(o if alone else figures, []).append(o)
+    kinds = (sorted(kind, key=lambda o: choices.units[choices.options[o].unit].rank) for kind in found.values())
+    return {kind[0]: kind for kind in kinds}
 
 
 def _implied(requests: Iterable[tuple[tuple[int, int], ...]]) -> dict[tuple[int, int], tuple[int, int]]:

@@ -158,6 +158,9 @@ class Choices:
     """(nodes, k): the beneficiary's pods there are a multiple of k."""
     one_of: tuple[tuple[int, ...], ...] = ()
     """All of the beneficiary's pods stand on nodes of one of these sets; empty where any node will do."""
+    told_apart: frozenset[int] = frozenset()
+    """Units of which it makes a difference which goes, however equal their figures: filters look at them, devices have
+    names, or they come back."""
     deterministic_time: float = 2.0
 
 

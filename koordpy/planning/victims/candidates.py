@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
+from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.build import unit_multiples
 from koordpy.planning.figures import Figures
@@ -81,6 +83,7 @@ def candidates(
             covering[b][i] = pods
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
     bound = together(law, named, allowances)
+    by_name = asked.devices is not None or any(npu_resource(pod.requests) for pod in asked.pods)
     around = regions(asked.unit, figures)
     covering_units = _covering(open_to, pool, units)
     choices = Choices(
@@ -98,6 +101,7 @@ def candidates(
         multiples=tuple(multiples),
         blockers=_blockers(open_to, covering_units),
         ties=_ties(open_to, covering_units) if not moves else (),
+        told_apart=frozenset(number.values() if moves or by_name else chain(*covering_units.values())),
         deterministic_time=figures.config.preemption.time_limit,
     )
     return OfferedChoice(choices, tuple(units), tuple(rules))

@@ -17,7 +17,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.relief import one_each
 from koordpy.planning.limits import MOVES
 from koordpy.planning.patience import Patience
-from koordpy.planning.placement.problem import Problem, only_ranks
+from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.plan import Proof, RejectedPlan, SolverRun, proof_of
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import PlanFault
@@ -29,10 +29,9 @@ from koordpy.planning.victim_selection.lines import Lines, Mins, lines_of
 from koordpy.planning.victim_selection.lower_bounds import lacking, most_freed
 from koordpy.planning.victim_selection.names import EVERY_WAY, RuleName, Way
 from koordpy.planning.victims.asked import Asked, beneficiaries
-from koordpy.planning.victims.candidates import OfferedChoice, Rules, candidates, device_relief, eligible_under
+from koordpy.planning.victims.candidates import Rules, candidates, device_relief, eligible_under
 from koordpy.planning.victims.devices import with_devices
 from koordpy.planning.victims.dry_run import DryRun
-from koordpy.planning.victims.equivalent_units import EquivalentUnits
 from koordpy.planning.victims.overuse import GivenBack, give_back
 from koordpy.planning.victims.pool import Mask, Pool
 from koordpy.planning.victims.reach import Opened, opened
@@ -57,7 +56,6 @@ class Preemptor:
         self._tried_ways = ways
         self._pool: Pool | None = None
         self._alone: SinglePod | None = None
-        self._known_twins: EquivalentUnits | None = None
 
     @property
     def pool(self) -> Pool:
@@ -65,12 +63,6 @@ class Preemptor:
         if self._pool is None:
             self._pool = Pool(self.groups, self.figures.draft, self._useless_from)
         return self._pool
-
-    @property
-    def _twins(self) -> EquivalentUnits:
-        if self._known_twins is None or self._known_twins.pool is not self.pool:
-            self._known_twins = EquivalentUnits(self.pool)
-        return self._known_twins
 
     @property
     def _useless_from(self) -> int | None:
@@ -272,11 +264,12 @@ class Preemptor:
             return PreemptionPlan(reasons=(f"preemption: {lack.text}.",) if lack.reclaimable else ())
         if not eligible.any():
             return PreemptionPlan()
-        trial = DryRun(asked, self.pool, self.figures)
+        pool, figures = self.pool, self.figures
+        trial = DryRun(asked, pool, figures)
         if Way.COUNTING in self._tried_ways and (least := self._cheapest_node(asked, rules, open_to)) is not None:
             if not eligible_under(least).any():
                 return PreemptionPlan()
-            pool, figures, problem = self.pool, self.figures, open_to.problem
+            problem = open_to.problem
             found = candidates(asked, problem, rules=least, law=law, open_to=open_to, pool=pool, figures=figures)
             _, plan = take(found, trial, law, open_to.looked_at, (Way.COUNTING,))
             if plan.nodes:
@@ -286,7 +279,7 @@ class Preemptor:
         reasons: list[str] = []
         for part in partitions(asked.unit, open_to.problem, self.figures):
             self.figures.interrupts.step()
-            found = self._candidates(asked, part, rules=rules, law=law, open_to=open_to)
+            found = candidates(asked, part, rules=rules, law=law, open_to=open_to, pool=pool, figures=figures)
             if not reachable(found.choices):
                 continue
             if RuleName.CONSOLIDATION not in rules and (cut := most_freed(found.choices)):
@@ -303,19 +296,6 @@ class Preemptor:
             return replace(best[1], runs=tuple(runs))
         proof = proof_of(placed=False, sure=Proof.UNKNOWN not in proofs)
         return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons[:1]))
-
-    def _candidates(self, asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> OfferedChoice:
-        """Who may be taken, but for twins beyond what is asked."""
-        pool, figures = self.pool, self.figures
-        eligible = eligible_under(rules)
-        if RuleName.CONSOLIDATION not in rules:
-            kept = self._twins.kept(eligible, part, pool.budgets, open_to.looked_at)
-            fewer = {name: mask & kept for name, mask in rules.items()}
-            found = candidates(asked, part, rules=fewer, law=law, open_to=open_to, pool=pool, figures=figures)
-            if kept is eligible or not any(limit.least for limit in found.choices.limits):
-                return found
-            # a quota wants back what pods hold, wherever they are
-        return candidates(asked, part, rules=rules, law=law, open_to=open_to, pool=pool, figures=figures)
 
     def _relief(self, asked: Asked, eligible: Mask) -> Ints:
         """[nodes, columns] what the eligible units hold together, at most."""
