@@ -35,8 +35,10 @@ class Yields:
     def view(self, now: float) -> Yielded:
         """What is remembered by now."""
         for pair, at in list(self.at.items()):
-            if not now - YIELD_SECONDS < at <= now:
+            if at <= now - YIELD_SECONDS:
                 del self.at[pair]
+            elif at > now:  # of a clock that was set back, or read a moment later than this
+                self.at[pair] = now
         out: dict[str, list[str]] = {}
         for loser, gainer in self.at:
             out.setdefault(loser, []).append(gainer)

@@ -24,7 +24,14 @@ def test_it_is_forgotten_after_an_hour_since_it_last_happened() -> None:
     kept.add("b", "c", 200.0)
     assert kept.view(99.0 + YIELD_SECONDS) == {"a": ("b",), "b": ("c",)}
     assert kept.view(100.0 + YIELD_SECONDS) == {"b": ("c",)}
-    assert kept.view(100.0) == {}  # the clock was set back: nothing is known of what is to come
+
+
+def test_what_comes_a_moment_after_the_clock_was_read_is_remembered_for_an_hour_from_then() -> None:
+    """Times of day are rounded, and clocks are set back."""
+    kept = remembered("ab", at=100.000001)
+    assert kept.view(100.0) == {"a": ("b",)}
+    assert kept.view(99.0 + YIELD_SECONDS) == {"a": ("b",)}
+    assert kept.view(100.0 + YIELD_SECONDS) == {}
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch) -> None:  # type: ignore[no-untyped-def]

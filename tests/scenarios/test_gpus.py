@@ -243,9 +243,10 @@ def test_assumed_pods_hold_their_gpus_until_they_are_forgotten() -> None:
     world.state.assume("default/p", "n1", chips=first.chips)
     assert given(world.plan()) == {"q": ("n1", (1, 2))}
     wanted = {"default/q": GpuHolding(2, first.chips, None)}
-    assert world.state.gpus.taken("n1", wanted)
+    assert world.state.gpus.taken("n1", wanted, lambda _: False)
+    assert not world.state.gpus.taken("n1", wanted, lambda key: key == "default/p")
     world.state.forget("default/p")
-    assert not world.state.gpus.taken("n1", wanted)
+    assert not world.state.gpus.taken("n1", wanted, lambda _: False)
 
 
 def test_half_a_group_is_no_group_and_warned_of() -> None:
