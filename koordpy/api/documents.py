@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from koordpy.api.jsontext import lone_surrogates
 from koordpy.api.scalars import CANONICAL_INT, Number
 from koordpy.api.yamlvalues import MAX_LEVELS, DocumentFault, build_value
 
@@ -89,11 +90,8 @@ def _json_documents(text: str) -> list[Document]:
             raise DocumentFault(f"nested deeper than {MAX_LEVELS} levels") from None
         found.append(value)
     _check_levels(found)
-    if _ESCAPED_SURROGATE.search(text):
-        try:
-            json.dumps(found, ensure_ascii=False, default=repr).encode()
-        except UnicodeEncodeError:
-            raise DocumentFault("a lone surrogate is no text") from None
+    if lone_surrogates(text, found):
+        raise DocumentFault("a lone surrogate is no text")
     kept = [value for value in found if value is not None]
     return [Document(i, value) for i, value in enumerate(kept, start=1)]
 
@@ -135,7 +133,6 @@ _CONTENT_LINE = re.compile(r"^[ \t\r]*(?:#.*)?$")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _WIDE = re.compile("\udcff\udcfe|\udcfe\udcff")
 """The byte-order mark of UTF-16, read as what is no UTF-8."""
-_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:

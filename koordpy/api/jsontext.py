@@ -5,10 +5,24 @@ place a gang against its owner's wish.
 """
 
 import json
+import re
 from typing import Any
 
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.limits import too_long
+
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def lone_surrogates(text: str, value: Any) -> bool:
+    """Whether a value read of a JSON text holds half a character, which no answer of ours could be written with."""
+    if not _ESCAPED_SURROGATE.search(text):
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False, default=repr).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def read_json(text: str) -> Any:
@@ -16,7 +30,7 @@ def read_json(text: str) -> Any:
     if length := too_long(text):
         raise UnreadableError(length)
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text, object_pairs_hook=_once)
     except UnreadableError:
         raise
     except json.JSONDecodeError as fault:
@@ -25,6 +39,9 @@ def read_json(text: str) -> Any:
         raise UnreadableError("no JSON, nesting") from None
     except ValueError:  # a number of thousands of digits
         raise UnreadableError("no JSON, a number too long") from None
+    if lone_surrogates(text, value):
+        raise UnreadableError("no JSON, a lone surrogate is no text")
+    return value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
+from koordpy.api.jsontext import lone_surrogates
 from koordpy.api.limits import too_long
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
@@ -83,9 +84,10 @@ def json_in(text: str) -> Any:
     if too_long(text):
         return None
     try:
-        return json.loads(text, parse_float=str, parse_constant=str)
+        value = json.loads(text, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
         return None
+    return None if lone_surrogates(text, value) else value
 
 
 @once

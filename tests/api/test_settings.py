@@ -138,6 +138,7 @@ def test_one_letter_swapped_dropped_doubled_or_changed_is_near(name: str, data: 
         ("[" * 100_000, "100000 bytes, at most 65536 are read"),
         ("9" * 5000, "no JSON, a number too long"),
         ('{"a": {"b": 1, "b": 2}}', "the key 'b' is given twice"),
+        ('{"layer": "a\\ud800"}', "no JSON, a lone surrogate is no text"),
     ],
 )
 def test_json_of_an_annotation_that_cannot_be_read_says_where(text: str, fault: str) -> None:

@@ -3,7 +3,6 @@
 Source: gpu-topology.md 2, 3 and 5.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,8 @@ import numpy as np
 
 from koordpy.api import keys
 from koordpy.api.config import Gpu
-from koordpy.api.faults import literal
+from koordpy.api.faults import UnreadableError, literal
+from koordpy.api.jsontext import read_json
 from koordpy.cluster.gpu_book import GpuView, NodeGpus
 from koordpy.cluster.gpus import GroupKey, Machine
 from koordpy.cluster.links import MAX_GBS, kbs
@@ -70,9 +70,9 @@ def _partition_spec(text: str | None) -> tuple[bool, int | None]:
     what = ""
     raw: Any = None
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError):
-        what = "no JSON"
+        raw = read_json(text)
+    except UnreadableError as fault:
+        what = str(fault)
     if not what and not isinstance(raw, dict):
         what = "no mapping"
     policy = raw.get("allocatePolicy", "") if not what else ""
