@@ -5,7 +5,8 @@ numbers and sort before text; equal names under that rule fall back to plain str
 """
 
 import re
-from functools import lru_cache
+
+from koordpy.api.remembered import remembered
 
 NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
 
@@ -28,7 +29,7 @@ def _key(name: str) -> NaturalKey:
     return runs, name
 
 
-_remembered = lru_cache(maxsize=1 << 16)(_key)
+_remembered = remembered(1 << 16)(_key)
 
 
 def number(digits: str) -> int:

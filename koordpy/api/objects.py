@@ -70,17 +70,17 @@ class Requirement(Wire, frozen=True):
 
     key: str = ""
     operator: str = ""
-    values: list[str] = []
+    values: tuple[str, ...] = ()
 
 
 class LabelSelector(Wire, frozen=True):
     match_labels: dict[str, str] = {}
-    match_expressions: list[Requirement] = []
+    match_expressions: tuple[Requirement, ...] = ()
 
 
 class NodeSelectorTerm(Wire, frozen=True):
-    match_expressions: list[Requirement] = []
-    match_fields: list[Requirement] = []
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelector(Wire, frozen=True):
@@ -101,11 +101,11 @@ class NodeAffinity(Wire, frozen=True):
 
 class PodAffinityTerm(Wire, frozen=True):
     label_selector: LabelSelector | None = None
-    namespaces: list[str] = []
+    namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
     topology_key: str = ""
-    match_label_keys: list[str] = []
-    mismatch_label_keys: list[str] = []
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class WeightedPodAffinityTerm(Wire, frozen=True):
@@ -145,7 +145,7 @@ class TopologySpreadConstraint(Wire, frozen=True):
     min_domains: int | None = None
     node_affinity_policy: str = "Honor"
     node_taints_policy: str = "Ignore"
-    match_label_keys: list[str] = []
+    match_label_keys: tuple[str, ...] = ()
 
 
 class ResourceRequirements(Wire, frozen=True):

@@ -6,10 +6,10 @@ both are rounded up. Never a float: 2^53 and 2^53 + 1 stay different.
 
 import re
 from fractions import Fraction
-from functools import lru_cache
 
 from koordpy.api.faults import UnreadableError
 from koordpy.api.keys import ACCELERATORS
+from koordpy.api.remembered import remembered
 
 _NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)
@@ -74,7 +74,7 @@ def units(resource: str, raw: RawQuantity) -> int:
     return _units(raw, 1000 if resource == "cpu" else 1, is_extended(resource), most)
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered(1 << 14)
 def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
     """Without the name, which pods make up by the thousand."""
     value = parse_exact(raw)

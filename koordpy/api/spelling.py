@@ -4,9 +4,9 @@ A name that is close to a known one is worth a word to its author; anything furt
 """
 
 from collections.abc import Iterable
-from functools import lru_cache
 
 from koordpy.api.limits import NAME_LETTERS
+from koordpy.api.remembered import remembered
 
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
 """(letters of the shorter name, letters that may differ). Names of fewer are too close to one another: only their case
@@ -23,7 +23,7 @@ def meant(name: str, known: Iterable[str], *, closed: bool = False) -> str:
     return _meant(name, tuple(known), closed) if len(name) <= NAME_LETTERS else ""
 
 
-@lru_cache(maxsize=1 << 12)
+@remembered(1 << 12)
 def _meant(name: str, known: tuple[str, ...], closed: bool) -> str:
     folded = name.casefold()
     best, least = "", len(folded) + 1

@@ -7,10 +7,10 @@ one of ours. Which keys there are, and on what: vocabulary.md 4 to 9.
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from functools import lru_cache
 from itertools import chain
 
 from koordpy.api import keys
+from koordpy.api.remembered import remembered
 from koordpy.api.spelling import meant
 
 LABEL, ANNOTATION = "label", "annotation"
@@ -121,7 +121,7 @@ def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[
                 yield f"{place} {key} {said}"
 
 
-@lru_cache(maxsize=1 << 12)
+@remembered(1 << 12)
 def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
     """(key that was meant, its place, what is to be said); empty texts for a key that is read, or that is nobody's
     business."""

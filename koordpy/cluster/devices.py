@@ -106,8 +106,8 @@ class DeviceBook(ObjectBook[DeviceObjects]):
         everywhere = {offered.id for offered in self.view().offered if offered.slice.spec.all_nodes}
         selector = None
         if any(device not in everywhere for _, device in taken):
-            here = Requirement(key="metadata.name", operator="In", values=[node])
-            selector = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[here])])
+            here = Requirement(key="metadata.name", operator="In", values=(node,))
+            selector = NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=(here,))])
         return Allocation(
             devices=DeviceResults(results=results, config=self._parameters(claim)), node_selector=selector
         )

@@ -40,7 +40,7 @@ class Owners:
         for wanted in self._services.get(meta.namespace, ()):
             if all(meta.labels.get(key) == value for key, value in wanted.items()):
                 labels |= wanted
-        expressions: list[Requirement] = []
+        expressions: tuple[Requirement, ...] = ()
         owner = controller_of(meta)
         if owner is not None:
             kind = _CONTROLLERS[owner.api_version, owner.kind]
@@ -49,8 +49,8 @@ class Owners:
                 labels |= found.spec.selector
             elif found is not None and (selector := found.spec.selector) is not None:
                 # ANDed, not merged: it may contradict the services
-                expressions = [Requirement(key=k, operator="In", values=[v]) for k, v in selector.match_labels.items()]
-                expressions += selector.match_expressions
+                said = (Requirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items())
+                expressions = (*said, *selector.match_expressions)
         return LabelSelector(match_labels=labels, match_expressions=expressions) if labels or expressions else None
 
 
@@ -59,6 +59,10 @@ class OwnerBook(ObjectBook[Owners]):
 
     def __init__(self) -> None:
         super().__init__(OWNER_KINDS, Owners)
+
+    def label_keys(self) -> frozenset[str]:
+        """Label keys that the selectors of all of them look at pods by."""
+        return frozenset().union(*(label_keys(obj) for objects in self._objects.values() for obj in objects.values()))
 
     def _changes(self, known: Any, obj: Any) -> bool:
         # controllers change with every pod they make, in their status

@@ -60,6 +60,11 @@ class PodBook:
         """A known pod by `namespace/name`."""
         return self._pods.get(key)
 
+    @property
+    def pod_count(self) -> int:
+        """How many pods are known."""
+        return len(self._pods)
+
     def pods(self) -> Iterator[PodInfo]:
         """Every known pod."""
         return iter(self._pods.values())
@@ -88,6 +93,8 @@ class PodBook:
             queue=self.workloads.queue_of(pod) if self.workloads is not None else "",
             follows=(old.gang, old.index) if same and old is not None else (None, None),
         )
+        if same and old is not None and info.ties is not None and info.ties == old.ties:
+            info = replace(info, ties=old.ties)  # it may be long, and others hold it
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
         if self.workloads is not None:
@@ -206,10 +213,7 @@ class PodBook:
         """Pods that differ in one of these labels are told apart from now on. Pods' own selectors are read as they
         come, and forgotten some time after they went."""
         if len(self.neighbours.looked_for) > self._most_keys:
-            looking = (info.pod for info in self._pods.values() if looks_at_pods(info.pod))
-            live = self._configured.union(*map(selected_keys, looking))
-            self.neighbours.look_only_for(live)
-            self._most_keys = max(MOST_LABEL_KEYS, 2 * len(live))
+            self.forget_labels()
         new = self.neighbours.look_for(label_keys)
         if not new:
             return
@@ -220,6 +224,17 @@ class PodBook:
                     info.pod, info.requests, looked_for, owned=owned, gpus=info.gpus, queue=info.owner.quota
                 )
                 self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
+
+    def forget_labels(self) -> None:
+        """Tells pods apart no longer by labels that nobody looks for any more."""
+        looking = (info.pod for info in self._pods.values() if looks_at_pods(info.pod))
+        live = self._configured.union(self._looked_for_by_others(), *map(selected_keys, looking))
+        self.neighbours.look_only_for(live)
+        self._most_keys = max(MOST_LABEL_KEYS, 2 * len(live))
+
+    def _looked_for_by_others(self) -> frozenset[str]:
+        """Label keys that objects other than pods look at pods by."""
+        return frozenset()
 
     def _add(self, info: PodInfo) -> None:
         self._file(info)

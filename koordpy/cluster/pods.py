@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
-from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from koordpy.api.limits import NAME_BYTES, RESOURCES, SELECTOR_TERMS, SPEC_BYTES
 from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
+from koordpy.api.remembered import remembered
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask
 from koordpy.cluster.owners import controller_of
@@ -168,7 +168,7 @@ class PodInfo:
         return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
 
 
-@lru_cache(maxsize=1 << 14)
+@remembered(1 << 14)
 def _owner(namespace: str, quota: str, user: str, rigid: bool) -> Owner:
     return Owner(namespace, quota, user, rigid)
 
@@ -261,7 +261,7 @@ def total_requests(pods: Iterable[PodInfo]) -> Amounts:
     return total
 
 
-@lru_cache(maxsize=1 << 12)
+@remembered(1 << 12)
 def seconds(text: str | None) -> float:
     """Seconds since the epoch of an RFC 3339 time; 0 for none or an unreadable one."""
     if not text:

@@ -11,6 +11,7 @@ from koordpy.api.faults import UnreadableError
 from koordpy.api.limits import RESOURCES
 from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities
 from koordpy.api.quantity import MAX_SUM, units
+from koordpy.api.remembered import forgotten_by
 
 Amounts = dict[str, int]
 """Milli-cores of cpu, whole units of everything else."""
@@ -121,6 +122,7 @@ class _Figures(NamedTuple):
 _TEMPLATES_KEPT = 1 << 10
 _templates: dict[int, _Figures] = {}
 """By the identity of a spec's list of containers, which siblings share and an entry keeps alive."""
+forgotten_by(_templates.clear)
 
 
 def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:

@@ -137,7 +137,10 @@ class ClusterState(PodBook):
     def _put_owner(self, obj: Wire) -> None:
         assert self._owners is not None
         self._owners.put(obj)
-        self.look_for(label_keys(obj))
+        self._look_for(label_keys(obj))
+
+    def _looked_for_by_others(self) -> frozenset[str]:
+        return self._owners.label_keys() if self._owners is not None else frozenset()
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
         self.gangs.put_group(group)

@@ -163,6 +163,10 @@ class Dispatcher:
         for rejected in plan.rejected:
             self._report(rejected)
 
+    def forget(self, there: Callable[[Hashable], bool]) -> None:
+        """Lets go of what was said of objects that are not there any more."""
+        self._told.forget(there)
+
     def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
         """Hands one unit on; True where it has pods left over."""
         name = unit.unit

@@ -24,6 +24,7 @@ from koordpy.engine.context import Context
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.room import RoomMaking
+from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
 from koordpy.engine.loop import Planner, SchedulingLoop, Watches
@@ -168,6 +169,8 @@ class Scheduler:
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
         )
+        told = (dispatcher.forget, *(recorder.forget for recorder in self._recorders.values()))
+        self.forgetting = Forgetting(context, self.decisions, census, refusals, of_objects=told)
         self._loop = SchedulingLoop(
             context,
             planner,

@@ -49,6 +49,11 @@ class UnschedulableHandler:
         if self._shields is not None:
             self._shields.snapshot_taken()
 
+    def forget(self) -> None:
+        """Lets go of what is known of units that wait no more."""
+        if self._shields is not None:
+            self._shields.forget()
+
     def round_ended(self, refused: Iterable[Entry]) -> None:
         """These units of the round have pods left over."""
         if self._shields is not None:
@@ -168,8 +173,7 @@ class UnconfirmedHint:
     def refused(self, entries: Iterable[Entry]) -> None:
         """These units found no room in that round."""
         if len(self._shielded) > 2 * len(self._queue) + 100:
-            waiting = {entry.unit for entry in self._queue.entries()}
-            self._shielded = {unit: mine for unit, mine in self._shielded.items() if unit in waiting}
+            self.forget()
         kinds: dict[_Kind, bool] = {}
         for info in self._assumed:
             still = self._state.assumed_node(info.key) is not None
@@ -184,6 +188,10 @@ class UnconfirmedHint:
             else:
                 self._shielded[entry.unit] = mine
                 self._heard.clear()
+
+    def forget(self) -> None:
+        """Lets go of what is known of units that wait no more."""
+        self._shielded = {unit: mine for unit, mine in self._shielded.items() if self._queue.entry(unit) is not None}
 
     def confirmed(self, info: PodInfo) -> None:
         """The watch shows a pod on its node that was assumed there."""

@@ -7,9 +7,11 @@ thousand in memory for /debug/decisions: the question "why is it there", or "who
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 from koordpy.api.counted import counted
 from koordpy.api.natural import natural_key
@@ -87,9 +89,37 @@ def _gangs(unit: str) -> Sequence[str]:
 
 
 _KEPT = 2048
+_PACKED_BYTES = 1 << 16
 _TOLD = 1 << 14
 """Units that wait of which the last message is kept."""
 GANG = "gang:"
+
+
+class _Packed:
+    """The last decisions, thousands of small objects, in a few blocks of memory."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[bytearray] = deque([bytearray()])
+        self._counts: deque[int] = deque([0])
+        self._total = 0
+
+    def append(self, decision: Decision) -> None:
+        if len(self._blocks[-1]) > _PACKED_BYTES:
+            self._blocks.append(bytearray())
+            self._counts.append(0)
+        self._blocks[-1] += _encoder.encode(decision) + b"\n"
+        self._counts[-1] += 1
+        self._total += 1
+        while self._total - self._counts[0] >= _KEPT:
+            self._total -= self._counts.popleft()
+            del self._blocks[0]
+
+    def decisions(self) -> tuple[Decision, ...]:
+        lines = b"".join(self._blocks).splitlines()[-_KEPT:]
+        return tuple(map(_decoder.decode, lines))
+
+
+_encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Decision)
 
 
 class DecisionLog:
@@ -97,7 +127,7 @@ class DecisionLog:
 
     def __init__(self, *, hold_seconds: float = 0.0) -> None:
         """hold_seconds: a gang that a gate holds is logged after that long, as it is then: most are complete before."""
-        self._kept: deque[Decision] = deque(maxlen=_KEPT)
+        self._kept = _Packed()
         self._last: dict[str, str] = {}
         self._round = 0, 0.0
         self.decided = 0
@@ -222,13 +252,18 @@ class DecisionLog:
         if logger.isEnabledFor(level):
             logger.log(level, "%s", line)
 
+    def forget(self, there: Callable[[str], bool]) -> None:
+        """Lets go of what was last said of units that are not there any more."""
+        self.messages = {unit: text for unit, text in self.messages.items() if there(unit)}
+        self._last = {unit: gist for unit, gist in self._last.items() if there(unit)}
+
     def kept(self) -> tuple[Decision, ...]:
         """The last decisions, the latest last."""
-        return tuple(self._kept)
+        return self._kept.decisions()
 
     def recent(self) -> list[dict[str, Any]]:
         """The last decisions, the latest first, as plain values."""
-        return [asdict(decision) for decision in reversed(self._kept)]
+        return [asdict(decision) for decision in reversed(self.kept())]
 
 
 def _decision(

@@ -11,12 +11,15 @@ from collections.abc import Callable
 PAUSE_SECONDS = 10.0
 
 
-async def give_back(trim: Callable[[], object] | None = None) -> None:
-    """Gives memory back until it is cancelled; ends at once where the C library has no such call."""
+async def give_back(forget: Callable[[], None], trim: Callable[[], object] | None = None) -> None:
+    """Gives memory back until it is cancelled; where the C library has no such call, only what `forget`, which is
+    called before each time, lets go."""
     trim = trim or _trim()
-    while trim is not None:
+    while True:
         await asyncio.sleep(PAUSE_SECONDS)
-        await asyncio.to_thread(trim)
+        forget()
+        if trim is not None:
+            await asyncio.to_thread(trim)
 
 
 def _trim() -> Callable[[], object] | None:

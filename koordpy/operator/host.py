@@ -112,7 +112,7 @@ class OperatorHost:
             asyncio.create_task(self._run_kopf()),
             asyncio.create_task(self.topologies.run()),
             asyncio.create_task(self._spare_the_collector()),
-            asyncio.create_task(give_back()),
+            asyncio.create_task(give_back(self.scheduler.forgetting.look)),
         ]
         try:
             return await self.scheduler.run()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from koordpy.api import remembered
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
@@ -44,14 +45,16 @@ class PlannerCache:
     version: int = -1
     shapes: dict[bytes, Static] = field(default_factory=dict)
     table: DomainTable | None = None
+    turn: int = 0
+    """Of what is remembered elsewhere, too: when much is gone, all of it is forgotten."""
     most: int = SHAPES_KEPT
     """Shapes, above which those of pods that are gone are forgotten."""
 
     def at(self, snapshot: Snapshot) -> "PlannerCache":
         """The figures that hold for a snapshot's static_version."""
         full = self.table is not None and len(self.table.known) > DOMAIN_LABELS
-        if self.version != snapshot.static_version or full:
-            self.version = snapshot.static_version
+        if self.version != snapshot.static_version or full or self.turn != remembered.turn:
+            self.version, self.turn = snapshot.static_version, remembered.turn
             self.shapes = {}
             self.table = None
         if len(self.shapes) > self.most:

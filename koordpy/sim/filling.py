@@ -170,12 +170,12 @@ def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
     selector = term.label_selector
     if selector is None:
         return term
-    extra = [Requirement(key=k, operator="In", values=[labels[k]]) for k in term.match_label_keys if k in labels]
-    extra += [Requirement(key=k, operator="NotIn", values=[labels[k]]) for k in term.mismatch_label_keys if k in labels]
+    said = (("In", term.match_label_keys), ("NotIn", term.mismatch_label_keys))
+    extra = [Requirement(key=k, operator=one, values=(labels[k],)) for one, keys in said for k in keys if k in labels]
     new = [item for item in extra if item not in selector.match_expressions]
     if not new:
         return term
-    merged: LabelSelector = replace(selector, match_expressions=[*selector.match_expressions, *new])
+    merged: LabelSelector = replace(selector, match_expressions=(*selector.match_expressions, *new))
     return replace(term, label_selector=merged)
 
 

@@ -56,13 +56,13 @@ def _label_requirement(part: str) -> Requirement:
     found = _SET.fullmatch(part)
     if found:
         key, operator, raw = found.groups()
-        values = [value.strip() for value in raw.split(",")]
+        values = tuple(value.strip() for value in raw.split(","))
         return Requirement(key=key, operator="In" if operator == "in" else "NotIn", values=values)
     for sign in ("!=", "==", "="):
         key, hit, value = part.partition(sign)
         if hit:
             operator = "NotIn" if sign == "!=" else "In"
-            return Requirement(key=key.strip(), operator=operator, values=[value.strip()])
+            return Requirement(key=key.strip(), operator=operator, values=(value.strip(),))
     if part.startswith("!"):
         return Requirement(key=part[1:].strip(), operator="DoesNotExist")
     if re.search(r"[\s()]", part):
@@ -72,7 +72,7 @@ def _label_requirement(part: str) -> Requirement:
 
 def label_match(text: str) -> Match | None:
     """The test of a labelSelector; None when it is empty. Raises StatusError 400."""
-    wanted = [_label_requirement(part) for part in _split(text)]
+    wanted = tuple(_label_requirement(part) for part in _split(text))
     return _labels_match(LabelSelector(match_expressions=wanted)) if wanted else None
 
 

@@ -29,9 +29,10 @@ def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) ->
     """A domain of its own: with pods of its value, and with none of another."""
 
     def term(*operators: str) -> PodAffinityTerm:
-        asked = [Requirement(key=label, operator=one, values=[] if one == "Exists" else [value]) for one in operators]
+        values = {"Exists": ()}
+        asked = (Requirement(key=label, operator=one, values=values.get(one, (value,))) for one in operators)
         namespaces = LabelSelector() if everywhere else None
-        chosen = LabelSelector(match_expressions=asked)
+        chosen = LabelSelector(match_expressions=tuple(asked))
         return PodAffinityTerm(label_selector=chosen, topology_key=key, namespace_selector=namespaces)
 
     affinity = spec.affinity or Affinity()
@@ -43,11 +44,11 @@ def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) ->
 
 def _on_node(spec: PodSpec, node: str) -> PodSpec:
     """The spec of a daemon's pod: only the node of that name will do."""
-    named = Requirement(key="metadata.name", operator="In", values=[node])
+    named = Requirement(key="metadata.name", operator="In", values=(node,))
     affinity = spec.affinity or Affinity()
     of_nodes = affinity.node_affinity or NodeAffinity()
     given = of_nodes.required.node_selector_terms if of_nodes.required is not None else []
-    terms = [replace(one, match_fields=[*one.match_fields, named]) for one in given or [NodeSelectorTerm()]]
+    terms = [replace(one, match_fields=(*one.match_fields, named)) for one in given or [NodeSelectorTerm()]]
     of_nodes = replace(of_nodes, required=NodeSelector(node_selector_terms=terms))
     tolerations = daemon_tolerations(spec)
     return replace(spec, affinity=replace(affinity, node_affinity=of_nodes), tolerations=tolerations)

@@ -19,6 +19,7 @@ WRONG: dict[type[types.Type], tuple[Any, ...]] = {
     types.FloatType: ("x", True, [], {}),
     types.BoolType: ("yes", 1, 0, [], {}),
     types.ListType: ("x", 5, True, {}),
+    types.VarTupleType: ("x", 5, True, {}),
     types.DictType: ("x", 5, True, []),
     types.StructType: ("x", 5, True, []),
 }
@@ -53,7 +54,7 @@ def fields(info: types.Type, at: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[
     if isinstance(info, types.StructType):
         for part in info.fields:
             yield from fields(part.type, (*at, part.encode_name))
-    elif isinstance(info, types.ListType):
+    elif isinstance(info, types.ListType | types.VarTupleType):
         yield from fields(info.item_type, (*at, 0))
     elif isinstance(info, types.DictType):
         yield from fields(info.value_type, (*at, "example.com/key"))
@@ -61,7 +62,8 @@ def fields(info: types.Type, at: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[
 
 def _shape(info: types.Type) -> type:
     shapes: dict[type[types.Type], type] = {
-        types.StrType: str, types.IntType: int, types.BoolType: bool, types.ListType: list, types.DictType: dict,
+        types.StrType: str, types.IntType: int, types.BoolType: bool, types.ListType: list, types.VarTupleType: list,
+        types.DictType: dict,
         types.StructType: dict,
     }  # fmt: skip
     return shapes[type(info)]

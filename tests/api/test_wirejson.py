@@ -108,7 +108,7 @@ def leaves(info: types.Type, at: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[
         yield at, info
         for field in info.fields:
             yield from leaves(field.type, (*at, field.encode_name))
-    elif isinstance(info, types.ListType):
+    elif isinstance(info, types.ListType | types.VarTupleType):
         yield from leaves(info.item_type, (*at, 0))
     elif isinstance(info, types.DictType):
         yield from leaves(info.value_type, (*at, "example.com/key"))

@@ -119,7 +119,7 @@ def test_a_group_has_the_priority_of_its_class_if_it_names_one(tmp_path: Path, s
     assert found.spec.priority == priority
 
 
-def terms(affinity: Affinity | None) -> list[Requirement]:
+def terms(affinity: Affinity | None) -> tuple[Requirement, ...]:
     assert affinity is not None and affinity.pod_anti_affinity is not None
     (term,) = affinity.pod_anti_affinity.required
     assert term.label_selector is not None
@@ -133,10 +133,10 @@ def test_match_label_keys_become_part_of_the_selector(tmp_path: Path) -> None:
         "labelSelector: {matchLabels: {app: a}}, matchLabelKeys: [rev, gone], mismatchLabelKeys: [tenant]}]}}}",
         labels="{rev: r1, tenant: t1}",
     )
-    assert terms(pod.spec.affinity) == [
-        Requirement(key="rev", operator="In", values=["r1"]),
-        Requirement(key="tenant", operator="NotIn", values=["t1"]),
-    ]
+    assert terms(pod.spec.affinity) == (
+        Requirement(key="rev", operator="In", values=("r1",)),
+        Requirement(key="tenant", operator="NotIn", values=("t1",)),
+    )
 
 
 def test_match_label_keys_in_a_dump_are_not_merged_twice(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Hostile:
             chance = 0.9 if depth < 3 else 0.5
             own = {one.encode_name: one for one in info.fields if rng.random() < chance}
             return {key: self.of(one.type, key, depth + 1) for key, one in own.items()}
-        if isinstance(info, inspect.ListType):
+        if isinstance(info, inspect.ListType | inspect.VarTupleType):
             first = [self.of(info.item_type, name, depth + 1) for _ in range(rng.choice((0, 1, 3)))]
             return first * rng.choice((1, 1, max(1, self._many >> 2 * depth)))
         if isinstance(info, inspect.DictType):

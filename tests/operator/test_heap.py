@@ -36,14 +36,20 @@ async def test_memory_is_given_back_again_and_again(monkeypatch: pytest.MonkeyPa
             loop.call_soon_threadsafe(enough.set)
 
     loop = asyncio.get_running_loop()
-    task = asyncio.create_task(heap.give_back(trim))
+    forgotten: list[int] = []
+    task = asyncio.create_task(heap.give_back(lambda: forgotten.append(times), trim))
     await asyncio.wait_for(enough.wait(), 30)
     task.cancel()
+    assert forgotten[:3] == [0, 1, 2]
 
 
 async def test_a_library_without_the_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(heap, "_trim", lambda: None)
-    await asyncio.wait_for(heap.give_back(), 30)
+    forgotten = asyncio.Event()
+    task = asyncio.create_task(heap.give_back(forgotten.set))
+    await asyncio.wait_for(forgotten.wait(), 30)
+    task.cancel()
 
 
 def test_what_lies_below_something_in_use_is_given_back() -> None:

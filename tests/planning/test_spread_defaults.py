@@ -52,7 +52,7 @@ P = pod("p", labels={"app": "web", "tier": "1"})
 SET = made(
     ReplicaSet, "r", {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}
 )
-IN_APP = Requirement(key="app", operator="In", values=["web"])
+IN_APP = Requirement(key="app", operator="In", values=("web",))
 HAS_TIER = Requirement(key="tier", operator="Exists")
 
 
@@ -94,7 +94,7 @@ def test_a_pod_is_spread_with_what_its_services_and_its_controller_select(
     if labels is None:
         assert found is None
     else:
-        assert found is not None and (found.match_labels, found.match_expressions) == (labels, expressions)
+        assert found is not None and (found.match_labels, [*found.match_expressions]) == (labels, expressions)
 
 
 def test_the_system_defaults_are_those_of_kube_scheduler() -> None:

@@ -6,13 +6,13 @@ The bodies are made without I/O, so that tests and `--dry-run` see what would be
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire
+from koordpy.api.remembered import remembered
 from koordpy.engine.apiserver.client import ApiClient, ApiError, PatchKind
 from koordpy.engine.apiserver.resources import PODS, Resource
 
@@ -38,7 +38,7 @@ def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None
     return next((condition for condition in conditions if condition.type == type), None)
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def wobbles(old: str, new: str) -> bool:
     """True when two different messages differ in their numbers only: `1/3 nodes` and `2/3 nodes`."""
     return old != new and _NUMBER.sub("#", old) == _NUMBER.sub("#", new)

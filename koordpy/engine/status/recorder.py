@@ -7,7 +7,7 @@ import random
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
@@ -164,6 +164,14 @@ class EventRecorder:
         for key, series in list(self._series.items()):
             if series.count > series.sent_count:
                 self._queue_if_due(key, series)
+
+    def forget(self, there: Callable[[Hashable], bool]) -> None:
+        """Lets go of the series of objects that are not there any more, and of those that have ended."""
+        ended = self._clock() - SERIES_REFRESH_SECONDS
+        for key, series in list(self._series.items()):
+            told = not series.queued and series.count == series.sent_count
+            if told and (series.sent_at < ended or not there(key.regarding)):
+                del self._series[key]
 
     # inside
 

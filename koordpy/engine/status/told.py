@@ -40,6 +40,11 @@ class Told:
             self._namespaces.popitem(last=False)
         return known.is_new(subject, text, self._clock())
 
+    def forget(self, there: Callable[[Hashable], bool]) -> None:
+        """Lets go of what was said of objects that are not there any more."""
+        for known in self._namespaces.values():
+            known.forget(there, self._clock())
+
 
 class _Namespace:
     """What was said of the objects of one namespace."""
@@ -55,11 +60,10 @@ class _Namespace:
         return subject in told or len(told) >= MOST_SUBJECTS
 
     def is_new(self, subject: Hashable, text: str, now: float) -> bool:
-        known = self._subjects.setdefault(text, set())
-        self._subjects.move_to_end(text)
-        if len(self._subjects) > MOST_TEXTS:
-            self._subjects.popitem(last=False)
-        if self.is_said(subject, text) or _is_loud(self._of_all, now):
+        if self.is_said(subject, text):
+            self._subjects.move_to_end(text)
+            return False
+        if _is_loud(self._of_all, now):
             return False
         lately = self._lately.setdefault(subject, deque(maxlen=MOST_A_MINUTE))
         self._lately.move_to_end(subject)
@@ -69,8 +73,22 @@ class _Namespace:
             return False
         lately.append(now)
         self._of_all.append(now)
-        known.add(subject)
+        self._subjects.setdefault(text, set()).add(subject)
+        self._subjects.move_to_end(text)
+        if len(self._subjects) > MOST_TEXTS:
+            self._subjects.popitem(last=False)
         return True
+
+    def forget(self, there: Callable[[Hashable], bool], now: float) -> None:
+        for text, subjects in list(self._subjects.items()):
+            left = {subject for subject in subjects if there(subject)}
+            if left:
+                self._subjects[text] = left
+            else:
+                del self._subjects[text]
+        for subject, lately in list(self._lately.items()):
+            if not there(subject) or now - lately[-1] >= 60.0:
+                del self._lately[subject]
 
 
 def _is_loud(lately: deque[float], now: float) -> bool:

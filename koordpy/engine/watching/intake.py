@@ -28,6 +28,7 @@ from koordpy.api.objects import (
     PodStatus,
     Volume,
 )
+from koordpy.api.remembered import forgotten_by
 from koordpy.api.unread import OF_WORKLOADS
 from koordpy.cluster.gpu_env import NAMES
 from koordpy.cluster.pods import gang_ref
@@ -50,6 +51,7 @@ SIBLINGS_KEPT = 4096
 TEXTS_KEPT = 1 << 14
 """Names of nodes, keys and short values that are shared; later ones cost room, not correctness."""
 _TEXTS: dict[str, str] = {}
+forgotten_by(_TEXTS.clear)
 
 _SHARED_META = ("owner_references", "creation_timestamp", "deletion_timestamp", "namespace")
 _SHARED_SPEC = tuple(name for name in PodSpec.__struct_fields__ if name != "node_name")

@@ -82,7 +82,7 @@ def _budget(budget: PodDisruptionBudget) -> PodDisruptionBudget:
     spec = budget.spec
     if spec.selector is None or "spec.selector" in unreadable(budget.metadata):
         # it may speak of any pod of its namespace
-        any_pod = [Requirement(key=keys.UNREADABLE, operator="DoesNotExist")]
+        any_pod = (Requirement(key=keys.UNREADABLE, operator="DoesNotExist"),)
         spec = replace(spec, selector=LabelSelector(match_expressions=any_pod))
     return replace(budget, spec=spec, status=replace(budget.status, disruptions_allowed=0))
 

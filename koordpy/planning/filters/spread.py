@@ -36,10 +36,11 @@ def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelS
     selector = constraint.label_selector
     if selector is None:
         return None
-    extra = [Requirement(key=k, operator="In", values=[labels[k]]) for k in constraint.match_label_keys if k in labels]
+    own = (key for key in constraint.match_label_keys if key in labels)
+    extra = tuple(Requirement(key=key, operator="In", values=(labels[key],)) for key in own)
     if not extra:
         return selector
-    return LabelSelector(match_labels=selector.match_labels, match_expressions=[*selector.match_expressions, *extra])
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=(*selector.match_expressions, *extra))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +239,7 @@ class SpreadDefaults:
         for constraint in self._constraints:
             if constraint.label_selector is None:
                 if selector is not None:
-                    out.append(replace(constraint, label_selector=selector, match_label_keys=[]))
+                    out.append(replace(constraint, label_selector=selector, match_label_keys=()))
             elif selector_matches(own_selector(constraint, labels), labels):
                 out.append(constraint)
         return out

@@ -1,0 +1,65 @@
+"""What was remembered of objects that are gone is let go, where many of them are: a flood leaves nothing behind.
+
+Each remnant keeps a page of memory, and most of what is remembered between rounds is small. While pods come and go one
+by one nothing is forgotten: what is remembered of those that are there costs time to find again.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+
+from koordpy.api.remembered import forget_all
+from koordpy.engine.context import Context
+from koordpy.engine.status.census import Census
+from koordpy.engine.status.recorder import ObjectReference
+from koordpy.engine.unschedulable import UnschedulableHandler
+from koordpy.observe.decisions import DecisionLog
+
+LEAST_GONE = 256
+"""Pods that are gone since the last time, below which nothing is forgotten."""
+AGAIN = 6
+"""Times that it is done once more: what is on its way then, events above all, is told of what is gone."""
+
+
+class Forgetting:
+    """Counts the pods that go. Owned by the event loop."""
+
+    def __init__(
+        self,
+        context: Context,
+        decisions: DecisionLog,
+        census: Census,
+        refusals: UnschedulableHandler,
+        *,
+        of_objects: Iterable[Callable[[Callable[[Hashable], bool]], None]],
+    ) -> None:
+        """of_objects: let go of what they know of objects; each is told which are there."""
+        feeds = context.feeds
+        self._state, self._queue, self._references = feeds.state, feeds.queue, context.references
+        self._decisions, self._census, self._refusals = decisions, census, refusals
+        self._of_objects = tuple(of_objects)
+        self._gone = self._again = 0
+        feeds.listeners.pod_gone.append(self._pod_gone)
+
+    def look(self) -> None:
+        """Forgets, where as many pods are gone since the last time as are there."""
+        if self._gone >= max(LEAST_GONE, self._state.pod_count):
+            self._gone, self._again = 0, AGAIN
+        elif self._again:
+            self._again -= 1
+        else:
+            return
+        forget_all()
+        self._state.forget_labels()
+        self._census.count()
+        self._refusals.forget()
+        self._decisions.forget(lambda unit: self._queue.entry(unit) is not None)
+        for forget in self._of_objects:
+            forget(self._is_there)
+
+    def _pod_gone(self, key: str) -> None:
+        self._gone += 1
+
+    def _is_there(self, about: Hashable) -> bool:
+        if not isinstance(about, ObjectReference) or about.kind not in ("Pod", "PodGroup", "ElasticQuota"):
+            return True
+        now = self._references.warned(f"{about.kind}/{about.namespace}/{about.name}")
+        return now is not None and now.uid == about.uid
