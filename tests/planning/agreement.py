@@ -61,7 +61,8 @@ def equal_pods(seed: int) -> Problem:
 
 def without_goal(seed: int) -> Problem:
     """A problem of mixed kinds or of one kind, in which bound siblings and pipeline groups play no part."""
-    return replace(mixed_problem(seed) if seed % 2 else equal_pods(seed), gather=False, pipeline=1)
+    problem = mixed_problem(seed) if seed % 2 else equal_pods(seed)
+    return replace(problem, gather=False, pipeline=1, hard=0, multiples={})
 
 
 FAMILIES: dict[str, Callable[[int], Problem]] = {

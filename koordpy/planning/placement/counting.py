@@ -27,12 +27,9 @@ from koordpy.planning.plan import Proof
 def applies(problem: Problem) -> bool:
     """Whether counts alone decide: one shape, and pipeline groups, if any, that count as m // PP in every domain.
 
-    Members that ask something of each other's places are the solver's, and so are hard rules without a gather goal,
-    which no unit has.
+    Members that ask something of each other's places are the solver's.
     """
-    if problem.interactions or (not problem.gather and (problem.hard or problem.multiples)):
-        return False
-    if len({problem.members[rank].shape for rank in problem.pending}) != 1:
+    if problem.interactions or len({problem.members[rank].shape for rank in problem.pending}) != 1:
         return False
     if problem.gather and problem.pipeline > 1:
         return all(member.node is None for member in problem.members)

@@ -121,9 +121,10 @@ class Problem:
     needs: per gang, pending members that a plan must place (2.4). hard: deepest level with MustGather, 0 for none (a
     hard layer implies every layer above). multiples: level -> k > 1. pipeline: PP group size, 1 for none.
     attract: [nodes] pods that are bound members or carry a planned pod's network-topology-selector (goal 2).
-    gather: whether a gather goal exists; without one the order is: members, fewest nodes, largest total score, fewest
-    slots on the nodes used, then for the pods in rank order the naturally smallest node names (name_rank); bound
-    siblings and PP play no part. interactions: what the planned pods ask of each other's places in the end.
+    gather: whether a gather goal exists; without one there are no hard layer and no multiples, and the order is:
+    members, fewest nodes, largest total score, fewest slots on the nodes used, then for the pods in rank order the
+    naturally smallest node names (name_rank); bound siblings and PP play no part. interactions: what the planned pods
+    ask of each other's places in the end.
     allowances: what the planned pods may take together, wherever they stand.
     by_count: one goal more: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes
     that count as used without any new pod where there is no gather goal (gpu-topology.md 5 (b)).

@@ -5,11 +5,11 @@ Source: gang-network.md section 4, "No gather goal". Bound siblings and PP play 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from koordpy.planning.placement.goals import Goals, faults_together
-from koordpy.planning.placement.problem import Ints, Problem, hard_regions
+from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
@@ -29,156 +29,93 @@ class Plain:
             counts[self.shape_at[problem.members[rank].shape]] += 1
         self.counts = np.array(counts, dtype=np.int64)
 
-    def solve(self) -> dict[int, int] | None:
-        """Rank -> node; None where nothing fits."""
-        level = self.problem.hard
-        fits = self.room.could(level, self.counts)
-        regions = [region for region in hard_regions(self.problem) if fits[region[1]]]
-        if len(self.ranks) == 1:
-            return self._one_pod(regions)
-        best: tuple[tuple[int, ...], dict[int, int]] | None = None
-        for region in regions:
-            found = self._in_region(region)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
-        return None if best is None else best[1]
-
     def could(self) -> Proof:
         """Whether the pods fit at all: FEASIBLE, INFEASIBLE or UNKNOWN."""
-        fits = self.room.could(self.problem.hard, self.counts)
-        proofs = {Proof.INFEASIBLE}
-        for region in hard_regions(self.problem):
-            if fits[region[1]]:
-                room = self._first_room()
-                reference = np.zeros(len(self.problem.free), dtype=np.int64)
-                model = self._model(region, self._like(region, reference, limit=len(self.ranks), room=room), room=room)
-                proofs.add(model.find("feasible"))
-        if proofs & {Proof.OPTIMAL, Proof.FEASIBLE}:
-            return Proof.FEASIBLE
-        return Proof.UNKNOWN if Proof.UNKNOWN in proofs else Proof.INFEASIBLE
+        model = self._first_model()
+        proof = Proof.INFEASIBLE if model is None else model.find("feasible")
+        return Proof.FEASIBLE if proof is Proof.OPTIMAL else proof
 
-    def _one_pod(self, regions: Sequence[tuple[int, int]]) -> dict[int, int] | None:
-        problem, rank = self.problem, self.ranks[0]
-        shape = problem.members[rank].shape
-        slots, score = problem.slots_of[shape], problem.shapes[shape].score
-        inside = np.zeros(len(slots), dtype=bool)
-        for level, domain in regions:
-            inside |= problem.tree.domain_of[level] == domain
-        nodes = np.nonzero(inside & self.room.could(problem.tree.depth, self.counts))[0]
-        possible = [node for node in nodes.tolist() if not faults_together(problem, {rank: node})]
-        if not possible:
+    def _first_model(self) -> CountModel | None:
+        """For the fewest nodes alone; None where sums rule a placement out. What nodes are worth by their pods makes no
+        difference to it, if that forbids nothing."""
+        problem, room = self.problem, self.room
+        if not room.could(0, self.counts).any():
             return None
-        goals = Goals(problem)
+        if problem.by_count is not None and problem.by_count.always:
+            wanted = dict(zip(room.shapes, room.wanted, strict=True))
+            room = Room(replace(problem, by_count=None), wanted)
+        keep = self._like(room, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
+        return self._model(keep, room=room, alike=room.type_of)
 
-        def value(node: int) -> tuple[object, ...]:
-            at = {rank: node}
-            counted = goals.counted(at)
-            return goals.fewest_nodes(at), counted, -score[node], slots[node], problem.name_rank[node]
-
-        return {rank: min(possible, key=value)}
-
-    def _in_region(self, region: tuple[int, int]) -> tuple[tuple[int, ...], dict[int, int]] | None:
+    def solve(self) -> dict[int, int] | None:
+        """Rank -> node; None where nothing fits."""
         problem, depth = self.problem, self.problem.tree.depth
-        reference = problem.copies_of[problem.reference(self.ranks)]
-        room = self._first_room()
-        first = self._like(region, np.zeros_like(reference), limit=len(self.ranks), room=room)
-        model = self._model(region, first, room=room, alike=room.type_of)
-        model.find("feasible")
-        if not model.values:
+        model = self._first_model()
+        if model is not None:
+            model.find("feasible")
+        if model is None or not model.values:
             return None
+        reference = problem.copies_of[problem.reference(self.ranks)]
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
-        nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest(region))
-        pods = model.pods()
+        nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())
         most = max(1, nodes + standing)
-        keep = self._like(region, reference, limit=most)
-        single = self._model(region, keep, most_nodes=most)
+        keep = self._like(self.room, reference, limit=most)
+        single = self._model(keep, most_nodes=most)
         single.hold(single.opened(depth), nodes)
-        single.hint(pods)
+        single.hint(model.pods())
         single.find("score")
-        if not single.values and room is not self.room:
+        if not single.values and model.room is not self.room:
             self.budget.proven = False  # what nodes are worth by their pods is left out
         model = single if single.values else model
         counted = model.least_counted()
         score = model.minimise("score", model.lost_score())
         slots = model.minimise("slots", self._slots(model, reference))
-        names = self._deal(region, model.pods())
+        names = self._deal(model.pods())
         variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
         if model is single and self.budget.proven and variables <= problem.sizes.named_variables:
-            each = self._model(region, keep, most_nodes=most, alike=np.arange(len(reference)))
+            each = self._model(keep, most_nodes=most, alike=np.arange(len(reference)))
             each.hold(each.opened(depth), nodes)
             each.hold_counted(counted)
             each.hold(each.lost_score(), score)
             each.hold(self._slots(each, reference), slots)
             start = [names[rank] for rank in self.ranks]
             names = dict(zip(self.ranks, LeastNames(each, problem.name_rank).deal(self._asked(), start), strict=True))
-        return (nodes, *counted, score, slots, *(int(problem.name_rank[names[r]]) for r in self.ranks)), names
+        return names
 
-    def _fewest(self, region: tuple[int, int]) -> int:
+    def _fewest(self) -> int:
         """Lower bound on the nodes that are opened: each measure of room by itself, the largest nodes first."""
-        room, place = self.room, self.problem.tree.levels[region[0]]
-        inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
-        there = self.problem.standing
-        stands = there[inside] > 0 if there is not None else np.zeros(len(inside), dtype=bool)
+        room, there = self.room, self.problem.standing
+        stands = there > 0 if there is not None else np.zeros(len(self.problem.free), dtype=bool)
         asked = [(room.most, int(self.counts.sum())), *zip(room.slots, self.counts.tolist(), strict=True)]
         asked += zip(room.caps.T, (self.counts @ room.request).tolist(), strict=True)
         fewest = 0
         for have, wanted in asked:
-            sizes = have[inside]
-            rest = wanted - int(sizes[stands].sum())
+            rest = wanted - int(have[stands].sum())
             if rest > 0:
-                fewest = max(fewest, int(np.searchsorted(np.cumsum(np.sort(sizes[~stands])[::-1]), rest)) + 1)
+                fewest = max(fewest, int(np.searchsorted(np.cumsum(np.sort(have[~stands])[::-1]), rest)) + 1)
         return fewest
 
-    def _first_room(self) -> Room:
-        """For the fewest nodes alone: what nodes are worth by their pods makes no difference, if it forbids nothing."""
-        table = self.problem.by_count
-        if table is None or not table.always:
-            return self.room
-        return Room(replace(self.problem, by_count=None), dict(zip(self.room.shapes, self.room.wanted, strict=True)))
-
-    def _model(
-        self,
-        region: tuple[int, int],
-        keep: Sequence[int],
-        *,
-        room: Room | None = None,
-        most_nodes: int | None = None,
-        alike: Ints | None = None,
-    ) -> CountModel:
-        """most_nodes, alike: as in `CountModel`."""
-        problem, counts = self.problem, self.counts.tolist()
-        model = CountModel(
-            room or self.room,
-            region,
-            counts=counts,
-            budget=self.budget,
-            split=bool(problem.multiples or problem.interactions),
-            keep=keep,
-            most_nodes=most_nodes,
-            alike=alike,
-        )
+    def _model(self, keep: Sequence[int], *, room: Room | None = None, **nodes: Any) -> CountModel:
+        """keep: nodes that are modelled; nodes: how many take pods, which are alike (`CountModel`)."""
+        split, counts = bool(self.problem.interactions), self.counts.tolist()
+        room = self.room if room is None else room
+        model = CountModel(room, (0, 0), counts=counts, budget=self.budget, split=split, keep=keep, **nodes)
         model.add_used(siblings=False)
         for cell in model.cells:
             model.use(cell)  # slots count on nodes that stand for bound pods, too
         return model
 
-    def _like(self, region: tuple[int, int], sort: Ints, *, limit: int, room: Room | None = None) -> list[int]:
-        """The nodes of a region that may be used: of nodes that hold the same and equal in `sort`, as many as limited.
+    def _like(self, room: Room, sort: Ints, *, limit: int) -> list[int]:
+        """The nodes that may be used: of nodes that hold the same and equal in `sort`, as many as limited.
 
         Left out are nodes that so many others beat in the scores of all shapes, or equal there with the lesser name.
-        Multiples tie nodes to their domains, so with them all nodes count.
         """
-        problem, room = self.problem, room or self.room
-        place = problem.tree.levels[region[0]]
-        inside = np.arange(int(place.start[region[1]]), int(place.end[region[1]]))
-        inside = inside[room.most[inside] > 0]
-        if problem.multiples:
-            return [int(n) for n in inside]
-        keep: list[int] = []
-        groups = np.unique(np.stack([room.type_of[inside], sort[inside]], axis=1), axis=0, return_inverse=True)[1]
+        problem, keep = self.problem, list[int]()
+        able = np.nonzero(room.most > 0)[0]
+        groups = np.unique(np.stack([room.type_of[able], sort[able]], axis=1), axis=0, return_inverse=True)[1]
         scores = np.stack([problem.shapes[s].score for s in room.shapes], axis=1)
-        for number in range(int(groups.max()) + 1 if len(inside) else 0):
-            nodes = inside[groups.reshape(-1) == number]
+        for number in range(int(groups.max()) + 1 if len(able) else 0):
+            nodes = able[groups.reshape(-1) == number]
             order = np.lexsort((problem.name_rank[nodes], -scores[nodes].sum(axis=1)))
             chosen: list[int] = []
             for node in nodes[order].tolist():
@@ -192,18 +129,15 @@ class Plain:
         terms = [(v, c * int(reference[cell.nodes[0]])) for cell in model.cells for v, c in cell.used]
         return [term for term in terms if term[1]]
 
-    def _deal(self, region: tuple[int, int], pods: Mapping[int, Sequence[int]]) -> dict[int, int]:
-        """Rank -> node by the pods of each node. Nodes alike change places, but where multiples tie them to domains."""
-        problem = self.problem
-        alike = self.room.signatures[problem.tree.depth]
+    def _deal(self, pods: Mapping[int, Sequence[int]]) -> dict[int, int]:
+        """Rank -> node by the pods of each node. Nodes alike change places."""
         kinds: dict[int, tuple[list[int], list[Sequence[int]]]] = {}
-        place = problem.tree.levels[region[0]]
-        for node in range(int(place.start[region[1]]), int(place.end[region[1]])):
-            nodes, plans = kinds.setdefault(-1 - node if problem.multiples else int(alike[node]), ([], []))
+        for node, sign in enumerate(self.room.signatures[self.problem.tree.depth].tolist()):
+            nodes, plans = kinds.setdefault(sign, ([], []))
             nodes.append(node)
             if node in pods:
                 plans.append(pods[node])
-        return dict(zip(self.ranks, deal(list(kinds.values()), self._asked(), problem.name_rank), strict=True))
+        return dict(zip(self.ranks, deal(list(kinds.values()), self._asked(), self.problem.name_rank), strict=True))
 
     def _asked(self) -> list[int]:
         """Shape position of each pod in rank order."""
