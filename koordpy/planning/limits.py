@@ -8,10 +8,6 @@ TABLES_AT_ONCE = 64
 """Kinds of equal domains of a level from which on their tables are made in one array operation."""
 TABLE_AT_ONCE_ENTRIES = 512
 """Entries of a table up to which that is done; longer ones are as fast one at a time."""
-CONVOLUTION_BY_TERM_ENTRIES = 1024
-"""Entries of a min-plus convolution from which on its terms are added one by one: windows of rows would be copied."""
-CONVOLUTION_CHUNK_ENTRIES = 1 << 16
-"""Entries of one temporary array of a convolution: what fits a processor's cache."""
 MEASURES = 2
 """Measures of room that are counted for a region, the scarcest first."""
 MEASURE_UNITS = 2048

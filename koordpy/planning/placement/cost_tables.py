@@ -14,8 +14,6 @@ import numpy as np
 
 from koordpy.cluster.tree import Tree
 from koordpy.planning.limits import (
-    CONVOLUTION_BY_TERM_ENTRIES,
-    CONVOLUTION_CHUNK_ENTRIES,
     TABLE_AT_ONCE_ENTRIES,
     TABLES_AT_ONCE,
 )
@@ -272,39 +270,18 @@ class CostTables:
         if len(right) == 1:
             return left + right[0]
         size = min(len(left) + len(right) - 1, self.n // self.per[level] + 1)
-        if self.wide or self.multiples:
-            return self._merge_few(left, right, size)
         # a table that never falls is known by the largest count of each cost; taking more than needed costs the same
-        longest = len(right) - 1
-        padded = np.empty(longest + size, dtype=np.int64)
-        padded[:] = self.inf
-        upto = min(len(left), size)
-        padded[longest : longest + upto] = left[:upto]
-        windows, costs = np.ndarray((len(right), size), np.int64, padded, 8 * longest, (-8, 8)), right[:, None]
-        if self.monotone(level):
-            padded[:longest] = left[0]
-            takes = np.append((right[1:] != right[:-1]).nonzero()[0], longest)
-            if size > CONVOLUTION_BY_TERM_ENTRIES:
-                return _shifted(padded, right, takes, size)
-            windows, costs = windows[takes], costs[takes]
-        step = max(64, CONVOLUTION_CHUNK_ENTRIES // len(costs))
-        if size <= step:
-            out = (windows + costs).min(axis=0)
-        else:
-            out = np.empty(size, dtype=np.int64)
-            for at in range(0, size, step):
-                np.min(windows[:, at : at + step] + costs, axis=0, out=out[at : at + step])
-        return out
-
-    def _merge_few(self, left: Costs, right: Costs, size: int) -> Costs:
-        """The same where few counts are possible, or where costs are Python integers."""
-        out = np.full(size, self.inf, dtype=left.dtype)
-        half = self.inf // 2
-        for j in np.nonzero(right < half)[0].tolist():
-            if j < size:
-                upto = min(len(left), size - j)
-                np.minimum(out[j : j + upto], left[:upto] + right[j], out=out[j : j + upto])
-        out[out >= half] = self.inf
+        monotone, longest = self.monotone(level), len(right) - 1
+        takes = np.append((right[1:] != right[:-1]).nonzero()[0], longest) if monotone else right < self.inf // 2
+        padded = np.full(longest + size, left[0] if monotone else self.inf, dtype=left.dtype)
+        padded[longest:] = self.inf
+        padded[longest : longest + min(len(left), size)] = left[:size]
+        out, term = np.full(size, self.inf, dtype=left.dtype), np.empty(size, dtype=left.dtype)
+        for take, cost in zip(np.arange(len(right))[takes].tolist(), right[takes].tolist(), strict=True):
+            np.add(padded[longest - take : longest - take + size], cost, out=term)
+            np.minimum(out, term, out=out)
+        if self.wide or self.multiples:
+            out[out >= self.inf // 2] = self.inf
         return out
 
     def _power(self, part: Costs, times: int, *, level: int) -> Costs:
@@ -325,13 +302,3 @@ class CostTables:
             out.append(self.merge(out[-1], table, level=level))
         out.reverse()
         return out
-
-
-def _shifted(padded: Costs, right: Costs, takes: Costs, size: int) -> Costs:
-    """The least of `padded` shifted by each of some counts plus what they cost on the right."""
-    longest = len(right) - 1
-    out, term = np.full(size, INT64_LIMIT, dtype=np.int64), np.empty(size, dtype=np.int64)
-    for take, cost in zip(takes.tolist(), right[takes].tolist(), strict=True):
-        np.add(padded[longest - take : longest - take + size], cost, out=term)
-        np.minimum(out, term, out=out)
-    return out
