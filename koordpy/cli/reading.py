@@ -20,7 +20,7 @@ from koordpy.engine.apiserver.kubeconfig import CredentialError
 from koordpy.engine.apiserver.resources import PODS
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
-from koordpy.engine.settings import empty_state, engine_settings
+from koordpy.engine.settings import empty_state
 from koordpy.engine.watching.feeds import Feeds
 
 FAILED_TO_READ = "the cluster cannot be read"
@@ -86,11 +86,9 @@ async def _read(kubeconfig: str | None, context: str | None, config: KoordpyConf
         source = "as given"
         if config is None:
             config, source = await _installed(client, notes)
-        settings = engine_settings(config)
-        state = empty_state(settings)
-        feeds = Feeds(
-            client, state, UnitQueue(), UnitNames(), owners=settings.reads_owners, workloads=settings.gangs.watched
-        )
+        state = empty_state(config)
+        owners, workloads = config.filters.pod_topology_spread.reads_owners, config.gangs.watched
+        feeds = Feeds(client, state, UnitQueue(), UnitNames(), owners=owners, workloads=workloads)
         now, began = time.time(), time.monotonic()
         notes += [f"without {name}: {why}" for name, why in (await feeds.list_once()).items()]
         feeds.regroup(now)

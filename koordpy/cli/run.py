@@ -138,7 +138,7 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
     from koordpy.engine.apiserver.client import ApiClient
     from koordpy.engine.apiserver.credentials import load_access
     from koordpy.engine.apiserver.kubeconfig import CredentialError
-    from koordpy.engine.settings import engine_settings
+    from koordpy.engine.settings import EngineSettings
     from koordpy.operator.host import OperatorHost
     from koordpy.planning.round import PlannerCache, plan_round
 
@@ -158,7 +158,7 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
             lambda snapshot, only, patience: plan_round(
                 snapshot, config, only=only, planner_cache=cache, patience=patience
             ),
-            settings=engine_settings(config, dry_run=dry_run),
+            settings=EngineSettings(config, dry_run),
             config=config,
             webhook=webhook,
             view=view,

@@ -154,7 +154,7 @@ async def _cluster(args: argparse.Namespace) -> "AsyncIterator[DocumentSource]":
     from koordpy.engine.apiserver.credentials import load_access
     from koordpy.engine.apiserver.kubeconfig import CredentialError
     from koordpy.engine.scheduler import Scheduler
-    from koordpy.engine.settings import engine_settings
+    from koordpy.engine.settings import EngineSettings
     from koordpy.planning.round import plan_round
     from koordpy.view.live import Feed, Planned, taken_of
 
@@ -169,7 +169,7 @@ async def _cluster(args: argparse.Namespace) -> "AsyncIterator[DocumentSource]":
         scheduler = Scheduler(
             client,
             lambda snapshot, only, patience: plan_round(snapshot, config, only=only, patience=patience),
-            settings=engine_settings(config, dry_run=True),
+            settings=EngineSettings(config, dry_run=True),
         )
         teller = Planned(config, source=f"cluster {access.server}, what a round would do")
 

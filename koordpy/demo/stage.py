@@ -20,7 +20,7 @@ from koordpy.engine.apiserver import resources
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import engine_settings
+from koordpy.engine.settings import EngineSettings
 from koordpy.operator.topology import TopologyStatusWriter
 from koordpy.planning.patience import Patience
 from koordpy.planning.plan import RoundPlan
@@ -124,7 +124,7 @@ class Stage:
             return plan_round(snapshot, config, only=units, planner_cache=cache, patience=patience)
 
         client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url)))
-        self._scheduler = Scheduler(client, plan, settings=engine_settings(config))
+        self._scheduler = Scheduler(client, plan, settings=EngineSettings(config))
         self._running = asyncio.create_task(self._scheduler.run(), name="scheduler")
         self._open.push_async_callback(self._stop_scheduler)
         statuses = TopologyStatusWriter(self._scheduler.context, self._scheduler.leading)

@@ -98,7 +98,7 @@ class Dispatcher:
         self._committer, self._refusals, self._rooms, self._promises = committer, refusals, rooms, promises
         self._gangs, self._census = gangs, census
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
-        self._clock, self._keep_seconds = context.clock, context.settings.search_seconds
+        self._clock, self._keep_seconds = context.clock, context.settings.config.planning.search_seconds
         """How long room is kept from those behind a unit that has no answer yet."""
         self._told = Told(context.clock)
         self._warned: dict[int, tuple[str, str]] = {}

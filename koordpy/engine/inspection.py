@@ -158,8 +158,8 @@ class Inspection:
             metrics.set_gauge(metrics.gang_gated, {(why,): count for why, count in gangs.gated.items()})
         kinds = self._feeds.kinds.states if self._feeds.kinds is not None else {}
         metrics.set_gauge(metrics.workload_kinds, dict.fromkeys(kinds.items(), 1))
-        metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.quota))
-        metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.fairness))
+        metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.config.quota))
+        metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.config.fairness))
         metrics.set_gauge(metrics.accelerators, accelerator_gauges(self._held()))
         metrics.has_layers(self._state.nodes.layers.names)
         metrics.topology_faults.set(len(self._state.nodes.topology_faults))
@@ -168,8 +168,9 @@ class Inspection:
         metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
         created = [entry.created for entry in self._queue.entries() if entry.state is not State.GATED]
         metrics.pending_oldest_seconds.set(max(0.0, self._now() - min(created, default=self._now())))
-        lease = self._settings.lease
-        metrics.leader.labels(f"{lease.namespace}/{lease.name}" if lease is not None else "").set(self._leading())
+        election = self._settings.election
+        lease = f"{election.resource_namespace}/{election.resource_name}" if election is not None else ""
+        metrics.leader.labels(lease).set(self._leading())
 
     def _held(self) -> Iterator[tuple[Amounts, Amounts]]:
         """(allocatable, what pods hold) of every node."""

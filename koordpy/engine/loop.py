@@ -47,7 +47,7 @@ class Watches:
         """`wake` is called when one may have become due."""
         settings, self._now = context.settings, context.now
         self.stale = StaleWatch(context, wake) if not settings.dry_run else None
-        monitors = settings.quota.monitor_all_quotas and settings.quota.enable_runtime_quota
+        monitors = settings.config.quota.monitor_all_quotas and settings.config.quota.enable_runtime_quota
         self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
 
     async def run(self) -> None:
@@ -169,7 +169,9 @@ class SchedulingLoop:
         for unit in stale:
             self._queue.hurry(unit, "StaleGang")
         over = self._watches.over_used()
-        entries = self._queue.take(light_pods=light, alone=self._alone > 0, newcomers=self._settings.newcomers_first)
+        # with backfill the room that those who wait could use is known only when all of them were planned
+        newcomers = not self._settings.config.queue.backfill
+        entries = self._queue.take(light_pods=light, alone=self._alone > 0, newcomers=newcomers)
         if not entries and not stale and not over:
             return
         self._alone = max(0, self._alone - 1)
@@ -220,7 +222,7 @@ class SchedulingLoop:
         # they were told once, and go on in the next round
         patient = not stops and all(entry.woken for entry in entries)
         searches = stops or not waiting
-        seconds, keeps = self._settings.round_seconds, self._settings.search_seconds
+        seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         leaves = 0.0 if stops else self._settings.newcomer_seconds if patient else seconds
         first = inf
 

@@ -5,7 +5,6 @@ other than 0. SIGTERM: no new plans, the batch in flight is finished, the lease 
 """
 
 import asyncio
-import dataclasses
 import functools
 import logging
 import time
@@ -65,19 +64,20 @@ class Scheduler:
         awake = boot_clock if clock is time.monotonic else clock
         time_of_day = SteadyTime(wall_clock, awake)
         now = functools.partial(_at, time_of_day)
-        self.settings, self.metrics = settings, Metrics(settings.scheduler_names, BindResult)
+        config = settings.config
+        self.settings, self.metrics = settings, Metrics(config.scheduler_names, BindResult)
         self.decisions = DecisionLog(hold_seconds=settings.gated_hold_seconds)
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._stop, due = asyncio.Event(), asyncio.Event()
 
         # what is known, and what waits
-        self.state = empty_state(settings)
+        self.state = empty_state(config)
         self.queue = UnitQueue(
             clock=clock,
-            initial_backoff_seconds=settings.initial_backoff_seconds,
-            max_backoff_seconds=settings.max_backoff_seconds,
-            max_unschedulable_seconds=settings.max_unschedulable_seconds,
-            search_part_seconds=settings.round_seconds,
+            initial_backoff_seconds=config.pod_initial_backoff,
+            max_backoff_seconds=config.pod_max_backoff,
+            max_unschedulable_seconds=config.pod_max_in_unschedulable,
+            search_part_seconds=config.planning.round_seconds,
             on_ready=due.set,
             on_incoming=self._incoming,
         )
@@ -88,16 +88,25 @@ class Scheduler:
             self.queue,
             UnitNames(),
             on_applied=lambda resource, events, seconds: lag.labels(resource).observe(seconds),
-            owners=settings.reads_owners,
-            workloads=settings.gangs.watched,
+            owners=config.filters.pod_topology_spread.reads_owners,
+            workloads=config.gangs.watched,
             wake=due.set,
             rediscovery_seconds=settings.rediscovery_seconds,
             clock=clock,
         )
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
         self.elector: LeaderElector | None = None
-        if settings.lease is not None:
-            self.elector = LeaderElector(client, **dataclasses.asdict(settings.lease), clock=awake, now=now)
+        if (election := settings.election) is not None:
+            self.elector = LeaderElector(
+                client,
+                namespace=election.resource_namespace,
+                name=election.resource_name,
+                lease_seconds=election.lease_duration,
+                renew_seconds=election.renew_deadline,
+                retry_seconds=election.retry_period,
+                clock=awake,
+                now=now,
+            )
         client.may_repeat = self._may_repeat
         client.on_answer = functools.partial(self.metrics.requested, client.access.host)
 
@@ -115,7 +124,7 @@ class Scheduler:
                     now=now,
                     on_lost=lambda reason: self.metrics.events_dropped.labels(reason).inc(),
                 )
-                for name in settings.scheduler_names
+                for name in config.scheduler_names
             }
         self.announcer = Announcer(self._recorders, self._count_refused)
         self.feeds.heard_unreadable.append(lambda found: self._announce_unreadable([found]))
@@ -274,8 +283,9 @@ class Scheduler:
             self.writers.take_over()
         self.leading.set()
         self._announce_unreadable(self.feeds.unreadable())
-        if self.elector is not None and (lease := self.settings.lease) is not None:
-            about = ObjectReference(LEASES.api_version, LEASES.kind, lease.name, lease.namespace, self.elector.uid)
+        if self.elector is not None and (election := self.settings.election) is not None:
+            name, namespace = election.resource_name, election.resource_namespace
+            about = ObjectReference(LEASES.api_version, LEASES.kind, name, namespace, self.elector.uid)
             self.announcer.tell(LEADS, about, f"{self.elector.identity} became leader")
 
     def _leads(self) -> dict[str, Run]:

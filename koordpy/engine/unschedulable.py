@@ -33,10 +33,10 @@ class UnschedulableHandler:
         unit that fit nowhere for the sake of their resource claims."""
         self._state, self._queue, settings = context.state, context.queue, context.settings
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
-        self._any_profile = settings.scheduler_names[0]
+        self._any_profile = settings.config.scheduler_names[0]
         self._shields: UnconfirmedHint | None = None
         if evictor is not None:
-            reclaim, quotas = settings.fairness.reclaim, self._state.quotas
+            reclaim, quotas = settings.config.fairness.reclaim, self._state.quotas
             self._shields = UnconfirmedHint(
                 self._state,
                 self._queue,

@@ -21,7 +21,7 @@ from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.cluster.gpu_env import inject
 from koordpy.cluster.quota_tree import read_quotas
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.settings import empty_state, engine_settings
+from koordpy.engine.settings import empty_state
 from koordpy.offline import doubtful
 from koordpy.offline.doubtful import Unmade
 from koordpy.offline.manifests import Manifest, load_manifests
@@ -79,7 +79,7 @@ def prepared(args: argparse.Namespace) -> Offline:
     faults += loaded.fault_lines
     if faults:
         raise InputFaultsError(faults)
-    state = empty_state(engine_settings(config))
+    state = empty_state(config)
     by_env = config.gpu.delivery == "env" or any(map(_delivers_by_env, given.objects))
 
     def put(obj: KubernetesObject) -> None:

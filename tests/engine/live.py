@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
 from koordpy.api.config import KoordpyConfiguration
@@ -15,7 +15,7 @@ from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import EngineSettings, LeaseSettings
+from koordpy.engine.settings import EngineSettings
 from koordpy.planning.patience import Patience
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
@@ -23,22 +23,9 @@ from koordpy.sim.server import ApiServer
 from tests import clusters
 from tests.clusters import node, pod
 from tests.engine.scripted import until
+from tests.engine.tuning import LONG_LEASE, QUICK, QUICK_LEASE, tuned
 from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
 from tests.faults import FaultyServer
-
-QUICK = EngineSettings(
-    lease=None,
-    initial_backoff_seconds=0.05,
-    max_backoff_seconds=0.2,
-    gated_hold_seconds=0.1,
-    group_status_seconds=0.1,
-    unconfirmed_seconds=0.4,
-    drain_seconds=2.0,
-)
-QUICK_LEASE = LeaseSettings(lease_seconds=1.5, renew_seconds=1.0, retry_seconds=0.1)
-"""Soon lost: for tests of that, and for virtual time."""
-LONG_LEASE = LeaseSettings(lease_seconds=60.0, renew_seconds=40.0, retry_seconds=0.5)
-"""Not lost by a machine that stands still for a second."""
 
 P = ParamSpec("P")
 _BUSY = (State.ACTIVE, State.BACKOFF, State.IN_FLIGHT)
@@ -194,7 +181,7 @@ class Live:
         scheduler = Scheduler(
             own,
             self.planner,
-            settings=replace(settings, **changes),
+            settings=tuned(settings, **changes),
             clock=lambda: clock() + self.ahead_seconds,
             wall_clock=lambda: wall() + self.ahead_seconds,
         )

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace as changed
 
 from koordpy.api.config import Gangs
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings
-from tests.engine.live import QUICK, QUICK_LEASE, Planner
+from tests.engine.live import Planner
+from tests.engine.tuning import NO_LEASE, QUICK, QUICK_LEASE, tuned
 from tests.engine.virtual import LATEST_SECONDS, Wire
 
 Connect = Callable[[], ApiClient]
@@ -22,7 +25,7 @@ class Listener(Protocol):
         """A scheduler starts."""
 
 
-SETTINGS = replace(
+SETTINGS = tuned(
     QUICK,
     event_qps=0.0,
     max_binds_in_flight=8,
@@ -64,10 +67,10 @@ class Replica:
         while not self.stopping:
             self.client = self.connect()
             self.starts += 1
-            settings = replace(
+            settings = tuned(
                 self.settings,
                 gangs=self.gangs,
-                lease=replace(QUICK_LEASE, retry_seconds=0.2) if self.elects else None,
+                lease=changed(QUICK_LEASE, retry_period=0.2) if self.elects else NO_LEASE,
                 settle_seconds=2.5 * self.latest_seconds,
             )
             clock = lambda: loop.time() + self.slept_seconds  # noqa: E731

@@ -18,6 +18,7 @@ from koordpy.sim.shelf import Change
 from tests.engine.live import LONG_LEASE, QUICK_LEASE, Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.manifests import DEVICES, minors
 from tests.engine.stage import device
+from tests.engine.tuning import tuned
 
 MEMBERS = [f"g-{i}" for i in range(8)]
 
@@ -355,7 +356,7 @@ async def test_losing_the_lease_ends_the_scheduler_with_a_failure() -> None:
         from koordpy.engine.settings import EngineSettings
 
         async with ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=1.0) as client:
-            scheduler = Scheduler(client, cluster.planner, settings=EngineSettings(lease=QUICK_LEASE))
+            scheduler = Scheduler(client, cluster.planner, settings=tuned(EngineSettings(), lease=QUICK_LEASE))
             task = asyncio.create_task(scheduler.run())
             await asyncio.wait_for(scheduler.leading.wait(), 60)
             cluster.server.faults.fail(500, path="*/leases/*")

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from koordpy.api import keys
+from koordpy.api.config import PodTopologySpreadArgs
 from koordpy.cli.main import main
 from koordpy.engine.scheduler import Scheduler
 from koordpy.offline.kinds import _KINDS
@@ -75,7 +76,7 @@ async def test_it_holds_every_kind_that_the_offline_commands_read(
             meta = {"name": f"one-{number}", **({"namespace": "default"} if resource.namespaced else {})}
             manifest = {"metadata": meta, **SPECS.get(resource.kind, {})}
             cluster.server.store.create(resource.shelf, manifest)
-        async with cluster.running(reads_owners=True) as scheduler:
+        async with cluster.running(constraints=PodTopologySpreadArgs(defaulting_type="System")) as scheduler:
             await until(lambda: {(_group(item), item["kind"]) for item in dumped(scheduler)} == kinds)
             (tmp_path / "dump.json").write_bytes(scheduler.inspection.snapshot()())
     assert main(["simulate", "-f", str(tmp_path / "dump.json")]) == 0, capsys.readouterr().err

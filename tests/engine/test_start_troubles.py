@@ -17,6 +17,7 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.sim.server import ApiServer
 from tests.engine.live import QUICK, QUICK_LEASE, in_virtual_time, live, small
 from tests.engine.scripted import until
+from tests.engine.tuning import tuned
 from tests.faults import FaultyServer
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -36,7 +37,7 @@ def loud(caplog: pytest.LogCaptureFixture) -> list[str]:
 @asynccontextmanager
 async def starting(server: ApiServer) -> AsyncIterator[Scheduler]:
     """A scheduler that may never be ready."""
-    settings = EngineSettings(lease=QUICK_LEASE)
+    settings = tuned(EngineSettings(), lease=QUICK_LEASE)
     async with ApiClient(ClusterAccess(server.url, source="a file"), qps=0) as client:
         scheduler = Scheduler(client, lambda *_: NOBODY, settings=settings)
         task = asyncio.create_task(scheduler.run())

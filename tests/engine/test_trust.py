@@ -19,8 +19,8 @@ from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.settings import EngineSettings
 from koordpy.planning.plan import RoundPlan
 from tests.engine.certificates import AUTHORITY, BARE, FUTURE, ISSUER, KEY_USAGE, PAST, Maker, Pair
-from tests.engine.live import QUICK_LEASE
 from tests.engine.scripted import until
+from tests.engine.tuning import QUICK_LEASE, tuned
 from tests.loudly import skip_loudly
 
 HERE, ELSEWHERE = "subjectAltName=IP:127.0.0.1\n", "subjectAltName=DNS:other.example\n"
@@ -186,7 +186,7 @@ async def test_a_scheduler_that_refuses_says_so_once_and_in_its_readiness_and_ag
     async with serving(context) as url:
         given = await access(tmp_path, url, made["root"])
         async with ApiClient(given, qps=0) as client:
-            scheduler = Scheduler(client, lambda *_: NOBODY, settings=EngineSettings(lease=QUICK_LEASE))
+            scheduler = Scheduler(client, lambda *_: NOBODY, settings=tuned(EngineSettings(), lease=QUICK_LEASE))
             client.on_answer = count
             task = asyncio.create_task(scheduler.run())
             try:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from koordpy.api.config import Gangs
 from koordpy.engine.status.volcano import VolcanoStatus, patch_of
 from tests.engine.live import QUICK, Live, in_virtual_time, live, small, until
+from tests.engine.tuning import tuned
 
 Json = dict[str, Any]
 GROUPS = "podgroups.scheduling.volcano.sh"
@@ -151,7 +151,7 @@ async def test_who_has_succeeded_of_a_group_of_others_is_not_waited_for() -> Non
 @in_virtual_time
 @pytest.mark.parametrize("volcano", ["read", "take", "off"])
 async def test_only_take_lets_a_group_in_that_has_no_pods(volcano: Any) -> None:
-    settings = replace(QUICK, gangs=Gangs(volcano=volcano))
+    settings = tuned(QUICK, gangs=Gangs(volcano=volcano))
     async with live([small("n1", cpu=8)]) as cluster:
         serve_groups(cluster)
         group(cluster, "early", 2)

@@ -1,6 +1,5 @@
 """Gangs of workloads that are watched: whole starts, and nobody waits for a pod that is not to come."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from koordpy.api.config import Gangs
 from koordpy.engine.settings import EngineSettings
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, pod, small, until
+from tests.engine.tuning import tuned
 
 Json = dict[str, Any]
 JOBS = "jobs.batch"
@@ -311,7 +311,7 @@ async def test_a_new_leader_knows_the_gangs_of_the_one_before() -> None:
 
 @in_virtual_time
 async def test_labels_alone_need_no_job() -> None:
-    settings: EngineSettings = replace(QUICK, gangs=Gangs(auto="labels"))
+    settings: EngineSettings = tuned(QUICK, gangs=Gangs(auto="labels"))
     async with live([small("n1", cpu=3)]) as cluster, cluster.running(settings):
         uid = uid_of(job(cluster, 3))
         cluster.create(member(0, uid))

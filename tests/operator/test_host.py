@@ -24,6 +24,7 @@ from koordpy.planning.round import plan_round
 from koordpy.sim.server import ApiServer
 from tests.clusters import pod, topology, training_cluster
 from tests.engine.scripted import until
+from tests.engine.tuning import NO_LEASE, tuned
 from tests.faults import FaultyServer
 
 TOPOLOGIES = "clusternetworktopologies.scheduling.koordinator.sh"
@@ -72,7 +73,7 @@ async def hosting(server: ApiServer) -> AsyncIterator[OperatorHost]:
         host = OperatorHost(
             client,
             lambda snapshot, only, patience: plan_round(snapshot, config, only=only, patience=patience),
-            settings=EngineSettings(lease=None),
+            settings=tuned(EngineSettings(), lease=NO_LEASE),
             config=config,
             settle_seconds=0.05,
         )

@@ -142,7 +142,7 @@ class ClaimBinder:
 
     def __init__(self, context: Context) -> None:
         self._client, self._state, self._may_write = context.client, context.state, context.may_write
-        self._bind_seconds = context.settings.volume_bind_seconds
+        self._bind_seconds = context.settings.config.filters.volume_binding.bind_timeout
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._listening: dict[str, set[asyncio.Event]] = {}
         for heard in (context.feeds.listeners.claimed, context.feeds.listeners.pod_gone):

@@ -50,7 +50,8 @@ class Committer:
         self._binder, self._epoch = binder, epoch
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._announcer, self._metrics, self._may_write = context.announcer, context.metrics, context.may_write
-        self._workers, self._dry_run = context.settings.max_binds_in_flight, context.settings.dry_run
+        self._workers = context.settings.config.client_connection.max_binds_in_flight
+        self._dry_run = context.settings.dry_run
         self._clock, self._now = context.clock, context.now
         self._obstacles = Obstacles(context, may_send=self._may_send)
         self._confirmations = Confirmations(context)

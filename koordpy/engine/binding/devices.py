@@ -69,7 +69,7 @@ class DeviceReserver:
         then stays, for the next plan goes on from there.
         """
         try:
-            async with asyncio.timeout(self._settings.volume_bind_seconds):
+            async with asyncio.timeout(self._settings.config.filters.volume_binding.bind_timeout):
                 for key, of_claim in _by_claim(pods).items():
                     await self._reserve(key, of_claim, obstacle)
         except TimeoutError:

@@ -21,7 +21,7 @@ class OveruseWatch:
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """`wake` is called when a quota may have become due."""
         self._state, self._wake, self._now = context.state, wake, context.now
-        self._settings, self._interval = context.settings.quota, context.settings.group_status_seconds
+        self._settings, self._interval = context.settings.config.quota, context.settings.group_status_seconds
         self._seen: object = None
         self._due: dict[str, float] = {}
         """Quota above its runtime -> when it is to give back."""

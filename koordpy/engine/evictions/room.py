@@ -24,7 +24,7 @@ class RoomMaking:
     def __init__(self, context: Context, evictor: Evictor | None, decisions: DecisionLog) -> None:
         self._state, self._queue, self._evictor = context.state, context.queue, evictor
         self._references, self._decisions, self._metrics = context.references, decisions, context.metrics
-        self._mode = context.settings.fairness.mode
+        self._mode = context.settings.config.fairness.mode
         """Of the fair shares, which says who takes back from whom."""
         self._said: dict[str, str] = {}
         """Unit -> the victims that a dry run has told of."""

@@ -30,7 +30,7 @@ class StaleWatch:
         """Hear of gangs half of whose grace is over."""
         self._reminded: set[GangRef] = set()
         self._feeds, self._wake, self._now = context.feeds, wake, context.now
-        self._settings, self._interval = context.settings.stale_gangs, context.settings.group_status_seconds
+        self._settings, self._interval = context.settings.config.stale_gangs, context.settings.group_status_seconds
         self._dirty: dict[GangRef, None] = {}
         self._stale: dict[GangRef, StaleState] = {}
         self.due: dict[GangRef, float] = {}

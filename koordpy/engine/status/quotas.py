@@ -75,7 +75,7 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
             return ()
         self._marks = state.quota_marks
         quotas = state.quota_view()
-        figures, before = quota_figures(quotas, self._context.settings.quota), self._figures
+        figures, before = quota_figures(quotas, self._context.settings.config.quota), self._figures
         self._figures = {
             key: figures.get(_counted_as(key, quota, quotas)) for key, quota in state.quotas.objects.items()
         }

@@ -151,7 +151,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
             return None
         if self._writes.last(key, obj.metadata.uid) is not None and there.phase != COMPLETED:
             return VolcanoStatus(INQUEUE, condition=there.condition, reason=there.reason, message=there.message)
-        if self._context.settings.gangs.volcano == "take" and there.phase in ("", PENDING):
+        if self._context.settings.config.gangs.volcano == "take" and there.phase in ("", PENDING):
             return VolcanoStatus(INQUEUE, *(getattr(there, name) for name in COUNTS))
         return None
 
