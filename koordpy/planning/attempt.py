@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.yields import gainers
 from koordpy.planning.accelerators.base import NOTHING, merged
@@ -21,6 +22,7 @@ from koordpy.planning.joint import place_gang
 from koordpy.planning.parts import has_parts
 from koordpy.planning.patience import Patience
 from koordpy.planning.place import needs_solver, place_in_turn
+from koordpy.planning.placement.problem import Problem, Solution, only_ranks
 from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, SolverRun
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
@@ -34,6 +36,10 @@ from koordpy.planning.victims.asked import one_by_one
 from koordpy.planning.victims.relief import PreemptionPlan, Victim
 from koordpy.planning.victims.relocation import Back
 from koordpy.planning.victims.search import Preemptor
+from koordpy.planning.victims.terminating import crowds_siblings
+
+LOOKING = "PodTopologySpread", "InterPodAffinity"
+"""Filters that look at where other pods are, as far as a promised place depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,37 @@ def try_unit(
 
     search: where a unit that finds no room may look for victims; patience: how long.
     """
+    looking = _open_places(unit, figures)
+    mark = figures.draft.mark()
+    tried = _try(unit, groups, figures, search, patience)
+    if not looking or not tried.nodes or tried.victims:
+        return tried
+    closed = looking - _open_places(unit, figures)
+    if not closed:
+        return tried
+    # who was evicted for it would come back and be evicted for it again
+    figures.draft.undo(mark)
+    text = f"it would keep pod {min(closed, key=natural_key)} from the room that is promised to it"
+    refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
+    return Tried(unit, Proof.UNKNOWN, gate=Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=LOOKING))
+
+
+def _open_places(unit: Unit, figures: Figures) -> frozenset[str]:
+    """Pods with promised room that a unit may not have, and whose place depends on others: those that could be there
+    once the ending pods are gone."""
+    draft, pods = figures.draft, figures.snapshot.pods
+    if not draft.keeps_room or not (promises := figures.promises).looking:
+        return frozenset()
+    asker = min(unit.pending, key=lambda pod: pod.priority)
+    coming = promises.coming(asker, but={pod.key for pod in unit.members})
+    theirs = {key: node for key, node in coming.items() if key in promises.looking}
+    if not theirs:
+        return frozenset()
+    with draft.trial(without=[pod for pod in promises.ending if pod.key not in draft.evicted]):
+        return frozenset(key for key, node in theirs.items() if figures.of(pods[key]).slots[node] > 0)
+
+
+def _try(unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None, patience: Patience | None) -> Tried:
     evicted = figures.draft.evicted
     if unit.plain is None and evicted and any(pod.key in evicted for pod in unit.members):
         text = f"gang {unit.group_id}: members are evicted in this round, it is planned anew in the next"
@@ -158,13 +195,28 @@ def try_unit(
     problem = build(unit, figures)
     if patience is not None and not patience.stops and patience.spent() and needs_solver(problem):
         return Tried(unit, Proof.UNKNOWN, deferred=True)
-    best = place_gang(unit, problem, figures) if unit.is_gang else place_in_turn(problem)
+    best = _place(unit, problem, figures)
     method = Method.SOLVER if best.runs else Method.COUNTING
     if not best.placed:
         refusal = figures.admission.core_refusal(unit, use)
         return _relieved(Tried(unit, best.proof, method, runs=best.runs, refusal=refusal), figures, search)
     nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
+    if crowds_siblings(unit, nodes, figures):
+        return _relieved(Tried(unit, Proof.UNKNOWN, method, runs=best.runs), figures, search)
     return _by(method, _accept(unit, nodes, figures, best.proof, best.runs))
+
+
+def _place(unit: Unit, problem: Problem, figures: Figures) -> Solution:
+    """Nodes for members of a unit. Where each further one asks for itself, those with room promised come first: who
+    went for one of them would else take that room back from a less important one, and be evicted again."""
+    if not unit.is_gang:
+        return place_in_turn(problem)
+    promised = {rank for rank in problem.pending if unit.members[rank].nominated_node}
+    if promised and len(promised) < len(problem.pending) and one_by_one(unit):
+        found = place_gang(unit, only_ranks(problem, promised), figures)
+        if found.placed:
+            return found
+    return place_gang(unit, problem, figures)
 
 
 def _by(method: str, tried: Tried) -> Tried:

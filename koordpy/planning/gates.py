@@ -22,6 +22,8 @@ class Gate:
     text: str
     status: GangStatus
     reason: Reason = Reason.UNSCHEDULABLE
+    plugins: tuple[str, ...] = ()
+    """Filters that speak: changes elsewhere that may turn their verdict help; without any, those of the unit alone."""
 
 
 def gate(unit: Unit, groups: Groups) -> Gate | None:

@@ -104,6 +104,12 @@ class NominatedCapacity:
                 out[pod.key] = node
         return out
 
+    @cached_property
+    def looking(self) -> frozenset[str]:
+        """Those of them whose place depends on where others are, by affinity or spread."""
+        pods = ((key, self.snapshot.pods[key]) for key in self.kept)
+        return frozenset(key for key, pod in pods if pod.ties or pod.pod.spec.topology_spread_constraints)
+
     def _suits(self, pod: PodInfo, node: int) -> bool:
         """Whether the node's name, labels and taints let a pod in."""
         nodes, wire = self.snapshot.nodes[node : node + 1], pod.pod

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
-from koordpy.api.objects import Pod
+from koordpy.api.objects import LabelSelector, Pod, TopologySpreadConstraint
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import World, bound, group, node, pod, whole_messages
@@ -183,3 +183,48 @@ def test_an_important_member_above_the_minimum_takes_promised_room_no_more_than_
     objects = [gpus("n1", 4), gpus("n2", 2), group("g", 2), *members, *above, *beside, promised]
     plan = plan_round(World().add(*objects).state.snapshot(0.0), None, only=frozenset(["gang:default/g"]))
     assert (evicted(plan), bound(plan), plan.rejected) == (["low"], {"g-3": "n1"}, ())
+
+
+def test_members_do_not_start_in_the_room_of_one_whose_own_is_still_to_come() -> None:
+    """Else the first would take the room of the second, and its own, when it comes, would be anybody's."""
+    members = [waits("m-0", gang="m", to="n2", priority=1), waits("m-1", gang="m", to="n1", priority=1)]
+    there = [gpus("n1", 1), gpus("n2", 1), group("m", 1), *members]
+    plan = planned(*there, ending(runs("old", "n2")))
+    assert (bound(plan), evicted(plan)) == ({}, [])
+    assert {one.pod_key: one.node for one in plan.awaiting} == {"default/m-0": "n1", "default/m-1": "n2"}
+    assert set(bound(planned(*there))) == {"m-0", "m-1"}
+
+
+def test_the_member_that_room_was_made_for_has_it() -> None:
+    """Not the less important one of a lower rank, which would be evicted again by whoever went for it."""
+    members = [waits("m-0", gang="m"), waits("m-1", gang="m", to="n1", priority=9)]
+    plan = planned(gpus("n1", 1), gpus("n2", 1), group("m", 1), runs("m-2", "n2", gang="m", priority=9), *members)
+    assert bound(plan) == {"m-1": "n1"}
+
+
+def test_nobody_closes_a_promised_place_by_where_he_stands() -> None:
+    """Who was evicted for a spread comes back, there is room for him beside it, and his turn comes first."""
+    spread = TopologySpreadConstraint(
+        topology_key="zone", label_selector=LabelSelector(match_labels={"app": "x"}), when_unsatisfiable="DoNotSchedule"
+    )
+    nodes = [gpus("n1", 1, zone="a"), gpus("n2", 2, zone="b")]
+    app = {"app": "x"}
+    high = waits("high", to="n2", priority=1, labels=app, created=3001, topology_spread_constraints=[spread])
+    back = waits("back", labels=app | belongs(user="bob"))
+    plan = planned(*nodes, runs("full", "n1", priority=9), high, back)
+    assert bound(plan) == {"high": "n2"}
+    assert "keep pod default/high from the room that is promised to it" in whole_messages(plan)["back"]
+
+
+def test_a_quota_lends_nothing_above_its_runtime_beside_room_that_is_being_made_in_it() -> None:
+    """What was lent would be evicted for it in the next round, and lent again."""
+    q0, q2 = belongs("q0"), belongs("q2")
+    nodes = [gpus("n0", 1), gpus("n1", 1), gpus("n2", 2), gpus("n3", 2)]
+    quotas = [quota("q0", {GPU: 1}, {GPU: 1000}), quota("q2", {}, {GPU: 1000})]
+    there = [runs("old", "n2", gpu=2, labels=q2), runs("a", "n3", gpu=2, labels=q0), runs("b", "n1", labels=q0)]
+    waiting = [waits("large", gpu=3, labels=q0), waits("two", gpu=2, labels=q2)]
+    high = waits("high", priority=1, labels=q2)
+    plan = planned(
+        *nodes, *quotas, *there, *waiting, high, config=KoordpyConfiguration(fairness=Fairness(mode="exact"))
+    )
+    assert (bound(plan), evicted(plan)) == ({"high": "n0"}, ["old"])

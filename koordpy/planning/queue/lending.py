@@ -26,12 +26,16 @@ def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable
     second = [one for one in tried if one.by_runtime]
     got = {one.unit.id for one in tried if one.nodes or one.awaits}
     loans = _Loans([unit for unit in groups.units() if unit.id not in got], groups, figures, attempt)
+    promised = _promised(tried, figures)
     failed: set[Hashable] = set()
     done: dict[str, Tried] = {}
     for one in second:
         unit, shape = one.unit, unit_shape(one.unit, figures)
         if shape is not None and shape in failed:
             continue
+        refusals = figures.admission.core_refusals(unit, figures.draft.quotas)
+        if not promised.isdisjoint(refusal.quota for refusal in refusals):
+            continue  # what is promised there would be above the runtime, and somebody evicted for it anew
         outcome = loans.attempt(unit)
         if outcome.nodes or outcome.deferred:
             done[unit.id] = outcome
@@ -39,6 +43,14 @@ def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable
             failed.add(shape)
     if done:
         tried[:] = [*(one for one in tried if one.unit.id not in done), *done.values()]
+
+
+def _promised(tried: list[Tried], figures: Figures) -> frozenset[str]:
+    """Quotas that pods are in or below whose room is being made, or kept: they start in a later round."""
+    pods, draft, quotas = figures.snapshot.pods, figures.draft, figures.snapshot.quotas
+    keys = {key for one in tried if one.victims for key in one.nodes or ()}
+    keys |= {key for key in (*figures.promises.kept, *draft.awaited) if key not in draft.placed}
+    return frozenset(name for key in keys for name in quotas.tree.path(quotas.quota_of(pods[key])))
 
 
 class _Loans:

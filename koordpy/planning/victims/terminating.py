@@ -100,6 +100,17 @@ def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
     )
 
 
+def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> bool:
+    """Whether some members (pod key -> node) would start elsewhere than where they are nominated, while pods end there
+    for them and others of their unit go without: that room would be nobody's when it comes."""
+    names, pods = figures.snapshot.nodes, figures.snapshot.pods
+    return (
+        any(pod.nominated_node and pod.key not in nodes for pod in unit.pending)
+        and any(pods[key].nominated_node != names[node].name for key, node in nodes.items())
+        and any(waits_on_nominated(pod, figures) for pod in unit.pending)
+    )
+
+
 def _others(victim: PodInfo, pod: PodInfo, snapshot: Snapshot) -> bool:
     """Whether a pod may be taken from for another without a look at priorities: its user or its quota is another."""
     quotas = snapshot.quotas

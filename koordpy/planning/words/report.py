@@ -212,9 +212,8 @@ def _denials(
     if one.gate is not None or one.fault:
         text = one.gate.text if one.gate is not None else f"plan refused by its check: {one.fault}"
         reason = one.gate.reason if one.gate is not None else Reason.SCHEDULER_ERROR
-        # an illegal job may become legal by what is said of nodes and switches, a gated one only by its own objects
-        illegal = reason is Reason.JOB_VALIDATE_FAILED
-        held, asked = one.gate is not None and not illegal, ("AscendJob",) if illegal else ()
+        asked = one.gate.plugins if one.gate is not None else ()
+        held = one.gate is not None and not asked
         for pod in waiting:
             gang = pod.gang.key if pod.gang is not None else None
             out.append(PendingPod(pod.key, one.unit.id, gang, reason, text, gated=held, plugins=asked))

@@ -39,7 +39,7 @@ def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
     for pod in unit.pending:
         job = figures.npu_job(pod)
         if isinstance(job, str):
-            return Gate(f"JobValidateFailed: {job}", GangStatus.INVALID, Reason.JOB_VALIDATE_FAILED)
+            return Gate(f"JobValidateFailed: {job}", GangStatus.INVALID, Reason.JOB_VALIDATE_FAILED, ("AscendJob",))
     if has_parts(unit) and has_own_order(unit, figures):
         text = "scope gang or replica does not go with switch affinity or SuperPoDs"
         return Gate(f"gang {unit.group_id}: networkTopologyAware: {text}", GangStatus.INVALID)
