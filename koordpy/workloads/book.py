@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
-from koordpy.workloads.bylabels import by_labels, label_group
+from koordpy.workloads.bylabels import label_group, run_by_labels
 from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
 from koordpy.workloads.kinds.jobsets import JOBSET
 from koordpy.workloads.known import Known, controller
@@ -402,7 +402,8 @@ class DerivedBook:
             owner = controller(left[0].pod)
             kind = owner.kind.lower() if owner is not None and key[2] != "kueue" else "kueue"
             young = any(pod.key in self._until for pod in left)
-            gangs = tuple(by_labels(key[1:], left, young=young))
+            run = run_by_labels(key[1:], left, young=young)
+            gangs = tuple(Derivation(run, self._settings, ()).gangs(run))
             return _Found(gangs, order=("", min(pod.created for pod in left)), kind=kind)
         return _NOTHING
 

@@ -4,21 +4,20 @@ Sources: workloads.md 2 (8) and 3 (labels).
 """
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Container, Iterable
+from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.counted import counted
-from koordpy.api.faults import literal
 from koordpy.api.objects import Pod
 from koordpy.api.settings import whole_number
-from koordpy.workloads.gangs import AUTO, Derived
+from koordpy.workloads.gangs import AUTO
 from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.registry import GANG_KINDS
-from koordpy.workloads.known import Title, controller
-from koordpy.workloads.runs import WorkloadPod
-from koordpy.workloads.source import index_of
+from koordpy.workloads.known import Lineage, PodPlace, controller
+from koordpy.workloads.model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
+from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
+from koordpy.workloads.source import Head, index_of
 from koordpy.workloads.unread import ASKED_BY_TEMPLATE
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
@@ -89,83 +88,66 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
     return (meta.namespace, "kueue", name, "") if name else None
 
 
-def by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: bool = False) -> Iterator[Derived]:
-    """The gangs of the pods of one `label_group`. young: whether a leader's workers are still to be seen."""
+def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: bool = False) -> WorkloadRun:
+    """The pods of one `label_group`, as of a workload that is what they say. young: whether a leader's workers are
+    still to be seen."""
+    pods = by_age(members)
     namespace, how, name, uid = group
-    pods = sorted(members, key=lambda one: (one.created, one.pod.metadata.name))
-    alive, succeeded = sum(one.alive for one in pods), sum(one.succeeded for one in pods)
-    owner, notes = controller(pods[0].pod), pods[0].pod.metadata.annotations
-    known = owner is not None and owner.kind in GANG_KINDS
-    make = partial(
-        Derived,
-        namespace=namespace,
-        name=name,
-        pods=_keys(pods),
-        meta=pods[0].pod.metadata,
-        run=(how, namespace, name, uid),
-        source="labels",
-        title=Title(owner.kind, namespace, owner.name, owner.api_version, owner.uid) if owner and known else None,
-        maker=f"{owner.kind} {owner.name}" if owner is not None else f"the owner of {pods[0].pod.metadata.name}",
-    )
+    pod = pods[0].pod
+    notes, owner = pod.metadata.annotations, controller(pod)
+    head = Head(owner.api_version if owner else "", owner.kind if owner else "job", namespace, name, uid)
     if how == "lws":
-        yield from _leader_workers(make, pods, young=young)
+        workload = _leader_workers(head, index_of(notes[LWS + "size"]) or 1, young=young)
     elif how == "pet":
-        least, most = _nnodes(pods[0].pod) or (0, 0)
-        by = f", at least {least} by {NNODES}" if least < most else ""
-        origin = f"{counted(most, 'member')} by {NNODES} of job {name}{by}"
-        yield make(min_member=max(0, min(least, most - succeeded)), origin=origin)
+        least, most = _nnodes(pod) or (0, 0)
+        elastic = (NNODES, least) if least < most else None
+        workload = _one_role(head, most, said=f"by {NNODES} of job {name}", total_least=elastic)
     elif how == "kueue":
-        number, fault = _number(notes, KUEUE_TOTAL)
-        size = counted(number or len(pods), "member")
-        if any(notes.get(key) == "true" for key in KUEUE_FREE):
-            number, fault = 0, ""
-        yield make(
-            min_member=max(0, (number or 0) - succeeded),
-            origin=f"{size} of pod group {name} (Kueue)",
-            fault=fault,
-            source="kueue",
-            title=None,
-            maker=f"pod group {name}",
+        head, number = Head("", "pod group", namespace, name, ""), whole_number(notes.get(KUEUE_TOTAL, ""))
+        free = any(notes.get(key) == "true" for key in KUEUE_FREE)
+        workload = _one_role(
+            head,
+            sum(one.alive for one in pods) if number is None else number,
+            said=f"of pod group {name} (Kueue)",
+            origin="kueue",
+            totals=() if free else ((f"annotation {KUEUE_TOTAL}", notes.get(KUEUE_TOTAL, "")),),
+            total_least=("", 0) if free else None,
         )
     else:
-        number, fault = _number(notes, keys.GANG_MIN)
-        by = f", at least {number} by {keys.GANG_MIN}" if number is not None and number < alive else ""
-        origin = f"{counted(alive, 'member')} of {owner.kind if owner else ''} {name}{by}"
-        yield make(min_member=max(0, number or 0), origin=origin, fault=fault)
+        workload = _one_role(head, 0, counted=False)
+    lineage, run = Lineage((workload,), None), "/".join(group)
+
+    def placed(one: WorkloadPod) -> WorkloadPod:
+        seat = PodSeat(_role_of(one.pod) if how == "lws" else "", group=workload.roles[0].group, run=run)
+        return WorkloadPod(one.key, one.pod, one.bound, one.created, PodPlace(workload, seat, lineage))
+
+    return WorkloadRun.of(map(placed, pods))
 
 
-def _keys(pods: Sequence[WorkloadPod]) -> tuple[str, ...]:
-    return tuple(one.key for one in pods if not one.succeeded)
+def _role_of(pod: Pod) -> str:
+    return LEADER if pod.metadata.labels.get(LWS + "worker-index") == "0" else WORKERS
 
 
-def _number(notes: Mapping[str, str], key: str) -> tuple[int | None, str]:
-    """(what an annotation says; why it cannot be read)."""
-    text = notes.get(key, "")
-    number = whole_number(text)
-    return number, f"annotation {key} cannot be read: {literal(text)} is no whole number" if number is None else ""
+def _one_role(head: Head, number: int, *, origin: str = "labels", **more: Any) -> Workload:
+    part = JobPart(number=number, total=number)
+    role = Role(name="", parts=(part,), template=NO_TEMPLATE)
+    return Workload(head=head, roles=(role,), by_default=True, origin=origin, **more)
 
 
-def _leader_workers(make: "partial[Derived]", pods: Sequence[WorkloadPod], *, young: bool) -> Iterator[Derived]:
+def _leader_workers(head: Head, size: int, *, young: bool) -> Workload:
     """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
-    namespace, name = make.keywords["namespace"], make.keywords["name"]
-    size = index_of(pods[0].pod.metadata.annotations[LWS + "size"]) or 1
-    if size == 1:
-        return  # nobody to wait for
-    title, _, group = name.rpartition("-")
-    whose = f"LeaderWorkerSet {title}, group {group}"
-    leaders, workers = (
-        [one for one in pods if (one.pod.metadata.labels.get(LWS + "worker-index") == "0") is leads]
-        for leads in (True, False)
+    name, _, group = head.name.rpartition("-")
+    seen = () if young else (StepCondition("", "seen", "its pods seen"),)
+    roles = (
+        Role(
+            name=role,
+            parts=(JobPart(number=number),),
+            template=NO_TEMPLATE,
+            group=group,
+            after=seen,
+            detail=f"(size {size})",
+        )
+        for role, number in ((LEADER, 1), (WORKERS, size - 1))
     )
-    for role, found, least in ((LEADER, leaders, 1), (WORKERS, workers, size - 1)):
-        if found:
-            yield make(
-                name=f"{name}:{role}",
-                pods=_keys(found),
-                min_member=size if young and found is leaders and not workers else least,
-                origin=f"{counted(least, 'member')} of {whose}, role {role} (size {size})",
-                meta=found[0].pod.metadata,
-                title=Title("LeaderWorkerSet", namespace, title),
-                role=role,
-                maker="",
-            )
+    head = Head("", "LeaderWorkerSet", head.namespace, name, "")
+    return Workload(head=head, roles=tuple(roles), by_default=True, origin="labels")

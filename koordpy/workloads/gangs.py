@@ -17,6 +17,7 @@ from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.limits import some
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
+from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.known import Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Filling, Role
@@ -53,10 +54,10 @@ class Derived:
     meta: ObjectMeta
     """With what is said of it, the nearest first asked."""
     fault: str = ""
-    wanted: int | None = None
     title: Title | None = None
+    """Of a workload of a kind that is read."""
     maker: str = ""
-    """`Job train`, where no workload is known."""
+    """`Job train`: who makes its pods."""
     role: str = ""
     run: tuple[str, ...] = ()
     apart: bool = False
@@ -210,9 +211,10 @@ class Derivation:
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
         several = len(self._all_roles) > 1
         self._minima = minima(run.workload, self._roles, str(self.title), notes, oldest, several=several)
+        self._by_labels = run.workload.origin != "workload"
         kinds = settings.kinds | set(ASKED_BY_TEMPLATE)
-        self._is_read = bool(self._roles) and {head.kind, self.title.kind} <= kinds
-        self._is_read = self._is_read and settings.auto(head.namespace) == "workloads"
+        of_kinds = {head.kind, self.title.kind} <= kinds and settings.auto(head.namespace) == "workloads"
+        self._is_read = bool(self._roles) and (self._by_labels or of_kinds)
         odd = any(one.get(AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in self._all_roles) <= 1
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
@@ -294,7 +296,7 @@ class Derivation:
             gang = self._gang(role, count, runs=runs)
             beyond = () if gang.halted and self.is_gang else self._beyond(role, count)
             if beyond:
-                yield self._unwanted(gang, beyond)
+                yield self._unwanted(gang, beyond, count.wanted)
                 count.members = [one for one in count.members if one.key not in beyond]
                 gang = self._gang(role, count, runs=runs)
             if self.is_gang and (count.members or count.wanted):
@@ -315,7 +317,7 @@ class Derivation:
         delete them."""
         if count.alive <= count.wanted or not self._workload.counted or not self.run.is_present:
             return ()
-        if not any(one.head.uid == self.title.uid for one in self.run.chain):
+        if self._by_labels or not any(one.head.uid == self.title.uid for one in self.run.chain):
             return ()  # its numbers are another's
         alive = sorted((one for one in count.members if one.alive), key=lambda one: (not one.bound, _seat_order(one)))
         by_index = any(part.filling is Filling.INDEX for part in role.parts)
@@ -325,14 +327,14 @@ class Derivation:
             there.setdefault(one.key if index is None else index, one)
         return tuple(one.key for one in list(there.values())[count.wanted :] if not one.bound)
 
-    def _unwanted(self, gang: Derived, pods: tuple[str, ...]) -> Derived:
+    def _unwanted(self, gang: Derived, pods: tuple[str, ...], wanted: int) -> Derived:
         """What is said of them, and holds them."""
         return replace(
             gang,
             name=f"{gang.name}@{BEYOND}",
             pods=pods,
             min_member=0,
-            halted=f"{self.title} wants {counted(gang.wanted or 0, 'pod')}, and there are more",
+            halted=f"{self.title} wants {counted(wanted, 'pod')}, and there are more",
             joined=False,
             apart=False,
             warning="",
@@ -349,7 +351,7 @@ class Derivation:
         if workload.ordered:
             least = min(1, wanted)
         elif said.number is not None and not said.fault:
-            least = max(0, min(wanted, said.number))
+            least = min(wanted, said.number) if workload.counted else said.number
             by = f", at least {least} by {said.by}" if said.by and least < wanted else ""
         notes = self._metas[role.name].annotations
         if notes.get(AUTO, "on") not in ("on", "off"):
@@ -365,17 +367,18 @@ class Derivation:
             name=f"{name}:{role.name}" if suffixed else name,
             pods=tuple(one.key for one in members if not one.succeeded),
             min_member=least,
-            wanted=wanted,
             origin=self._origin(role, wanted, named) + by,
             meta=self._metas[role.name],
             fault=fault,
-            title=self.title,
+            title=self.title if self.title.kind in GANG_KINDS else None,
+            maker=str(self.title),
+            source=workload.origin,
             role=named,
             run=(head.uid, group, self.run.run),
             apart=runs and not bound and (lacks or bool(fault)),
             succeeded=any(one.succeeded for one in members),
             joined=wanted > 0,
-            presumed=not self._asked and head.kind == "Job",
+            presumed=not self._asked and head.kind == "Job" and not self._by_labels,
             beside=self._beside,
             lost=self._lost(members),
             packed=workload.packed,
@@ -395,7 +398,7 @@ class Derivation:
         return f"{self.title} is {note}" if note else ""
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
-        text = f"{counted(wanted, 'member')} of {self.title}"
+        text = f"{counted(wanted, 'member')} {self._workload.said or f'of {self.title}'}"
         if self.run.group:
             text += f", group {self.run.group}"
         if named:

@@ -31,18 +31,18 @@ MIN_REPLICAS = "minReplicas"
 ANNOTATION, SPEC = "annotation ", "spec."
 
 
-def _read(where: str, key: str, value: Any, most: int | None, whose: str) -> Minimum:
-    """where: ANNOTATION or SPEC; most: None where the number of members is not known."""
+def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
+    """key: with ANNOTATION or SPEC before it; most: None where the number of members is not known."""
     number = whole_number(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool):
         fault = f"{literal(value)} is no whole number"
     elif most is not None and number > most:
         fault = f"{number} is more than the {counted(most, 'member')} of {whose}"
     else:
-        idle = where == ANNOTATION and number <= 0
-        doubt = f"annotation {key} is {value}: its pods start one by one" if idle else ""
-        return Minimum(max(0, number), key, doubt=doubt)
-    return Minimum(0, key, f"{where}{key} cannot be read: {fault}")
+        idle = key.startswith(ANNOTATION) and number <= 0
+        doubt = f"{key} is {value}: its pods start one by one" if idle else ""
+        return Minimum(max(0, number), key.removeprefix(ANNOTATION).removeprefix(SPEC), doubt=doubt)
+    return Minimum(0, "", f"{key} cannot be read: {fault}")
 
 
 def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
@@ -50,9 +50,9 @@ def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int | N
     for key in (GANG_MIN, *workload.total_keys):
         for one in notes:
             if key in one:
-                return _read(ANNOTATION, key, one[key], most, title)
-    for field, value in workload.totals:
-        return _read(SPEC, field, value, most, title)
+                return _read(ANNOTATION + key, one[key], most, title)
+    for key, value in workload.totals:
+        return _read(key, value, most, title)
     if workload.total_least is not None:
         field, number = workload.total_least
         return Minimum(number if most is None else min(number, most), field)
@@ -108,7 +108,7 @@ def _owns(
         if text is None:
             continue
         most = sum(role.number for role in parts) if workload.counted else None
-        found = _read(ANNOTATION, GANG_MIN, text, most, f"role {name}" if name and several else title)
+        found = _read(ANNOTATION + GANG_MIN, text, most, f"role {name}" if name and several else title)
         out |= dict(_filled(found, found.number or 0, parts)) if len(parts) > 1 else {first.name: found}
     return out
 

@@ -47,6 +47,10 @@ class Template:
         return cls(source.raw, source.path, labels, notes, scheduler)  # faults are told with the rest of the pod's
 
 
+NO_TEMPLATE = Template({}, "", {}, {}, "")
+"""Of pods that are made otherwise: what they say holds in its place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """A pod that a workload's controller makes."""
@@ -197,7 +201,7 @@ class Workload:
     members: Mapping[str, str] = field(default_factory=dict)
     """`namespace/name` -> role of pods that it names itself."""
     totals: tuple[tuple[str, Any], ...] = ()
-    """(field, value) of minima that the spec says of all roles together."""
+    """(`spec.minAvailable`, value) of minima that it says of all roles together."""
     total_least: tuple[str, int] | None = None
     """(field, smallest number of an elastic range of all roles together)."""
     total_keys: tuple[str, ...] = ()
@@ -212,6 +216,10 @@ class Workload:
     """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     note: str = ""
     """`suspended`, `finished`."""
+    origin: str = "workload"
+    """Where its gangs come from: it, or what pods say, `labels` or `kueue`."""
+    said: str = ""
+    """`of pod group pg (Kueue)`, where its kind and name do not say what its members are of."""
     source: Source | None = None
     """What it was read of, where it is read again as other objects come: of a JobSet and its Jobs."""
     wide: Callable[[str], Sequence[Role]] | None = None

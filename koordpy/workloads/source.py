@@ -176,10 +176,10 @@ class Head:
     name: str
     uid: str
     """As the manifest says; made up where it says none."""
-    created: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    owner: OwnerReference | None
+    created: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owner: OwnerReference | None = None
     has_uid: bool = True
 
     @property

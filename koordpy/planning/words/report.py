@@ -287,7 +287,7 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
     if not message and not gang.members and gang.succeeded < gang.min_member:
         message = waits  # there is nobody whose message could be taken
     if bound and not gang.whole and gang.derived is not None and gang.by_workload and not gang.pending:
-        maker = gang.derived.title or gang.derived.maker
+        maker = gang.derived.maker
         message = f"{bound} of {gang.min_member} members, {maker} has not made the others"
     elif bound and not gang.whole:
         message = below_minimum(gang, message or waits)

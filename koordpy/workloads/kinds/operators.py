@@ -15,7 +15,7 @@ TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")
 """Names of roles in the spec, whatever their case, in role order ..."""
 MPI_TYPES = ("Launcher", "Worker")
 """... and those of an MPIJob."""
-MIN_AVAILABLE = "runPolicy.schedulingPolicy.minAvailable"
+MIN_AVAILABLE = "spec.runPolicy.schedulingPolicy.minAvailable"
 ELASTIC = "elasticPolicy.minReplicas"
 
 

@@ -8,7 +8,18 @@ from typing import Any
 
 from koordpy.api.natural import number as number_of
 from koordpy.api.objects import Pod
-from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload, seats, starts_of
+from koordpy.workloads.model import (
+    NO_TEMPLATE,
+    Filling,
+    JobPart,
+    PodSeat,
+    Role,
+    Slot,
+    Template,
+    Workload,
+    seats,
+    starts_of,
+)
 from koordpy.workloads.source import Head, Source, index_of
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -86,7 +97,7 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
             Role(
                 name=name,
                 parts=(part,),
-                template=_NO_TEMPLATE,
+                template=NO_TEMPLATE,
                 least=least,
                 packed=tuple(packed),
             )
@@ -109,6 +120,3 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
 
 def _required(source: Source) -> str:
     return source.at("topologyConstraint", "packConstraint").text("required")
-
-
-_NO_TEMPLATE = Template({}, "", {}, {}, "")
