@@ -15,7 +15,6 @@ from koordpy.api.configfile import KUBE_SCHEDULER_NAME
 from koordpy.api.counted import counted, named
 from koordpy.api.limits import some
 from koordpy.api.objects import Pod
-from koordpy.api.strict import decode
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import UNMADE
@@ -24,8 +23,7 @@ from koordpy.offline.workloads import Read, WorkloadManifest, moved
 from koordpy.planning.words.ignored_pods import misspelt, of_another
 from koordpy.workloads.kinds.registry import GANG_KINDS
 from koordpy.workloads.known import controller
-from koordpy.workloads.making import templates_of
-from koordpy.workloads.model import Role, Template, Workload
+from koordpy.workloads.model import Role
 from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
 
 
@@ -40,21 +38,12 @@ def _of_fields(part: WorkloadManifest) -> Iterator[str]:
     for source, path in part.sources:
         for fault in source.asked.doubts() if source.asked is not None else ():
             told[f"{moved(fault.path, path)}: {fault.text}"] = None
-    for template in _templates(part.workload):
-        pod = {name: template.raw[name] for name in ("metadata", "spec") if template.raw.get(name) is not None}
-        for fault in decode(pod, Pod).doubts:
-            told[f"{moved(f'{template.path}.{fault.path}', part.path)}: {fault.text}"] = None
     yield from told
 
 
-def _templates(workload: Workload | None) -> list[Template]:
-    """The pod templates, each once: groups of a LeaderWorkerSet share theirs."""
-    found = templates_of(workload) if workload is not None else ()
-    return list({template.path: template for template in found if template.raw}.values())
-
-
 def _of_keys(part: WorkloadManifest) -> Iterator[str]:
-    templates = [replace(one, path=moved(one.path, part.path)) for one in _templates(part.workload)]
+    found = part.workload.templates() if part.workload is not None else ()
+    templates = [replace(one, path=moved(one.path, part.path)) for one in found]
     return unread_of(part.head, templates)
 
 
@@ -64,7 +53,7 @@ def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
         roles: tuple[Role, ...] = top.workload.roles if top.workload is not None else ()
         found: dict[str, str] = {}
         for role in roles:
-            for template in (role.template, *role.templates):
+            for template in role.templates:
                 if template.raw:
                     name = role.name or template.path.rpartition(".")[2]
                     found.setdefault(name, template.scheduler or KUBE_SCHEDULER_NAME)

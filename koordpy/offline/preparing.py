@@ -150,7 +150,6 @@ class FilledInput:
         expansion = Expansion(
             self.read.known,
             self.read.tops,
-            self.read.templates,
             self.pods,
             claims=[f"{meta.namespace}/{meta.name}" for meta in claims],
             daemons=lambda pod: daemon_nodes(nodes, pod),

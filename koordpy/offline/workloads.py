@@ -27,9 +27,7 @@ from koordpy.workloads.known import Known
 from koordpy.workloads.making import (
     Expansion,
     RoleKey,
-    Templates,
     Top,
-    templates_of,
     with_ended,
 )
 from koordpy.workloads.model import Workload
@@ -88,7 +86,6 @@ class Read:
     def __init__(self, loaded: "Loaded", created: Callable[[int], datetime]) -> None:
         """created: order in the input -> made-up time."""
         self._loaded = loaded
-        self.templates = Templates()
         pods = {
             f"{one.obj.metadata.namespace}/{one.obj.metadata.name}": one.obj
             for one in loaded.manifests
@@ -217,17 +214,13 @@ class Read:
             self._loaded.fault_of(maker, fault)
 
     def check(self, priorities: Priorities) -> None:
-        """Reads the templates; takes down what is wrong with them."""
+        """Takes down which templates name a PriorityClass that is not there."""
         for top in self.tops:
             if top.workload is None:
                 continue
             maker = self._makers[top.workload.head.uid]
-            for template in templates_of(top.workload):
-                if not template.raw:
-                    continue
-                for fault in self.templates.read(template):
-                    self._loaded.fault_of(maker, fault)
-                pod = self.templates.pod(template)
+            for template in top.workload.templates():
+                pod = template.pod
                 if pod is not None and priorities.of_pod(pod.spec) is None:
                     name = pod.spec.priority_class_name
                     if not self._loaded.is_faulty("PriorityClass", name):

@@ -22,9 +22,9 @@ from koordpy.sim.store import Store
 from koordpy.workloads.kinds.jobs import index_in, indexes, read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
 from koordpy.workloads.known import Known, controller
-from koordpy.workloads.making import SCHEDULED, Expansion, RoleKey, Templates, Top, templates_of
+from koordpy.workloads.making import SCHEDULED, Expansion, RoleKey, Top
 from koordpy.workloads.model import JobPart, Role, Workload
-from koordpy.workloads.source import Head, Source, can_make, conditions, head_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, head_of
 
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
 _DELAY_SECONDS = 0.02
@@ -96,17 +96,13 @@ class WorkloadControllers:
 
     def _sync(self, namespace: str) -> None:
         self._drop_orphans(namespace)
-        templates = Templates()
         jobsets: list[tuple[Source, Workload]] = []
         for source, head in self._sources(JOBSETS, namespace):
             jobset = read_jobset(source, head, self._job_sources(namespace))
-            if self._is_sound(JOBSETS, source, jobset, templates):
+            if self._is_sound(JOBSETS, source, jobset):
                 self._keep_jobs(source, jobset)
                 jobsets.append((source, read_jobset(source, head, self._job_sources(namespace))))
-        for _, jobset in jobsets:
-            for template in templates_of(jobset):
-                templates.read(template)
-        self._make_pods(namespace, [jobset for _, jobset in jobsets], templates)
+        self._make_pods(namespace, [jobset for _, jobset in jobsets])
         for job in self._living(JOBS, namespace):
             self._keep_job(job)
         for source, jobset in jobsets:
@@ -116,20 +112,19 @@ class WorkloadControllers:
         return [one for one in self._store.list(resource, namespace) if "deletionTimestamp" not in one["metadata"]]
 
     def _sources(self, resource: str, namespace: str) -> list[tuple[Source, Head]]:
-        return [(source, head_of(source)) for source in map(Source, self._living(resource, namespace))]
+        sources = (Source(one, asked=AskedFields()) for one in self._living(resource, namespace))
+        return [(source, head_of(source)) for source in sources]
 
     def _job_sources(self, namespace: str) -> dict[tuple[str, str], Source]:
         return {(namespace, head.name): source for source, head in self._sources(JOBS, namespace)}
 
-    def _is_sound(self, resource: str, source: Source, workload: Workload, templates: Templates) -> bool:
+    def _is_sound(self, resource: str, source: Source, workload: Workload) -> bool:
         """Whether it can be read; what cannot is told in an event, once."""
-        faults = [fault for template in templates_of(workload) for fault in templates.read(template)]
         if resource == JOBS:
             can_make(source.at("spec"), "parallelism", workload.roles[0].number)
-        faults += source.faults
-        if faults:
-            self._tell(resource, workload.head, "; ".join(f"{fault.path}: {fault.text}" for fault in faults))
-        return not faults
+        if source.faults:
+            self._tell(resource, workload.head, "; ".join(f"{fault.path}: {fault.text}" for fault in source.faults))
+        return not source.faults
 
     def _tell(self, resource: str, head: Head, text: str) -> None:
         if (head.uid, text) in self._told:
@@ -204,7 +199,7 @@ class WorkloadControllers:
 
     # Pods
 
-    def _make_pods(self, namespace: str, jobsets: list[Workload], templates: Templates) -> None:
+    def _make_pods(self, namespace: str, jobsets: list[Workload]) -> None:
         known, tops, started = Known(lambda _: None), [], set[RoleKey]()
         for jobset in jobsets:
             known.put(jobset)
@@ -224,10 +219,10 @@ class WorkloadControllers:
             job = read_job(source, head)
             known.put(job)
             alone = head.owner is None or head.owner.uid not in of_jobsets
-            if alone and self._is_sound(JOBS, source, job, templates):
+            if alone and self._is_sound(JOBS, source, job):
                 tops.append(Top(head, job))
         present = [msgspec.convert(one, Pod) for one in self._store.list(PODS, namespace)]
-        expansion = Expansion(known, tops, templates, present, started=frozenset(started))
+        expansion = Expansion(known, tops, present, started=frozenset(started))
         uids = {head.name: head.uid for _, head in self._sources(JOBS, namespace)}
         for pod in expansion.make(self._node_of, self._label_of).pods:
             place, owner = known.place(pod), controller(pod)
@@ -236,7 +231,7 @@ class WorkloadControllers:
             role = next(
                 one for one in place.workload.roles if (one.group, one.name) == (place.seat.group, place.seat.role)
             )
-            made = _wire(pod, role, templates, uids[owner.name])
+            made = _wire(pod, role, uids[owner.name])
             try:
                 self._store.create(PODS, made)
             except StatusError as error:
@@ -373,9 +368,9 @@ def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
     return "Complete" if status["succeeded"] and not active else ""
 
 
-def _wire(pod: Pod, role: Role, templates: Templates, uid: str) -> Object:
+def _wire(pod: Pod, role: Role, uid: str) -> Object:
     """A made pod as it is sent: its template, and what its controller adds. uid: of its Job."""
-    base = templates.pod(role.template)
+    base = role.template.pod
     assert base is not None
     meta, raw = pod.metadata, role.template.raw
     index = index_in(meta.labels, meta.annotations)

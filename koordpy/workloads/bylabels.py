@@ -107,7 +107,8 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
         free = any(notes.get(key) == "true" for key in KUEUE_FREE)
         workload = _one_role(
             head,
-            sum(one.alive for one in pods) if number is None else number,
+            number or 0,
+            counted=number is not None,
             said=f"of pod group {name} (Kueue)",
             origin="kueue",
             totals=() if free else ((f"annotation {KUEUE_TOTAL}", notes.get(KUEUE_TOTAL, "")),),

@@ -6,7 +6,6 @@ Sources: workloads.md 2 to 5.
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import compress
 from operator import is_not
 from typing import Any
 
@@ -141,11 +140,10 @@ def _merged(notes: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
     """Annotations that may speak of a role, nearest first."""
-    template: Mapping[str, str] = role.template.annotations
+    templates = [one.annotations for one in role.templates]
     if not role.template.raw and run.members.get(role.name):
-        template = run.members[role.name][0].pod.metadata.annotations
-    others = (one.annotations for one in role.templates if one is not role.template)
-    return [template, *others, role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
+        templates = [run.members[role.name][0].pod.metadata.annotations]
+    return [*templates, role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
 
 
 def _seat_order(one: WorkloadPod) -> tuple[object, ...]:
@@ -241,24 +239,23 @@ class Derivation:
     def _is_ours(self, role: Role) -> bool:
         """By its template, else by its pods."""
         if role.template.raw:
-            return any(one.scheduler in self._schedulers for one in role.templates or (role.template,))
+            return any(one.scheduler in self._schedulers for one in role.templates)
         pods = self.run.members.get(role.name, ())
         return not pods or any(one.pod.spec.scheduler_name in self._schedulers for one in pods)
 
     def _own_parts(self, role: Role) -> Role:
         """The parts of a role that are not made for another scheduler."""
-        own = [one.scheduler in self._schedulers for one in role.templates]
-        if all(own):
+        if not role.template.raw or len(role.templates) == 1:
             return role
-        parts, templates = tuple(compress(role.parts, own)), tuple(compress(role.templates, own))
-        return replace(role, parts=parts, templates=templates, template=templates[0])
+        parts = tuple(part for part in role.parts if role.template_of(part).scheduler in self._schedulers)
+        return replace(role, parts=parts, template=role.template_of(parts[0]))
 
     def _members(self, role: Role) -> list[WorkloadPod]:
         """The pods of a role that are members of its gang."""
         found = self.run.members.get(role.name, [])
-        if not role.templates:
+        parts = {part.key for part in role.parts if part.template is not None}
+        if not parts:
             return found
-        parts = {part.key for part in role.parts}
         return [one for one in found if one.place is not None and one.place.seat.part in parts]
 
     def _find_beside(self) -> tuple[str, ...]:
@@ -273,8 +270,7 @@ class Derivation:
     def _unread(self) -> tuple[str, ...]:
         """Of its topmost object that is read."""
         top = next((one for one in reversed(self.run.chain) if one.is_kind), self._workload)
-        templates = [role.template for role in self._all_roles if role.template.raw]
-        return tuple(some(unread_of(top.head, templates)))
+        return tuple(some(unread_of(top.head, self._workload.templates())))
 
     def gangs(self, run: WorkloadRun) -> Iterator[Derived]:
         """One for each role that is there, named without regard to others; of plain pods those that nobody wants."""

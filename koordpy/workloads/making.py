@@ -10,11 +10,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from koordpy.api.faults import Fault
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
-from koordpy.api.strict import decode
 from koordpy.workloads.known import Known, Lineage, PodPlace
-from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Workload
+from koordpy.workloads.model import Filling, JobPart, Role, Slot, Workload
 from koordpy.workloads.podspecs import node_of_daemon, placed
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import Head
@@ -89,35 +87,6 @@ class _Step:
         return [one for one in self.pods if one.place is not None and one.place.seat.part == part.key]
 
 
-class Templates:
-    """Pod templates as typed objects, each read once; what is wrong with them."""
-
-    def __init__(self) -> None:
-        self._read: dict[tuple[int, str], tuple[Template, Pod | None]] = {}
-
-    def pod(self, template: Template) -> Pod | None:
-        """None where it is faulty."""
-        found = self._read.get((id(template.raw), template.path))
-        return found[1] if found is not None else None
-
-    def read(self, template: Template) -> list[Fault]:
-        """Reads a template; its faults."""
-        if (id(template.raw), template.path) in self._read:
-            return []
-        meta = template.raw.get("metadata")
-        raw = {"metadata": meta, "spec": template.raw.get("spec")}
-        found = decode({name: part for name, part in raw.items() if part is not None}, Pod)
-        self._read[id(template.raw), template.path] = template, found.value
-        return [Fault(f"{template.path}.{fault.path}", fault.text) for fault in found.faults]
-
-
-def templates_of(workload: Workload) -> Iterator[Template]:
-    """Its pod templates."""
-    for role in workload.roles:
-        yield role.template
-        yield from role.templates
-
-
 def _preceding(workload: Workload, role: Role) -> Iterator[tuple[RoleKey, bool]]:
     """(a role that another follows, also through others; whether one of these steps is by Complete)."""
     by_name = {one.name: one for one in workload.roles if one.group == role.group}
@@ -151,7 +120,6 @@ class Expansion:
         self,
         known: Known,
         tops: Sequence[Top],
-        templates: Templates,
         present: Iterable[Pod],
         claims: Iterable[str] = (),
         daemons: Callable[[Pod], Sequence[str]] = lambda _: (),
@@ -159,7 +127,7 @@ class Expansion:
     ) -> None:
         """claims: `namespace/name` of those that are there; daemons: nodes that a DaemonSet's pod is for; started:
         roles that have begun."""
-        self._known, self._templates, self._daemons = known, templates, daemons
+        self._known, self._daemons = known, daemons
         self._claims = set(claims)
         self.accounts: dict[str, Account] = {}
         self._steps: dict[RoleKey, _Step] = {}
@@ -251,8 +219,8 @@ class Expansion:
         batch = Batch()
         for step in [one for one in self._steps.values() if not one.made and not self._waits_for(one, node_of)]:
             step.made, kept = True, _of_group(step.run)
-            for i, (part, wanted) in enumerate([] if step.is_over else list(step.run.wanted(step.role))):
-                base = self._templates.pod(step.role.templates[i] if step.role.templates else step.role.template)
+            for part, wanted in [] if step.is_over else list(step.run.wanted(step.role)):
+                base = step.role.template_of(part).pod
                 maker = step.top.head if step.top.jobs is None else step.top.jobs.get(part.key)
                 if base is None or maker is None:
                     continue  # nobody is there to make them
@@ -275,7 +243,7 @@ class Expansion:
         if part.filling is Filling.NAME:
             return list(islice(free, wanted))
         if part.filling is Filling.NODE:
-            template = self._templates.pod(step.role.template)
+            template = step.role.template.pod
             filled = {node_of_daemon(one.pod) for one in own}
             nodes = self._daemons(template) if template is not None else ()
             slots = (Slot(f"{head.name}-{node}", {}, node=node) for node in nodes if node not in filled)

@@ -101,7 +101,7 @@ def _owns(
     out: dict[str, Minimum] = {}
     for name, parts in whole.items():
         first = parts[0]
-        notes = [one.annotations for one in (first.template, *first.templates)]
+        notes = [one.annotations for one in first.templates]
         if not first.template.raw:
             notes = [pods.get(first.name, {})]
         text = next((one[GANG_MIN] for one in (*notes, first.above) if GANG_MIN in one), None)

@@ -9,8 +9,10 @@ from enum import Enum, auto
 from itertools import accumulate
 from typing import Any
 
+from koordpy.api.faults import Fault
 from koordpy.api.objects import Pod
-from koordpy.workloads.source import Head, Source
+from koordpy.api.strict import decode
+from koordpy.workloads.source import AskedFields, Head, Source
 
 
 class Filling(Enum):
@@ -35,16 +37,29 @@ class Template:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     scheduler: str
+    pod: Pod | None = None
+    """What pods are made of; None where none are made, or it cannot be read."""
 
     @classmethod
     def of(cls, source: Source) -> "Template":
-        """Takes down where it has no containers."""
+        """Takes down what is wrong with it."""
         meta, spec = source.at("metadata"), source.at("spec")
         if not spec.list("containers"):
             spec.fault("containers", "required")
         scheduler = spec.text("schedulerName", "default-scheduler")
         labels, notes = (meta.strings(name, told=False) for name in ("labels", "annotations"))
-        return cls(source.raw, source.path, labels, notes, scheduler)  # faults are told with the rest of the pod's
+        pod = _pod_of(source, source.asked) if source.asked is not None else None
+        return cls(source.raw, source.path, labels, notes, scheduler, pod)
+
+
+def _pod_of(source: Source, asked: AskedFields) -> Pod | None:
+    parts = {name: source.raw.get(name) for name in ("metadata", "spec")}
+    read = decode({name: part for name, part in parts.items() if part is not None}, Pod)
+    for fault in read.faults:
+        source.fault(fault.path, fault.text)
+    for doubt in read.doubts:
+        asked.refuse(Fault(source.where(doubt.path), doubt.text))
+    return read.value
 
 
 NO_TEMPLATE = Template({}, "", {}, {}, "")
@@ -80,6 +95,8 @@ class JobPart:
     """Indexes of all pods that may be made of it, in order; None: as many as its number."""
     key: str = ""
     """Tells it from other parts of its role."""
+    template: Template | None = None
+    """Its own, where not all parts of its role are alike."""
     filling: Filling = Filling.NAME
     total: int | None = None
     """How many are to Succeed, at most the number at one time: completions less failed indexes, or each replica once.
@@ -150,8 +167,6 @@ class Role:
     """Annotations between the template and the workload: those of its Job."""
     least: int | None = None
     """The smallest number of an elastic range, minReplicas."""
-    templates: tuple[Template, ...] = ()
-    """Of each part, where they differ."""
     half_of: str | None = None
     """The role of the spec that it is a part of; the empty one of a spec that has no others."""
     detail: str = ""
@@ -163,6 +178,15 @@ class Role:
     def number(self) -> int:
         """Pods in the spec."""
         return sum(part.number for part in self.parts)
+
+    @property
+    def templates(self) -> tuple[Template, ...]:
+        """Of each part, one at least."""
+        return tuple({id(one): one for one in map(self.template_of, self.parts)}.values()) or (self.template,)
+
+    def template_of(self, part: JobPart) -> Template:
+        """What pods of a part are made of."""
+        return part.template or self.template
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +248,10 @@ class Workload:
     """What it was read of, where it is read again as other objects come: of a JobSet and its Jobs."""
     wide: Callable[[str], Sequence[Role]] | None = None
     """Roles of a group that the spec does not count (maxSurge)."""
+
+    def templates(self) -> Collection[Template]:
+        """Its pod templates, each once: groups of a LeaderWorkerSet share theirs."""
+        return {one.path: one for role in self.roles for one in role.templates if one.raw}.values()
 
 
 def seats(

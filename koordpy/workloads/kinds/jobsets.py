@@ -13,7 +13,7 @@ from koordpy.api.faults import literal
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, index_in, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import Head, Source, can_make, index_of, note_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, index_of, note_of
 
 JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
@@ -225,6 +225,8 @@ def jobset_by_jobs(jobs: Sequence[Workload]) -> Workload | None:
     first = jobs[0].head
     if not roles or first.owner is None:
         return None
-    source = Source({"spec": {"replicatedJobs": list(roles.values())}, "status": {"restarts": attempt}})
+    raw = {"spec": {"replicatedJobs": list(roles.values())}, "status": {"restarts": attempt}}
+    makes_pods = any(job.asked is not None for job in sources.values())
+    source = Source(raw, asked=AskedFields() if makes_pods else None)
     head = replace(first, **{name: getattr(first.owner, name) for name in ("api_version", "kind", "name", "uid")})
     return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), sources), source=None)

@@ -71,7 +71,8 @@ class _Groups:
         )
 
     def _part(self, group: str, span: range) -> JobPart:
-        return JobPart(number=len(span), slot=partial(self._slot, group), span=span, key=self.part_of(span.start))
+        template, slot = self.workers if span.start else self.leader, partial(self._slot, group)
+        return JobPart(number=len(span), slot=slot, span=span, key=self.part_of(span.start), template=template)
 
     def part_of(self, j: int) -> str:
         """What tells the pods of a group apart, where they are not alike or come one after the other."""
@@ -83,8 +84,7 @@ class _Groups:
         all_pods, split = range(self.size), self.stepwise or (not self._is_alike and self.size > 1)
         parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]
         if not self.stepwise:
-            templates = (self.leader, self.workers) if split else ()
-            return (make(name="", parts=tuple(parts), template=self.leader, templates=templates),)
+            return (make(name="", parts=tuple(parts), template=self.leader),)
         states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
         after = tuple(StepCondition(LEADER, state, f"leader {state}") for state in states)
         make = partial(make, half_of="" if self._is_alike else None)
