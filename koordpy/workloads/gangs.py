@@ -164,39 +164,26 @@ def _asks(said: Mapping[str, str]) -> bool:
     return bool(wish.gather) or wish.pipeline > 1
 
 
-@dataclass(slots=True)
-class _Count:
-    """The members of a role, counted."""
-
-    members: list[WorkloadPod]
-    """All that have not Failed."""
-    alive: int
-    wanted: int
-    own: int
-    """The kind's own minimum."""
-
-
 class Derivation:
     """The gangs of one run. What its manifests say of them is read once, for as long as these stay the same."""
 
     def __init__(self, run: WorkloadRun, settings: Settings, spoken: Container[str]) -> None:
         """spoken: roles of pods that name a gang themselves."""
-        self.run, self._schedulers = run, settings.schedulers
-        self._seen = self._look(run, spoken)
-        self.title = run.lineage.title
+        self.run, self.title, self._seen = run, run.lineage.title, self._look(run, spoken)
         self._workload, head = run.workload, run.workload.head
-        self._all_roles = run.roles()
-        self._ours = {role.name: self._own_parts(role) for role in self._all_roles if self._is_ours(role)}
-        self._is_mixed = list(self._ours.values()) != self._all_roles
-        """Whether others of its pods are for another scheduler."""
+        every = run.roles()
+        ours = [role for role in every if self._is_ours(role, settings.schedulers)]
+        self._others = [role for role in every if role not in ours]
+        """Roles that are another scheduler's."""
+        self._several = len(every) > 1
         self._metas = {
             role.name: ObjectMeta(namespace=head.namespace, name=head.name, annotations=_merged(_notes(run, role)))
-            for role in self._ours.values()
+            for role in ours
         }
         """Role -> what is said of it."""
         self._roles = [
             role
-            for role in self._ours.values()
+            for role in ours
             if self._metas[role.name].annotations.get(AUTO) != "off"
             and (run.members.get(role.name) or role.name not in spoken)
         ]
@@ -207,14 +194,13 @@ class Derivation:
         if head.kind in ASKED_BY_TEMPLATE:
             template = run.workload.roles[0].template.annotations
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
-        several = len(self._all_roles) > 1
-        self._minima = minima(run.workload, self._roles, str(self.title), notes, oldest, several=several)
+        self._minima = minima(run.workload, self._roles, str(self.title), notes, oldest, several=self._several)
         self._by_labels = run.workload.origin != "workload"
         kinds = settings.kinds | set(ASKED_BY_TEMPLATE)
         of_kinds = {head.kind, self.title.kind} <= kinds and settings.auto(head.namespace) == "workloads"
         self._is_read = bool(self._roles) and (self._by_labels or of_kinds)
         odd = any(one.get(AUTO, "off") not in ("on", "off") for one in said)
-        one = run.workload.counted and sum(role.number for role in self._all_roles) <= 1
+        one = run.workload.counted and sum(role.number for role in every) <= 1
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
         """Whether its pods are no plain ones (workloads.md 3)."""
 
@@ -236,35 +222,12 @@ class Derivation:
             return False
         return self._seen is not None and self._seen == self._look(run, spoken)
 
-    def _is_ours(self, role: Role) -> bool:
+    def _is_ours(self, role: Role, schedulers: Container[str]) -> bool:
         """By its template, else by its pods."""
         if role.template.raw:
-            return any(one.scheduler in self._schedulers for one in role.templates)
+            return role.template.scheduler in schedulers
         pods = self.run.members.get(role.name, ())
-        return not pods or any(one.pod.spec.scheduler_name in self._schedulers for one in pods)
-
-    def _own_parts(self, role: Role) -> Role:
-        """The parts of a role that are not made for another scheduler."""
-        if not role.template.raw or len(role.templates) == 1:
-            return role
-        parts = tuple(part for part in role.parts if role.template_of(part).scheduler in self._schedulers)
-        return replace(role, parts=parts, template=role.template_of(parts[0]))
-
-    def _members(self, role: Role) -> list[WorkloadPod]:
-        """The pods of a role that are members of its gang."""
-        found = self.run.members.get(role.name, [])
-        parts = {part.key for part in role.parts if part.template is not None}
-        if not parts:
-            return found
-        return [one for one in found if one.place is not None and one.place.seat.part in parts]
-
-    def _find_beside(self) -> tuple[str, ...]:
-        """The bound pods of the run that are another scheduler's."""
-        if not self._is_mixed:
-            return ()
-        ours = {one.key for role in self._ours.values() for one in self._members(role)}
-        members = (one for role in self._all_roles for one in self.run.members.get(role.name, ()))
-        return tuple(one.key for one in members if one.stands and one.key not in ours)
+        return not pods or any(one.pod.spec.scheduler_name in schedulers for one in pods)
 
     @cached_property
     def _unread(self) -> tuple[str, ...]:
@@ -276,52 +239,48 @@ class Derivation:
         """One for each role that is there, named without regard to others; of plain pods those that nobody wants."""
         if not self._is_read:
             return
-        self.run = run
-        self._beside, self._standing = self._find_beside(), self._find_standing()
+        self.run, self._standing = run, _standing(run)
         born = [role for role in self._roles if not role.after or run.members.get(role.name)]
         self._later = tuple(
             (role.name, role.number, ", ".join(one.text for one in role.after if not one.met) or role.after[0].text)
             for role in self._roles
             if role not in born
         )
-        runs = any(one.stands for role in self._roles for one in self._members(role))
+        others = (one for role in self._others for one in run.members.get(role.name, ()))
+        self._beside = tuple(one.key for one in others if one.stands)
+        runs = any(one.stands for role in self._roles for one in run.members.get(role.name, ()))
+        is_told = self._workload.counted and run.is_present
         for role in born:
-            count = self._count(role)
-            if not count.members and not count.wanted:
+            members = [one for one in run.members.get(role.name, ()) if not one.failed]
+            alive = sum(one.alive for one in members)
+            parts = list(run.wanted(role)) if is_told else []
+            wanted = sum(number for _, number in parts) if is_told else alive
+            own = sum(part.least(number) for part, number in parts) if is_told else alive
+            halted = self._halted(role) if not wanted else ""
+            beyond = self._beyond(role, members, wanted) if is_told and not (halted and self.is_gang) else ()
+            members = [one for one in members if one.key not in beyond]
+            if not (members or wanted or beyond):
                 continue
-            gang = self._gang(role, count, runs=runs)
-            beyond = () if gang.halted and self.is_gang else self._beyond(role, count)
+            gang = self._gang(role, members, wanted, own, runs=runs)
             if beyond:
-                yield self._unwanted(gang, beyond, count.wanted)
-                count.members = [one for one in count.members if one.key not in beyond]
-                gang = self._gang(role, count, runs=runs)
-            if self.is_gang and (count.members or count.wanted):
-                yield gang
+                yield self._unwanted(gang, beyond, wanted)
+            if self.is_gang and (members or wanted):
+                yield replace(gang, halted=halted) if halted else gang
 
-    def _count(self, role: Role) -> _Count:
-        members = [one for one in self._members(role) if not one.failed]
-        alive = sum(one.alive for one in members)
-        parts = list(self.run.wanted(role))
-        is_told = self._workload.counted and self.run.is_present
-        own = wanted = sum(number for _, number in parts) if is_told else alive
-        if any(part.independent for part in role.parts):
-            own = sum(part.least(number) for part, number in parts)
-        return _Count(members, alive, wanted, own)
-
-    def _beyond(self, role: Role, count: _Count) -> tuple[str, ...]:
+    def _beyond(self, role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str, ...]:
         """Pods that wait beyond the number that is wanted, those of the last indexes: their controller is about to
         delete them."""
-        if count.alive <= count.wanted or not self._workload.counted or not self.run.is_present:
-            return ()
-        if self._by_labels or not any(one.head.uid == self.title.uid for one in self.run.chain):
-            return ()  # its numbers are another's
-        alive = sorted((one for one in count.members if one.alive), key=lambda one: (not one.bound, _seat_order(one)))
+        alive = [one for one in members if one.alive]
+        own = not self._by_labels and any(one.head.uid == self.title.uid for one in self.run.chain)
+        if len(alive) <= wanted or not own:
+            return ()  # or its numbers are another's
+        alive.sort(key=lambda one: (not one.bound, _seat_order(one)))
         by_index = any(part.filling is Filling.INDEX for part in role.parts)
         there: dict[object, WorkloadPod] = {}
         for one in alive:  # of two pods of one index one counts
             index = one.place.seat.index if one.place is not None and by_index else None
             there.setdefault(one.key if index is None else index, one)
-        return tuple(one.key for one in list(there.values())[count.wanted :] if not one.bound)
+        return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
 
     def _unwanted(self, gang: Derived, pods: tuple[str, ...], wanted: int) -> Derived:
         """What is said of them, and holds them."""
@@ -338,12 +297,11 @@ class Derivation:
             lost=False,
         )
 
-    def _gang(self, role: Role, count: _Count, *, runs: bool) -> Derived:
-        """Of the members that are counted."""
+    def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
+        """own: the kind's own minimum; runs: whether a pod of the run is bound."""
         workload, head, group = self._workload, self._workload.head, self.run.group
-        wanted, members = count.wanted, count.members
         said = Minimum(None) if workload.ordered else self._minima[role.name]
-        least, by, fault = count.own, "", said.fault
+        least, by, fault = own, "", said.fault
         if workload.ordered:
             least = min(1, wanted)
         elif said.number is not None and not said.fault:
@@ -354,13 +312,11 @@ class Derivation:
             fault = f"annotation {AUTO} cannot be read: {literal(notes[AUTO])} is neither on nor off"
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
-        lacks = not bound and len(there) < least
         name = f"{head.name}-{group}" if group else head.name
-        suffixed = len(self._all_roles) > 1
-        named = role.name if suffixed or self.title.kind in ("JobSet", "TrainJob") else ""
+        named = role.name if self._several or self.title.kind in ("JobSet", "TrainJob") else ""
         return Derived(
             namespace=head.namespace,
-            name=f"{name}:{role.name}" if suffixed else name,
+            name=f"{name}:{role.name}" if self._several else name,
             pods=tuple(one.key for one in members if not one.succeeded),
             min_member=least,
             origin=self._origin(role, wanted, named) + by,
@@ -371,17 +327,16 @@ class Derivation:
             source=workload.origin,
             role=named,
             run=(head.uid, group, self.run.run),
-            apart=runs and not bound and (lacks or bool(fault)),
+            apart=runs and not bound and (len(there) < least or bool(fault)),
             succeeded=any(one.succeeded for one in members),
             joined=wanted > 0,
             presumed=not self._asked and head.kind == "Job" and not self._by_labels,
             beside=self._beside,
-            lost=self._lost(members),
+            lost=any(map(self._has_lost, members)),
             packed=workload.packed,
             parted=role.packed,
             warning=ORDERED if workload.ordered else said.doubt,
             steps=self._later if self.is_gang else (),
-            halted=self._halted(role) if not wanted else "",
             unread=self._unread,
         )
 
@@ -403,25 +358,23 @@ class Derivation:
             return text
         return f"{text} {role.detail}" if role.detail.startswith("(") else f"{text} ({role.detail})"
 
-    def _lost(self, members: list[WorkloadPod]) -> bool:
-        """Whether fewer are bound or have Succeeded than were bound together."""
-        for one in members:
-            said = one.pod.metadata.annotations
-            number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
-            if one.bound and self._standing[said.get(keys.BIND_GROUP_ID, "")] < number:
-                return True
-        return False
+    def _has_lost(self, one: WorkloadPod) -> bool:
+        """Whether fewer are bound or have Succeeded than were bound together with it."""
+        said = one.pod.metadata.annotations
+        number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
+        return one.bound and self._standing[said.get(keys.BIND_GROUP_ID, "")] < number
 
-    def _find_standing(self) -> dict[str, int]:
-        """Pods that were bound together, by their mark -> pods that stand of the roles of these."""
-        roles: dict[str, set[str]] = {}
-        standing: dict[str, int] = {}
-        for role, found in self.run.members.items():
-            standing[role] = sum(one.stands or one.succeeded for one in found)
-            for one in found:
-                if one.bound:
-                    roles.setdefault(one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, ""), set()).add(role)
-        return {mark: sum(standing[role] for role in names) for mark, names in roles.items()}
+
+def _standing(run: WorkloadRun) -> dict[str, int]:
+    """Pods that were bound together, by their mark -> pods that stand of the roles of these."""
+    roles: dict[str, set[str]] = {}
+    standing: dict[str, int] = {}
+    for role, found in run.members.items():
+        standing[role] = sum(one.stands or one.succeeded for one in found)
+        for one in found:
+            if one.bound:
+                roles.setdefault(one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, ""), set()).add(role)
+    return {mark: sum(standing[role] for role in names) for mark, names in roles.items()}
 
 
 def renamed(gang: Derived, suffix: str) -> Derived:

@@ -156,8 +156,9 @@ def test_pods_of_a_group_that_another_scheduler_places_are_not_waited_for(tmp_pa
     others = template(schedulerName="default-scheduler")
     made = leader_worker_set(leader=others)
     answer = simulate(tmp_path, *nodes(2), made)
-    assert (answer.bound, minima(answer)) == (["llm-0-1", "llm-0-2"], {"llm-0": 2})
-    assert answer.gangs["llm-0"]["origin"] == "2 members of LeaderWorkerSet llm, group 0 (size 3)"
+    assert (answer.bound, minima(answer)) == (["llm-0-1", "llm-0-2"], {"llm-0:workers": 2})
+    origin = "2 members of LeaderWorkerSet llm, group 0, role workers (size 3)"
+    assert answer.gangs["llm-0:workers"]["origin"] == origin
     assert simulate(tmp_path, *nodes(1), made).bound == []
     assert simulate(tmp_path, *nodes(1), leader_worker_set(leader=template(), worker=others)).bound == ["llm-0"]
 

@@ -36,7 +36,9 @@ class _Groups:
         self._key = head.annotations.get(EXCLUSIVE, "")
         self._subgroups = inner.at("subGroupPolicy")
         self._is_alike = self.leader.raw is self.workers.raw
-        self.stepwise = (self._ready or bool(self._key)) and self.size > 1
+        self._steps = self._ready or bool(self._key)
+        self.apart = self.size > 1 and (self._steps or self.leader.scheduler != self.workers.scheduler)
+        """Whether leader and workers are two roles."""
         self.revision = source.at("status").text("updateRevision", "1")
 
     def _slot(self, group: str, j: int) -> Slot:
@@ -76,14 +78,14 @@ class _Groups:
 
     def part_of(self, j: int) -> str:
         """What tells the pods of a group apart, where they are not alike or come one after the other."""
-        return WORKERS if j and (self.stepwise or not self._is_alike) else LEADER
+        return WORKERS if j and (self.apart or not self._is_alike) else LEADER
 
     def roles(self, group: str) -> Sequence[Role]:
         """Those of one group."""
         make = partial(Role, group=group, detail=f"(size {self.size})")
-        all_pods, split = range(self.size), self.stepwise or (not self._is_alike and self.size > 1)
+        all_pods, split = range(self.size), self.apart or (not self._is_alike and self.size > 1)
         parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]
-        if not self.stepwise:
+        if not self.apart:
             return (make(name="", parts=tuple(parts), template=self.leader),)
         states = [state for state, so in (("Ready", self._ready), ("scheduled", bool(self._key))) if so]
         after = tuple(StepCondition(LEADER, state, f"leader {state}") for state in states)
@@ -107,7 +109,7 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         if index_of(group) is None:
             return None
         index = index_of(worker)
-        role = "" if not groups.stepwise else LEADER if index == 0 else WORKERS
+        role = "" if not groups.apart else LEADER if index == 0 else WORKERS
         run = labels.get(PREFIX + "template-revision-hash", groups.revision)
         return PodSeat(role, index, groups.part_of(index or 0), group=group, run=run)
 
