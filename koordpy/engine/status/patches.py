@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import fields
 from msgspec.structs import replace
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire
@@ -149,7 +150,9 @@ def status_patch(wanted: Wire, there: Wire) -> dict[str, Any]:
 
 
 def _body(status: Any) -> dict[str, Any]:
-    return {**to_builtins(status), "conditions": [*map(condition_body, status.conditions)] or None}
+    """As it is written; counts of 0 are there."""
+    counts = {one.encode_name: 0 for one in fields(status) if one.type is int}
+    return {**counts, **to_builtins(status), "conditions": [*map(condition_body, status.conditions)] or None}
 
 
 def condition_body(condition: Condition) -> dict[str, Any]:
