@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import to_builtins
-from msgspec.structs import fields
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire
 from koordpy.api.remembered import remembered
