@@ -10,7 +10,7 @@ import pytest
 
 from koordpy.planning.place import place
 from koordpy.planning.placement.goals import Goals, goal_vector, violations
-from koordpy.planning.placement.problem import ByCount, Devices, Problem, Sizes
+from koordpy.planning.placement.problem import ByCount, Devices, Problem, Sizes, Solution
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver import solve
 from koordpy.planning.solver.large import least_domains
@@ -83,18 +83,24 @@ def test_no_placement_opens_fewer_domains_than_one_measure_needs(seed: int) -> N
                 assert goals.counted(nodes)[:2] >= least.worth
 
 
+def agreed(problem: Problem) -> tuple[dict[int, int] | None, Solution]:
+    """The best placement by enumeration, and the solver's: valid, none only where there is none, and best if proven."""
+    best, solution = best_placement(problem), solve(problem)
+    if best is None:
+        assert not solution.nodes
+        return best, solution
+    assert solution.nodes and violations(problem, solution.nodes) == []
+    if solution.proof is Proof.OPTIMAL:
+        assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
+    return best, solution
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(seed: int) -> None:
     problem = replace(mixed(seed, bound=seed % 5 == 0), sizes=Sizes(model_nodes=seed % 4))
     problem = with_devices(problem) if seed % 2 else problem
-    best, solution = best_placement(problem), solve(problem)
-    if best is None:
-        assert not solution.nodes
-        return
-    assert solution.nodes and violations(problem, solution.nodes) == []
-    if solution.proof is Proof.OPTIMAL:
-        assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
-    else:
+    best, solution = agreed(problem)
+    if best is not None and solution.proof is not Proof.OPTIMAL:
         assert solution.proof is Proof.FEASIBLE
         assert Goals(problem).layers(solution.nodes) == Goals(problem).layers(best)
 
@@ -102,10 +108,4 @@ def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(see
 @pytest.mark.parametrize("seed", range(300))
 def test_whatever_else_is_asked_a_region_modelled_in_part_is_valid(seed: int) -> None:
     problem = replace(random_problem(seed), gather=True, sizes=Sizes(model_nodes=seed % 4))
-    best, solution = best_placement(problem), solve(problem)
-    if best is None:
-        assert not solution.nodes
-        return
-    assert solution.nodes and violations(problem, solution.nodes) == []
-    if solution.proof is Proof.OPTIMAL:
-        assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
+    agreed(problem)

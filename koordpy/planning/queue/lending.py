@@ -24,6 +24,8 @@ def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable
     attempt: places a unit in free room.
     """
     second = [one for one in tried if one.by_runtime]
+    if not second:
+        return
     got = {one.unit.id for one in tried if one.nodes or one.awaits}
     loans = _Loans([unit for unit in groups.units() if unit.id not in got], groups, figures, attempt)
     promised = _promised(tried, figures)
