@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: JSON mostly, YAML where a patch is applied, protobuf where kubectl insists."""
+"""Bodies of requests and answers: JSON, and YAML where a patch is applied."""
 
 from typing import Any
 
@@ -6,7 +6,6 @@ import orjson
 import yaml
 from aiohttp import web
 
-from koordpy.sim import protobuf
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
 
@@ -36,12 +35,13 @@ async def read_body(request: web.BaseRequest) -> Any:
     raw = await request.read()
     if not raw:
         return None
-    if "protobuf" in kind:
-        return protobuf.decode(raw)
-    if "cbor" in kind:
-        raise StatusError(
-            415, f"the body of the request was in an unknown format - accepted media types include: {_JSON}"
-        )
+    for unread in ("protobuf", "cbor"):
+        if unread in kind:
+            raise StatusError(
+                415,
+                f"this embedded server reads no {unread} - accepted media types include: {_JSON}. "
+                "Try: kubectl create ... --dry-run=client -o yaml | kubectl apply -f -",
+            )
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -9,7 +9,7 @@ that want protobuf there fall back.
 from collections.abc import Iterator
 from typing import Any
 
-from koordpy.sim.resources import REVIEWS, Object, Registry, ServedResource
+from koordpy.sim.resources import Object, Registry, ServedResource
 
 VERSION: Object = {
     "major": "1",
@@ -76,8 +76,6 @@ def api_resources(registry: Registry, group: str, version: str) -> Object | None
     """/apis/GROUP/VERSION and /api/v1, None when it is not served."""
     own = (resource for resource in registry if (resource.group, resource.version) == (group, version))
     found = [entry for resource in own for entry in _entries(resource)]
-    for kind, plural, namespaced in REVIEWS.get((group, version), ()):
-        found.append(_entry(plural, kind, ["create"], namespaced=namespaced, singular=kind.lower()))
     if not found:
         return None
     name = f"{group}/{version}" if group else version
@@ -120,7 +118,7 @@ def openapi_document(registry: Registry, group: str, version: str) -> Object | N
             "patch": operation("patch", parameters=[parameter]),
             "delete": operation("delete"),
         }
-    if not paths and (group, version) not in REVIEWS:
+    if not paths:
         return None
     return {
         "openapi": "3.0.0",

@@ -82,7 +82,7 @@ class DisruptionBudgets:
         )
         return status
 
-    def take(self, budget: Object, pod: Object, *, dry_run: bool) -> None:
+    def take(self, budget: Object, pod: Object) -> None:
         """Use one allowed disruption for a pod; StatusError 429 when there is none."""
         status = self.refresh(budget)
         if not _healthy(pod) and status["currentHealthy"] >= status["desiredHealthy"]:
@@ -96,9 +96,8 @@ class DisruptionBudgets:
                 "Cannot evict pod as it would violate the pod's disruption budget.",
                 details={"causes": [{"reason": "DisruptionBudget", "message": text}]},
             )
-        if not dry_run:
-            left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
-            meta = budget["metadata"]
-            self._store.update(
-                BUDGETS, meta["name"], lambda old: {**old, "status": left}, namespace=meta["namespace"], status=True
-            )
+        left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
+        meta = budget["metadata"]
+        self._store.update(
+            BUDGETS, meta["name"], lambda old: {**old, "status": left}, namespace=meta["namespace"], status=True
+        )

@@ -11,7 +11,7 @@ from koordpy.sim.bodies import answer, read_body, read_object
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import SUCCESS_201, StatusError
 from koordpy.sim.listing import list_body, listed, page, table_of
-from koordpy.sim.resources import REVIEWS, Object, ServedResource
+from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.routes import Call, Query, call_of, path_of
 from koordpy.sim.store import Store
 from koordpy.sim.subresources import bind, evict
@@ -69,6 +69,8 @@ class Handlers:
         call = call_of(self._store.registry, request.raw_path, request.headers.get("Accept", ""))
         if call is None:
             return self._other_path(path_of(request.raw_path).rstrip("/") or "/")
+        if call.query.text("dryRun"):
+            raise StatusError(400, "dry runs are not supported by this embedded server")
         if request.method == "POST" and (call.known is None or call.name):
             return await self._post_part(request, call)
         if call.part and not (call.part == "status" and call.resource.has_status):
@@ -145,7 +147,7 @@ class Handlers:
     def _created(self, call: Call, obj: Object) -> web.Response:
         _check_kind(call.resource, obj)
         warnings = _unknown(call, obj)
-        entry = self._store.create_entry(call.resource, obj, namespace=call.namespace, dry_run=call.query.dry_run)
+        entry = self._store.create_entry(call.resource, obj, namespace=call.namespace)
         return answer(views.encoded(call.resource, entry), 201, warnings=warnings)
 
     def _update(self, call: Call, change: Callable[[Object], Object]) -> web.Response:
@@ -157,10 +159,8 @@ class Handlers:
             warnings.extend(_unknown(call, new))
             return views.stored(call.resource, new)
 
-        status, dry_run = call.part == "status", call.query.dry_run
-        entry = self._store.update(
-            call.resource, call.name, changed, namespace=call.namespace, status=status, dry_run=dry_run
-        )
+        status = call.part == "status"
+        entry = self._store.update(call.resource, call.name, changed, namespace=call.namespace, status=status)
         return answer(views.encoded(call.resource, entry), warnings=warnings)
 
     async def _put(self, request: web.BaseRequest, call: Call) -> web.Response:
@@ -222,8 +222,6 @@ class Handlers:
             options["gracePeriodSeconds"] = grace
         if policy := query.text("propagationPolicy"):
             options["propagationPolicy"] = policy
-        if query.dry_run:
-            options["dryRun"] = ["All"]
         return options
 
     async def _delete(self, request: web.BaseRequest, call: Call) -> web.Response:
@@ -252,26 +250,6 @@ class Handlers:
             bind(self._store, call.namespace, str((binding.get("metadata") or {}).get("name")), binding)
             return answer(SUCCESS_201, 201)
         if call.group == "" and (call.plural, call.part) == ("pods", "eviction"):
-            eviction = await read_object(request)
-            if call.query.dry_run:
-                eviction = {**eviction, "deleteOptions": {**(eviction.get("deleteOptions") or {}), "dryRun": ["All"]}}
-            evict(self._store, self._budgets, call.namespace, call.name, eviction)
+            evict(self._store, self._budgets, call.namespace, call.name, await read_object(request))
             return answer(SUCCESS_201, 201)
-        for kind, plural, _ in REVIEWS.get((call.group, call.version), ()):
-            if plural == call.plural:
-                return answer(_reviewed(kind, call, await read_object(request)), 201)
         raise errors.no_such_path(call.part)
-
-
-def _reviewed(kind: str, call: Call, review: Object) -> Object:
-    """A review answered: everybody may do everything, under one name."""
-    user = {"username": "admin", "groups": ["system:masters", "system:authenticated"]}
-    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-    rules = {"resourceRules": [everything], "nonResourceRules": [], "incomplete": False}
-    answers: dict[str, Object] = {
-        "SelfSubjectRulesReview": rules,
-        "TokenReview": {"authenticated": True, "user": user},
-        "SelfSubjectReview": {"userInfo": user},
-    }
-    status = answers.get(kind, {"allowed": True})
-    return {**review, "kind": kind, "apiVersion": f"{call.group}/{call.version}", "status": status}

@@ -4,7 +4,7 @@ Built-in ones are listed here; those of CustomResourceDefinitions come and go at
 `storage` (events of both groups, versions of a CustomResourceDefinition): the objects are the same, their form differs.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,21 +111,6 @@ def _built_in() -> Iterator[ServedResource]:
     )
 
 
-REVIEWS = {
-    ("authorization.k8s.io", "v1"): (
-        ("SelfSubjectAccessReview", "selfsubjectaccessreviews", False),
-        ("SubjectAccessReview", "subjectaccessreviews", False),
-        ("LocalSubjectAccessReview", "localsubjectaccessreviews", True),
-        ("SelfSubjectRulesReview", "selfsubjectrulesreviews", False),
-    ),
-    ("authentication.k8s.io", "v1"): (
-        ("TokenReview", "tokenreviews", False),
-        ("SelfSubjectReview", "selfsubjectreviews", False),
-    ),
-}
-"""Questions that are answered and not stored: (group, version) -> (kind, plural, namespaced)."""
-
-
 class Registry:
     """The resources served now, by path and by name."""
 
@@ -161,10 +146,9 @@ class Registry:
     def groups(self) -> dict[str, list[str]]:
         """group -> versions, the core group left out."""
         found: dict[str, list[str]] = {}
-        paths: Iterable[tuple[str, str]] = [(r.group, r.version) for r in self] + list(REVIEWS)
-        for group, version in paths:
-            if group and version not in found.setdefault(group, []):
-                found[group].append(version)
+        for one in self:
+            if one.group and one.version not in found.setdefault(one.group, []):
+                found[one.group].append(one.version)
         return found
 
 

@@ -37,10 +37,6 @@ class Query:
             raise StatusError(400, "invalid resourceVersion")
         return found
 
-    @property
-    def dry_run(self) -> bool:
-        return "All" in self.values.get("dryRun", "")
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -50,7 +46,7 @@ class Call:
     version: str
     plural: str
     known: ServedResource | None
-    """None for what is answered without being stored (reviews, bindings)."""
+    """None for what is answered without being stored (bindings)."""
 
     namespace: str
     name: str

@@ -132,7 +132,6 @@ class Store:
         *,
         namespace: str = "",
         with_status: bool = False,
-        dry_run: bool = False,
     ) -> ShelfEntry:
         """`create`, with the version."""
         resource = self.resource(resource)
@@ -161,7 +160,7 @@ class Store:
         new = self._admitted(resource, new, with_status=with_status, now=now)
         if (namespace, name) in self.shelf(resource).entries:
             raise errors.already_exists(resource, name)
-        return self._commit(resource, (namespace, name), new, dry_run=dry_run)
+        return self.replace(resource, (namespace, name), new)
 
     def _new_uid(self) -> str:
         made = uuid.uuid4() if self._uids is None else uuid.UUID(int=self._uids.getrandbits(128), version=4)
@@ -175,7 +174,6 @@ class Store:
         *,
         namespace: str = "",
         status: bool = False,
-        dry_run: bool = False,
     ) -> ShelfEntry:
         """Replace an object by `change(object)`, which must not change its argument in place.
 
@@ -213,14 +211,19 @@ class Store:
         counted = resource.custom or resource.shelf in defaults.WITH_GENERATION
         if counted and not status and lifecycle.spec_part(new) != lifecycle.spec_part(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        entry = self._commit(resource, self._key(resource, name, namespace), new, dry_run=dry_run)
-        if not dry_run and lifecycle.may_go(entry.obj):
+        entry = self.replace(resource, self._key(resource, name, namespace), new)
+        if lifecycle.may_go(entry.obj):
             self.remove(resource, name, namespace)
         return entry
 
     def replace(self, resource: ServedResource, key: Key, new: Object) -> ShelfEntry:
         """Store a new state of an object without any check; `new` and its metadata must be fresh mappings."""
-        return self._commit(resource, key, new, dry_run=False)
+        new = stored(resource, new)
+        self.version += 1
+        new["metadata"]["resourceVersion"] = str(self.version)
+        entry = ShelfEntry(new, self.version)
+        self._tell(resource, self.shelf(resource).put(key, entry))
+        return entry
 
     def delete(
         self, resource: str | ServedResource, name: str, *, namespace: str = "", options: Object | None = None
@@ -235,8 +238,6 @@ class Store:
         options = options or {}
         meta = entry.obj["metadata"]
         errors.check_preconditions(resource, entry.obj, options.get("preconditions") or {})
-        if options.get("dryRun"):
-            return entry.obj, False
         if options.get("propagationPolicy") == "Orphan":
             self._orphan(meta["uid"])
         if resource.shelf == "namespaces":
@@ -276,16 +277,6 @@ class Store:
 
     def _key(self, resource: ServedResource, name: str, namespace: str) -> Key:
         return ((namespace or "default") if resource.namespaced else "", name)
-
-    def _commit(self, resource: ServedResource, key: Key, new: Object, *, dry_run: bool) -> ShelfEntry:
-        new = stored(resource, new)
-        if dry_run:
-            return ShelfEntry(new, self.version)
-        self.version += 1
-        new["metadata"]["resourceVersion"] = str(self.version)
-        entry = ShelfEntry(new, self.version)
-        self._tell(resource, self.shelf(resource).put(key, entry))
-        return entry
 
     def _tell(self, resource: ServedResource, change: Change) -> None:
         for listener in self.listeners:

@@ -63,7 +63,6 @@ def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, e
     """
     entry = store.entry("pods", name, namespace)
     options: dict[str, Any] = dict(eviction.get("deleteOptions") or {})
-    dry_run = bool(options.get("dryRun"))
     pod = entry.obj
     phase = (pod.get("status") or {}).get("phase")
     free = phase in ("Succeeded", "Failed", "Pending") or "deletionTimestamp" in pod["metadata"]
@@ -74,5 +73,5 @@ def evict(store: Store, budgets: DisruptionBudgets, namespace: str, name: str, e
                 500, "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             )
         if covering:
-            budgets.take(covering[0], pod, dry_run=dry_run)
+            budgets.take(covering[0], pod)
     store.delete("pods", name, namespace=namespace, options=options)
