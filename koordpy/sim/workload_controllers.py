@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Pod, PodSpec
+from koordpy.api.objects import Pod
+from koordpy.sim.defaults import rewritten
 from koordpy.sim.definitions import DEFINITIONS
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object
@@ -375,11 +376,6 @@ def _wire(pod: Pod, role: Role, uid: str) -> Object:
     meta, raw = pod.metadata, role.template.raw
     index = index_in(meta.labels, meta.annotations)
     owner = {**msgspec.to_builtins(meta.owner_references[0]), "uid": uid, "blockOwnerDeletion": True}
-    spec = dict(raw["spec"])
-    for one in msgspec.structs.fields(PodSpec):
-        value = getattr(pod.spec, one.name)
-        if value != getattr(base.spec, one.name):
-            spec[one.encode_name] = msgspec.to_builtins(value)
     return {
         "metadata": {
             **(raw.get("metadata") or {}),
@@ -389,5 +385,5 @@ def _wire(pod: Pod, role: Role, uid: str) -> Object:
             "annotations": dict(meta.annotations),
             "ownerReferences": [owner],
         },
-        "spec": spec,
+        "spec": rewritten(raw["spec"], base.spec, pod.spec),
     }

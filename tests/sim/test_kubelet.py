@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from koordpy.engine.apiserver.credentials import load_access
-from koordpy.sim.kubelet import RUNTIME, FakeKubelet
+from koordpy.sim.kubelet import FakeKubelet
 from koordpy.sim.server import ApiServer
 from tests.sim.client import PODS, Client, pod
 
@@ -34,10 +34,6 @@ def gone(server: ApiServer, name: str) -> bool:
     return ("default", name) not in server.store.shelf("pods").entries
 
 
-def annotated(name: str, runtime: str) -> dict:
-    return {**pod(name), "metadata": {"name": name, "annotations": {RUNTIME: runtime}}}
-
-
 async def test_bound_pods_run_and_others_wait(server: ApiServer, client: Client, kubelet: FakeKubelet) -> None:
     server.store.create("pods", pod("free"))
     server.store.create("pods", pod("a"))
@@ -49,19 +45,6 @@ async def test_bound_pods_run_and_others_wait(server: ApiServer, client: Client,
     assert all(conditions[kind] == "True" for kind in wanted) and status["startTime"]
     assert status["containerStatuses"][0]["state"]["running"]
     assert phase(server, "free") == "Pending"
-
-
-async def test_an_annotated_pod_succeeds_in_time(server: ApiServer, client: Client, kubelet: FakeKubelet) -> None:
-    server.store.create("pods", annotated("short", "10ms"))
-    server.store.create("pods", annotated("long", "1h"))
-    server.store.create("pods", annotated("odd", "soon"))
-    for name in ("short", "long", "odd"):
-        await client.bind(name, "n1")
-    await until(lambda: phase(server, "short") == "Succeeded")
-    status = server.store.get("pods", "short")["status"]
-    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-    assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "False"
-    await until(lambda: phase(server, "long") == phase(server, "odd") == "Running")
 
 
 async def test_deleted_pods_vanish_and_their_names_can_be_used_again(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koordpy.sim.kubelet import RUNTIME, FakeKubelet
+from koordpy.sim.kubelet import FakeKubelet
 from koordpy.sim.server import ApiServer
 from koordpy.sim.workload_controllers import JOBS, JOBSETS, WorkloadControllers
 from tests.sim.client import Client
@@ -57,6 +57,10 @@ async def bind_all(server: ApiServer, client: Client) -> None:
             await client.bind(one["metadata"]["name"], "n1")
 
 
+def end(server: ApiServer, name: str, phase: str) -> None:
+    server.store.update("pods", name, lambda old: {**old, "status": {**old["status"], "phase": phase}}, status=True)
+
+
 WORKERS = {f"train-{i}" for i in range(4)}
 
 
@@ -82,11 +86,11 @@ async def test_pods_of_a_job_are_its_own_and_are_made_again(
 
 
 async def test_a_job_ends_with_its_pods(server: ApiServer, client: Client, controllers: WorkloadControllers) -> None:
-    job = example("job")
-    job["spec"]["template"]["metadata"] = {"annotations": {RUNTIME: "10ms"}}
-    server.store.create(JOBS, job)
+    server.store.create(JOBS, example("job"))
     await until(lambda: names(server) == WORKERS)
     await bind_all(server, client)
+    for one in server.store.list("pods"):
+        end(server, one["metadata"]["name"], "Succeeded")
     await until(lambda: "completionTime" in (server.store.get(JOBS, "train").get("status") or {}))
     status = server.store.get(JOBS, "train")["status"]
     assert (status["succeeded"], status["active"], status["completedIndexes"]) == (4, 0, "0,1,2,3")
@@ -146,7 +150,7 @@ async def test_a_jobset_that_failed_ends_its_other_jobs(
     await bind_all(server, client)
     name = pod_of(server, "multislice-driver-0", 0)["metadata"]["name"]
     await until(lambda: server.store.get("pods", name).get("status", {}).get("phase") == "Running")
-    server.store.update("pods", name, lambda old: {**old, "status": {**old["status"], "phase": "Failed"}}, status=True)
+    end(server, name, "Failed")
     await until(lambda: [one["metadata"]["name"] for one in server.store.list(JOBS)] == ["multislice-driver-0"])
     await until(lambda: names(server) == {"multislice-driver-0-0"})
     assert server.store.get(JOBSETS, "multislice")["status"]["terminalState"] == "Failed"
