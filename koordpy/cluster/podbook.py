@@ -39,9 +39,8 @@ class PodBook:
         self._owned = owned
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
-        self._nominated: dict[str, PodInfo] = {}
-        self._closed_to: dict[str, frozenset[ShareQueue]] = {}
-        """Nominated pod -> quotas and users that its room was reclaimed from, as far as this process knows."""
+        self._reservations: dict[str, Reservation] = {}
+        """Nominated pod -> what is kept for it, and from whom it was reclaimed as far as this process knows."""
         self.expected = ExpectedPods()
         self.gangs = GangBook(scheduler_names)
         self.usage = Usage()
@@ -120,6 +119,7 @@ class PodBook:
             self.gangs.new_member(info.gang, info)
         if info.finished and info.gang is None and not self._counts_finished(info):
             self._pods.pop(key, None)
+            self._reservations.pop(key, None)
         else:
             self._add(info)
 
@@ -127,7 +127,7 @@ class PodBook:
         """Forgets a pod; an unknown one is no fault."""
         old = self._pods.pop(key, None)
         self.expected.drop(key)
-        self._closed_to.pop(key, None)
+        self._reservations.pop(key, None)
         if self.workloads is not None:
             self.workloads.drop(key)
         if old is not None:
@@ -250,15 +250,14 @@ class PodBook:
             self.gangs.put_member(info.gang, info)
         if info.pending:
             self._pending[info.key] = info
-        if info.pod.status.nominated_node_name and info.nominated_node:
-            self._nominated[info.key] = info
-        else:
-            self._closed_to.pop(info.key, None)
+        if info.pod.status.nominated_node_name and (node := info.nominated_node):
+            known = self._reservations.get(info.key)
+            self._reservations[info.key] = Reservation(node, known.closed_to if known is not None else frozenset())
+        elif self._reservations:
+            self._reservations.pop(info.key, None)
 
     def _remove(self, info: PodInfo) -> None:
         self._pending.pop(info.key, None)
-        if self._nominated:
-            self._nominated.pop(info.key, None)
         if info.gang is not None:
             self.gangs.drop_member(info.gang, info)
         if info.bound:
@@ -334,7 +333,7 @@ class PodBook:
         closed_to: quotas and users that it is reclaimed from.
         """
         if key in self._pods:
-            self._closed_to[key] = closed_to
+            self._reservations[key] = Reservation(node, closed_to)
             self.expected.nominate(self._pods[key].pod, node)
             self._put_again([key])
 
@@ -359,13 +358,11 @@ class PodBook:
 
     def nominated(self) -> list[PodInfo]:
         """Pods that room is kept for."""
-        return list(self._nominated.values())
+        return [self._pods[key] for key in self._reservations]
 
     def reservations(self) -> dict[str, Reservation]:
         """What is kept for each of them."""
-        none: frozenset[ShareQueue] = frozenset()
-        there = self._nominated.items()
-        return {key: Reservation(info.nominated_node, self._closed_to.get(key, none)) for key, info in there}
+        return self._reservations.copy()
 
     def forget(self, key: str) -> None:
         """Takes an assumption back; a pod that is gone or confirmed is left as it is."""

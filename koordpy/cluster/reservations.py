@@ -21,6 +21,8 @@ class Reservation:
     node: str
     closed_to: frozenset[ShareQueue] = frozenset()
     """Quotas and users that it was reclaimed from: may not have it, whatever their pods' priority."""
+    awaited: bool = False
+    """Found in this round: nobody behind the pod may have it, and the pod fits once the ending pods are gone."""
 
 
 class Purpose(StrEnum):

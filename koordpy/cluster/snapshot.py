@@ -244,8 +244,8 @@ class Draft:
         """What quotas and users hold with this draft's changes."""
         self._claims: dict[str, tuple[str, ...]] = {}
         self._allocated: dict[str, tuple[str, ...]] = {}
-        self.awaited: Mapping[str, int] = {}
-        """Pod key -> node position, of units that wait for ending pods: replaced, never changed."""
+        self.reservations: Mapping[str, Reservation] = snapshot.reservations
+        """Pod without a node -> what is kept for it, before the round and in it: replaced, never changed."""
         self.aside: dict[Purpose, Ints] = {}
         """Purpose -> [nodes, resources] that count as used beside what pods hold."""
         self.version = 0
@@ -262,7 +262,7 @@ class Draft:
     @property
     def keeps_room(self) -> bool:
         """Whether room is promised to any pod."""
-        return bool(self.snapshot.reservations or self.awaited)
+        return bool(self.reservations)
 
     def free(self) -> Ints:
         """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
@@ -319,8 +319,10 @@ class Draft:
 
     def await_room(self, nodes: Mapping[str, int]) -> None:
         """Keeps room for pods (key -> node position) that wait until it has come free."""
-        self._journal.append(partial(self._await, self.awaited))
-        self._await({**self.awaited, **nodes})
+        self._journal.append(partial(self._reserve, self.reservations))
+        names = self.snapshot.nodes
+        awaited = {key: Reservation(names[node].name, awaited=True) for key, node in nodes.items()}
+        self._reserve({**self.reservations, **awaited})
 
     def set_aside(self, purpose: Purpose, amounts: Ints) -> None:
         """Counts amounts ([nodes, resources]) as used, in place of what was set aside for that purpose before."""
@@ -383,9 +385,9 @@ class Draft:
         self._change(info, node, 1)
         del self.evicted[info.key]
 
-    def _await(self, nodes: Mapping[str, int]) -> None:
+    def _reserve(self, reservations: Mapping[str, Reservation]) -> None:
         self.version += 1
-        self.awaited = nodes
+        self.reservations = reservations
 
     def _set_aside(self, purpose: Purpose, amounts: Ints | None) -> None:
         self.version += 1

@@ -221,8 +221,8 @@ class Figures:
         """What the same pods keep from a pod's claims, volumes and devices."""
         if not self.draft.keeps_room:
             return NOTHING_KEPT
-        every = {**self.promises.kept, **self.draft.awaited}
-        return self._nominated_claims.of(self.promises.coming(pod, but=self._promised_to(pod)), every)
+        coming = self.promises.coming(pod, but=self._promised_to(pod))
+        return self._nominated_claims.of(coming, self.promises.kept)
 
     @cached_property
     def _nominated_claims(self) -> NominatedClaims:

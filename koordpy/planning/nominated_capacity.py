@@ -50,7 +50,7 @@ class NominatedCapacity:
 
     def to(self, pod: PodInfo) -> bool:
         """Whether room is promised to a pod."""
-        return pod.key in self.snapshot.reservations or pod.key in self.draft.awaited
+        return pod.key in self.draft.reservations
 
     @contextmanager
     def net(self) -> Iterator[None]:
@@ -82,10 +82,17 @@ class NominatedCapacity:
         gone = self.draft.evicted
         return self.snapshot.asked(pod for pod in self._ending_on.get(node, ()) if pod.key not in gone)
 
-    @cached_property
+    @property
     def kept(self) -> dict[str, int]:
-        """Pods that room is kept for from round to round -> position of their node: those that can still fit there
-        beside more important ones, once the ending pods are gone. What is promised to the others keeps nothing."""
+        """Pods that room is kept for -> position of their node. What is promised to those that will not fit there keeps
+        nothing."""
+        at, ledger = self.snapshot.index, self.draft.reservations
+        return {**self._kept_before, **{key: at[one.node] for key, one in ledger.items() if one.awaited}}
+
+    @cached_property
+    def _kept_before(self) -> dict[str, int]:
+        """The same of what was kept before the round: those that can still fit there beside more important ones, once
+        the ending pods are gone."""
         snapshot = self.snapshot
         known = snapshot.reservations
         pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
@@ -106,8 +113,9 @@ class NominatedCapacity:
 
     @cached_property
     def looking(self) -> frozenset[str]:
-        """Those of them whose place depends on where others are, by affinity or spread."""
-        pods = ((key, self.snapshot.pods[key]) for key in self.kept)
+        """Pods that room was kept for before the round and whose place depends on where others are, by affinity or
+        spread."""
+        pods = ((key, self.snapshot.pods[key]) for key in self._kept_before)
         return frozenset(key for key, pod in pods if pod.ties or pod.pod.spec.topology_spread_constraints)
 
     def _suits(self, pod: PodInfo, node: int) -> bool:
@@ -126,14 +134,14 @@ class NominatedCapacity:
         Of nominated ones those of its priority or above, and those whose room was reclaimed from its quota or user.
         but: keys of those left out.
         """
-        pods, placed = self.snapshot.pods, self.draft.placed
-        out = {
+        pods, placed, ledger = self.snapshot.pods, self.draft.placed, self.draft.reservations
+        return {
             key: node
             for key, node in self.kept.items()
-            if pods[key].priority >= asker.priority or self._lost_by(pods[key], node, asker)
+            if key not in but
+            and key not in placed
+            and (ledger[key].awaited or pods[key].priority >= asker.priority or self._lost_by(pods[key], node, asker))
         }
-        out.update(self.draft.awaited)
-        return {key: node for key, node in out.items() if key not in but and key not in placed}
 
     def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
         """Whether a promised room was taken from the asker's quota or user by reclaim (preemption.md 4)."""
@@ -170,14 +178,14 @@ class NominatedCapacity:
     def own(self, gangs: Collection[GangRef]) -> frozenset[str]:
         """Keys of the members of gangs that something is promised to."""
         pods = self.snapshot.pods
-        promised = (*self.snapshot.reservations, *self.draft.awaited) if gangs else ()
+        promised = self.draft.reservations if gangs else ()
         return frozenset(key for key in promised if pods[key].gang in gangs)
 
     def beside_quotas(self, *, but: Collection[PodInfo]) -> Amounts:
         """What is promised to pods of the built-in quotas, beyond what is ending there."""
         pods, quota_of = self.snapshot.pods, self.snapshot.quotas.quota_of
         own = {pod.key for pod in but}
-        coming = [pods[key] for key in {**self.kept, **self.draft.awaited} if key not in own]
+        coming = [pods[key] for key in self.kept if key not in own]
         out: Amounts = {}
         for sign, some in ((1, coming), (-1, self.ending)):
             for pod in some:

@@ -92,7 +92,7 @@ class ShapeFigures:
             for one in self._followers:
                 one.change(*change)
         self._reserved = owner.reserved(pod)
-        self._awaited = owner.draft.awaited
+        self._ledger = owner.draft.reservations
         self.allowed: Ints = self._passes()
         count = len(snapshot.nodes)
         self.slots: Ints = np.zeros(count, dtype=np.int64)
@@ -190,12 +190,12 @@ class ShapeFigures:
         draft = self._owner.draft
         if self._seen == draft.version:
             return
-        renewed = self._awaited is not draft.awaited
+        renewed = self._ledger is not draft.reservations
         rows, changes = np.array(draft.touched_since(self._seen), dtype=np.int64), draft.changes[self._heard :]
         self._seen, self._heard = draft.version, len(draft.changes)
         moved = bool(changes) and self._follow(changes, rows)
         if renewed:
-            self._awaited, self._reserved = draft.awaited, self._owner.reserved(self.pod)
+            self._ledger, self._reserved = draft.reservations, self._owner.reserved(self.pod)
             self.allowed = self._passes()
         if moved or renewed:
             self._update(slice(None))

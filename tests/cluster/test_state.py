@@ -123,7 +123,7 @@ def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
 
     def now() -> Any:
         aside = {purpose: amounts.tolist() for purpose, amounts in draft.aside.items()}
-        return draft.used.tolist(), dict(draft.placed), dict(draft.evicted), dict(draft.awaited), aside
+        return draft.used.tolist(), dict(draft.placed), dict(draft.evicted), dict(draft.reservations), aside
 
     marks = [(draft.mark(), now())]
     for i in data.draw(st.permutations(range(3))):

@@ -51,7 +51,7 @@ def _promised(tried: list[Tried], figures: Figures) -> frozenset[str]:
     """Quotas that pods are in or below whose room is being made, or kept: they start in a later round."""
     pods, draft, quotas = figures.snapshot.pods, figures.draft, figures.snapshot.quotas
     keys = {key for one in tried if one.victims for key in one.nodes or ()}
-    keys |= {key for key in (*figures.promises.kept, *draft.awaited) if key not in draft.placed}
+    keys |= {key for key in figures.promises.kept if key not in draft.placed}
     return frozenset(name for key in keys for name in quotas.tree.path(quotas.quota_of(pods[key])))
 
 
