@@ -6,7 +6,6 @@ Sources: kube-parity.md sections 2.5 and 7.
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.api.durations import parse_duration
@@ -14,25 +13,10 @@ from koordpy.api.faults import FieldWalk, Read, key_path, kind_name, shown
 from koordpy.api.names import split_address
 from koordpy.api.quantity import units
 from koordpy.api.scalars import Number
+from koordpy.api.times import time_text
 
 MAX_INT = 2**63 - 1
-RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})")
 PERCENT = re.compile(r"[0-9]+%", re.ASCII)
-
-
-def parse_moment(text: str) -> datetime:
-    """An RFC 3339 time; without a zone it is UTC. Raises ValueError."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no time (as in 2026-01-01T00:00:00Z)") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def time_text(text: str) -> str:
-    """An RFC 3339 time; dates and times with a blank are put into that form. Raises ValueError."""
-    moment = parse_moment(text.strip())
-    return text if RFC3339.fullmatch(text) else moment.isoformat().replace("+00:00", "Z")
 
 
 def check_quantity(resource: str, raw: Any) -> None:

@@ -6,6 +6,7 @@ Sources: the Kubernetes API 1.36 and vocabulary.md 3. Times are RFC 3339 text as
 are raw (`koordpy.api.quantity` reads them).
 """
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Annotated, Any
 
@@ -49,6 +50,14 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The controlling owner."""
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
     def __post_init__(self) -> None:
         notes = self.annotations
@@ -268,6 +277,11 @@ class Condition(Wire, frozen=True):
     message: str = ""
     last_transition_time: Time | None = None
     observed_generation: int = 0
+
+
+def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
+    """The condition of that type, or None."""
+    return next((condition for condition in conditions if condition.type == type), None)
 
 
 class ContainerStateTerminated(Wire, frozen=True):

@@ -9,13 +9,14 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.counted import named
 from koordpy.api.durations import duration_text
 from koordpy.api.faults import InputFaultsError
+from koordpy.api.objects import condition_of
 from koordpy.api.quantity import quantity_text
 from koordpy.api.spelling import hint
 from koordpy.cli import output, topology
 from koordpy.cli.reading import ReadCluster
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.status.patches import POD_SCHEDULED, condition_of
+from koordpy.engine.status.patches import POD_SCHEDULED
 from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
 from koordpy.planning.explain import explain, left_alone
 from koordpy.planning.inventory import asking, take_inventory

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from koordpy.api.groups import PodGroupStatus
-from koordpy.cluster.pods import GangRef, PodInfo, seconds
+from koordpy.api.times import seconds
+from koordpy.cluster.pods import GangRef, PodInfo
 
 STALE = "Stale"
 MEMBERS_MISSING = "MembersMissing"

@@ -115,7 +115,7 @@ def _made_again(pods: list[PodInfo]) -> set[str]:
     began: dict[str, float] = {}
     names: dict[str, tuple[str, str]] = {}
     for pod in pods:
-        owner = next((one for one in pod.pod.metadata.owner_references if one.controller), None)
+        owner = pod.pod.metadata.controller
         if owner is not None and owner.name:
             began[owner.uid] = min(pod.created, began.get(owner.uid, inf))
             names[owner.uid] = owner.kind, owner.name

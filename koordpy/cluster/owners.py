@@ -19,7 +19,7 @@ _CONTROLLERS: dict[tuple[str, str], type[Wire]] = {
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     """The controlling owner of a kind whose selector counts."""
-    owner = next((owner for owner in meta.owner_references if owner.controller), None)
+    owner = meta.controller
     return owner if owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS else None
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import Enum
 from hashlib import sha256
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.api.remembered import remembered
+from koordpy.api.times import seconds
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask
 from koordpy.cluster.owners import controller_of
@@ -113,10 +113,8 @@ class PodInfo:
     @property
     def controller(self) -> str:
         """uid of its controlling owner; empty for none."""
-        for owner in self.pod.metadata.owner_references:
-            if owner.controller:
-                return owner.uid
-        return ""
+        owner = self.pod.metadata.controller
+        return owner.uid if owner is not None else ""
 
     @property
     def group(self) -> GroupKey | None:
@@ -259,17 +257,6 @@ def total_requests(pods: Iterable[PodInfo]) -> Amounts:
     for pod in pods:
         add_amounts(total, pod.requests)
     return total
-
-
-@remembered(1 << 12)
-def seconds(text: str | None) -> float:
-    """Seconds since the epoch of an RFC 3339 time; 0 for none or an unreadable one."""
-    if not text:
-        return 0.0
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _gpu_shape(pod: Pod, gpus: GpuAsk) -> object:

@@ -17,7 +17,7 @@ from koordpy.api.limits import too_long
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.once import once
-from koordpy.cluster.pods import seconds
+from koordpy.api.times import seconds
 
 EVERYBODY = Settings()
 """What holds without configuration."""

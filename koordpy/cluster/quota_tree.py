@@ -18,12 +18,12 @@ from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import key_path
 from koordpy.api.limits import CYCLE_NAMES, QUOTA_RESOURCES, too_long, too_many
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import Quantities
+from koordpy.api.objects import Quantities, condition_of
 from koordpy.api.quantity import RawQuantity, parse_exact, quantity_text, units
 from koordpy.api.settings import odd_settings
+from koordpy.api.times import seconds
 from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
-from koordpy.cluster.pods import seconds
 from koordpy.cluster.quota_owners import (
     EVERYBODY,
     PARENT,
@@ -414,8 +414,8 @@ class _QuotaReading:
 
 def over_since(obj: ElasticQuota) -> float | None:
     """Since when the condition OverUsed of an object is True, in seconds since the epoch."""
-    found = [c for c in obj.status.conditions if c.type == OVER_USED and c.status == "True"]
-    return seconds(found[0].last_transition_time) if found else None
+    found = condition_of(obj.status.conditions, OVER_USED)
+    return seconds(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
 def _thousandths(resource: str, raw: RawQuantity) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from koordpy.api.faults import UnreadableError
 from koordpy.api.limits import RESOURCES
-from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities
+from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities, condition_of
 from koordpy.api.quantity import MAX_SUM, units
 from koordpy.api.remembered import forgotten_by
 
@@ -107,7 +107,7 @@ def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
         return {}, False
     over = {c.name for c in spec.init_containers if c.restart_policy != "Always"}
     stated = {s.name: s for s in (*status.init_container_statuses, *status.container_statuses) if s.name not in over}
-    pending = next((c for c in status.conditions if c.type == "PodResizePending"), None)
+    pending = condition_of(status.conditions, "PodResizePending")
     return stated, pending is not None and pending.reason == "Infeasible"
 
 

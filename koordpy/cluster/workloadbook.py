@@ -71,7 +71,7 @@ class WorkloadBook(DerivedBook):
         found, unknown = {}, set()
         for group in groups.values():
             meta = group.metadata
-            owner = next((one for one in meta.owner_references if one.controller), None)
+            owner = meta.controller
             if owner is None or owner.kind != TRAIN_JOB[1]:
                 continue
             steps = self.known.steps(meta.namespace, owner.name)

@@ -12,9 +12,9 @@ import yaml
 
 from koordpy.api.config import Gangs, KoordpyConfiguration
 from koordpy.api.faults import InputFaultsError
-from koordpy.api.leafreaders import parse_moment
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
+from koordpy.api.times import parse_moment
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.demo.objects import Manifest, key_of

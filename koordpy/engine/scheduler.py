@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from koordpy.api.times import SteadyTime
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.lease import LeaderElector, boot_clock
 from koordpy.engine.apiserver.resources import LEASES
@@ -34,7 +35,6 @@ from koordpy.engine.status.announce import LEADS, UNREADABLE, Announcer, Referen
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.recorder import EventRecorder, ObjectReference, of_object
 from koordpy.engine.status.writers import Writers
-from koordpy.engine.steadytime import SteadyTime
 from koordpy.engine.takeover import Takeover
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.watching.feeds import Feeds

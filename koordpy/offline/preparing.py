@@ -14,10 +14,10 @@ from koordpy.api.configfile import KUBE_SCHEDULER_NAME, Flag, load_config
 from koordpy.api.custom import Device, ElasticQuota
 from koordpy.api.faults import InputFaultsError
 from koordpy.api.groups import UpstreamPodGroup
-from koordpy.api.leafreaders import parse_moment
 from koordpy.api.objects import KubernetesObject, Namespace, Node, Pod, PriorityClass
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
+from koordpy.api.times import parse_moment
 from koordpy.cluster.gpu_env import inject
 from koordpy.cluster.quota_tree import read_quotas
 from koordpy.cluster.state import ClusterState

@@ -17,9 +17,10 @@ from koordpy.api.objects import KubernetesObject, Node, Pod
 from koordpy.api.spelling import hint
 from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
+from koordpy.api.times import exact_time
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import group_of
-from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, time_text, with_identity
+from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, with_identity
 from koordpy.workloads.kinds.jobsets import JOBSET
 from koordpy.workloads.kinds.registry import CHILDREN, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of, workload_of
 from koordpy.workloads.kinds.trainer import checked_runtime, jobset_of, runtime_key
@@ -125,7 +126,7 @@ class Read:
                 continue
             source = Source(maker.raw, asked=AskedFields())
             uid = made_up_uid(kind, maker.namespace, maker.name)
-            head = replaced(head_of(source, uid=uid, created=time_text(created(maker.order))), maker)
+            head = replaced(head_of(source, uid=uid, created=exact_time(created(maker.order))), maker)
             self._heads.append((maker, source, head))
             self._sources[head.uid] = source
         by_uid = {head.uid: head for _, _, head in self._heads}
@@ -307,7 +308,7 @@ class Growth:
         for pod in batch.pods:
             if later:
                 self._later += 1
-                created = time_text(self._now + timedelta(milliseconds=self._later))
+                created = exact_time(self._now + timedelta(milliseconds=self._later))
                 pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
             filled = filled_pod(pod, self._priorities)
             assert filled is not None  # Read.check has looked at its class

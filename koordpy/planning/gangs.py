@@ -340,7 +340,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
             if min_member < 1:
                 doubts = (f"spec.minMember is {min_member}: its pods start one by one",)
             timeout = group.spec.schedule_timeout_seconds
-            owner = next((one for one in meta.owner_references if one.controller), None)
+            owner = meta.controller
             if owner is not None and ref in snapshot.unknown_steps:
                 later = f", TrainJob {owner.name} makes its steps one after the other"
             least = group.spec.min_resources

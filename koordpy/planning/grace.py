@@ -8,8 +8,9 @@ import contextlib
 from koordpy.api import keys
 from koordpy.api.config import StaleGangs
 from koordpy.api.durations import parse_duration
+from koordpy.api.times import seconds
 from koordpy.cluster.ganghistory import SCHEDULED, STALE, ended
-from koordpy.cluster.pods import FAILED, GangSource, seconds
+from koordpy.cluster.pods import FAILED, GangSource
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.gangs import Gang, settings_of
 

@@ -13,7 +13,8 @@ from functools import cached_property
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.keys import BUILT_IN_QUOTAS
-from koordpy.cluster.pods import GangRef, PodInfo, seconds
+from koordpy.api.times import seconds
+from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Draft, Ints

@@ -7,7 +7,7 @@ Source: simulate.md 1.3 and kube-parity.md section 2.5. The embedded API server 
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -30,17 +30,13 @@ from koordpy.api.objects import (
     Requirement,
     ResourceRequirements,
 )
+from koordpy.api.times import exact_time
 
 T = TypeVar("T", bound=KubernetesObject)
 
 PREEMPT = "PreemptLowerPriority"
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _UIDS = uuid.UUID("7b0e4c52-2f4c-5d0b-9d2a-6c2f3d1f8e10")
-
-
-def time_text(moment: datetime) -> str:
-    """RFC 3339 in UTC."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def made_up_uid(*parts: str) -> str:
@@ -55,7 +51,7 @@ def with_identity(obj: T, *, kind: str, created: datetime) -> T:
     if not meta.uid:
         changes["uid"] = made_up_uid(kind, meta.namespace, meta.name)
     if not meta.creation_timestamp:
-        changes["creation_timestamp"] = time_text(created)
+        changes["creation_timestamp"] = exact_time(created)
     return replace(obj, metadata=replace(meta, **changes)) if changes else obj
 
 

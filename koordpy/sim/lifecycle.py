@@ -3,8 +3,7 @@
 Pure functions on objects as they are stored; the store calls them and keeps the result.
 """
 
-from datetime import UTC, datetime
-
+from koordpy.api.times import rfc3339
 from koordpy.sim import defaults, errors, schema
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, ServedResource
@@ -12,11 +11,6 @@ from koordpy.sim.resources import Object, ServedResource
 _KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _NOT_GIVEN = (*_KEPT_BY_SERVER, "resourceVersion", "selfLink", "name", "namespace")
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-
-
-def rfc3339(seconds: float) -> str:
-    """Epoch seconds as the API writes times, whole seconds."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def metadata_of_create(given: Object) -> Object:

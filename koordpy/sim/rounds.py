@@ -16,6 +16,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.quantity import cpu_text
+from koordpy.api.times import exact_time
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.snapshot import Snapshot
@@ -23,7 +24,7 @@ from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Reason, RoundPlan
 from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
 from koordpy.sim.budgets import BudgetLedger
-from koordpy.sim.filling import made_up_uid, time_text
+from koordpy.sim.filling import made_up_uid
 
 DEFAULT_ROUNDS = 20
 CONSOLIDATION = "consolidation"
@@ -194,7 +195,7 @@ class _Run:
         meta = replace(
             pod.metadata,
             uid=made_up_uid("Pod", pod.metadata.uid, str(self.recreated)),
-            creation_timestamp=time_text(self.now + timedelta(milliseconds=self.recreated)),
+            creation_timestamp=exact_time(self.now + timedelta(milliseconds=self.recreated)),
             deletion_timestamp=None,
         )
         status = PodStatus(phase="Pending", nominated_node_name=returns_to)

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from koordpy.api.times import rfc3339
 from koordpy.sim import defaults, errors, lifecycle
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, Registry, ServedResource
@@ -62,7 +63,7 @@ class Store:
         """The time in RFC 3339, whole seconds."""
         second = int(self._clock())
         if second != self._second:
-            self._second, self._now = second, lifecycle.rfc3339(second)
+            self._second, self._now = second, rfc3339(second)
         return self._now
 
     def seconds(self) -> float:

@@ -6,11 +6,11 @@ values shows the first.
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
+from koordpy.api.times import seconds as seconds_of
 from koordpy.sim.resources import Column, Object, ServedResource
 
 _STEP = re.compile(
@@ -22,7 +22,7 @@ def age(timestamp: str | None, now: float) -> str:
     """How long ago a time was, as kubectl shows ages; `<unknown>` without a time."""
     if not timestamp:
         return "<unknown>"
-    seconds = int(now - datetime.fromisoformat(timestamp).astimezone(UTC).timestamp())
+    seconds = int(now - seconds_of(timestamp))
     if seconds < 0:
         return "0s"
     if seconds < 120:

@@ -66,10 +66,7 @@ class PodPlace:
 
 def controller(pod: Pod) -> OwnerReference | None:
     """The controlling owner of a pod."""
-    for one in pod.metadata.owner_references:
-        if one.controller:
-            return one
-    return None
+    return pod.metadata.controller
 
 
 def _adopts(workload: Workload, pod: Pod) -> bool:

@@ -13,11 +13,11 @@ from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordpy.api.times import rfc3339
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.status.patches import rfc3339
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.sim.server import ApiServer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from koordpy.engine.steadytime import SteadyTime
+from koordpy.api.times import SteadyTime
 
 MINUTES = 60.0
 BEGAN = 1_767_225_600.0

@@ -11,7 +11,7 @@ from koordpy.agent.plugin.ledger import Part, ReservedGpus
 from koordpy.api.keys import INIT_PREFIX
 from koordpy.api.objects import Container, Pod
 from koordpy.api.quantity import units
-from koordpy.cluster.pods import seconds
+from koordpy.api.times import seconds
 from koordpy.engine.apiserver.client import ApiClient, ApiError
 
 PAGE = 500

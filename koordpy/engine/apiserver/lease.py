@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.api.config import RETRY_JITTER
+from koordpy.api.times import micro_time
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.complaints import AGAIN_SECONDS
 from koordpy.engine.apiserver.resources import LEASES
@@ -143,7 +144,7 @@ class LeaderElector:
                 await self._read()
                 if self.leader != self.identity:
                     return
-                now, empty = self._micro_time(), {"holderIdentity": "", "leaseDurationSeconds": 1}
+                now, empty = micro_time(self._now()), {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._write({**self._spec(), **empty, "renewTime": now, "acquireTime": now})
                 logger.info("lease %s/%s given back", self._namespace, self._name)
 
@@ -193,7 +194,7 @@ class LeaderElector:
         ours = holder == self.identity
         if holder and not ours and self._left() > 0:
             return False
-        began, now = self._clock(), self._micro_time()
+        began, now = self._clock(), micro_time(self._now())
         transitions = int(spec.get("leaseTransitions") or 0)
         changed = {
             **spec,
@@ -216,7 +217,7 @@ class LeaderElector:
     async def _create(self) -> bool:
         # one that was deleted took the count of terms with it; going on from there keeps the epochs apart
         transitions = self._seen_transitions + 1
-        began, now = self._clock(), self._micro_time()
+        began, now = self._clock(), micro_time(self._now())
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
@@ -261,6 +262,3 @@ class LeaderElector:
         """Before the next try, which for a candidate is no later than the end of the lease that it waits for."""
         seconds, left = self._retry_seconds * random.uniform(1.0, RETRY_JITTER), self._left()
         await self._sleep(seconds if self._leading or left <= 0 else min(seconds, left))
-
-    def _micro_time(self) -> str:
-        return self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from koordpy.api.times import rfc3339
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import MAX_RETRY_AFTER_SECONDS, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import PODS
 from koordpy.engine.context import Context
-from koordpy.engine.status.patches import patch_pod_status, rfc3339
+from koordpy.engine.status.patches import patch_pod_status
 
 WORKERS = 16
 TRIES = 4

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
+from koordpy.api.times import rfc3339
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import ShareQueue
 from koordpy.engine.context import Context
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
 from koordpy.engine.evictions.nominations import Kept, Nominations
 from koordpy.engine.status.announce import ROOM_MADE
-from koordpy.engine.status.patches import pod_unschedulable, rfc3339
+from koordpy.engine.status.patches import pod_unschedulable
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.nominated_capacity import parties
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason

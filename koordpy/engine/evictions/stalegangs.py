@@ -9,10 +9,10 @@ starts anew goes on from there.
 import asyncio
 from collections.abc import Callable
 
+from koordpy.api.objects import condition_of
 from koordpy.cluster.ganghistory import STALE
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.context import Context
-from koordpy.engine.status.patches import condition_of
 from koordpy.planning.victims.stale import StaleState, stale_state
 
 AGAIN_SECONDS = 10.0

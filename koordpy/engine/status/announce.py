@@ -106,8 +106,8 @@ class References:
 
     def owner(self, ref: GangRef) -> ObjectReference | None:
         """The controller of a gang's pods, such as a Job: of the oldest that has one."""
-        owners = (one for pod in self._oldest_first(ref) for one in pod.pod.metadata.owner_references if one.controller)
-        found = next(owners, None)
+        owners = (pod.pod.metadata.controller for pod in self._oldest_first(ref))
+        found = next(filter(None, owners), None)
         if found is None:
             return None
         return ObjectReference(found.api_version, found.kind, found.name, ref.namespace, found.uid)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 
 from koordpy.api.custom import Device, DeviceAllocation, DeviceHolder, DeviceStatus
 from koordpy.api.natural import natural_key
-from koordpy.api.objects import Condition
+from koordpy.api.objects import Condition, condition_of
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.resources import DEVICES, Resource
-from koordpy.engine.status.patches import condition_body, condition_of, merged_conditions, patch_status
+from koordpy.engine.status.patches import condition_body, merged_conditions, patch_status
 from koordpy.engine.status.reconciler import WholeStatusWriter
 
 ASYMMETRIC, MALFORMED = "AsymmetricLink", "TopologyMalformed"

@@ -14,11 +14,12 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from koordpy.api.groups import PodGroup, PodGroupStatus
-from koordpy.api.objects import Condition
+from koordpy.api.objects import Condition, condition_of
+from koordpy.api.times import rfc3339, seconds
 from koordpy.cluster.ganghistory import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
 from koordpy.cluster.members import Members
-from koordpy.cluster.pods import FAILED, PodInfo, seconds
-from koordpy.engine.status.patches import condition_for, condition_of, merged_conditions, rfc3339, wobbles
+from koordpy.cluster.pods import FAILED, PodInfo
+from koordpy.engine.status.patches import condition_for, merged_conditions, wobbles
 from koordpy.engine.watching.intake import DISRUPTED
 from koordpy.planning.plan import GangReport, GangStatus
 from koordpy.planning.quota.admission import REFUSING_QUOTA

@@ -6,9 +6,11 @@ PodGroups whose pods all name other schedulers are left alone.
 from collections.abc import Iterable
 
 from koordpy.api.groups import PodGroup, PodGroupStatus
+from koordpy.api.objects import condition_of
+from koordpy.api.times import seconds
 from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.members import Members
-from koordpy.cluster.pods import GangRef, GangSource, seconds
+from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
 from koordpy.engine.evictions.stalegangs import StaleWatch
@@ -25,7 +27,6 @@ from koordpy.engine.status.group_status import (
     only_wobbles,
     waits_since,
 )
-from koordpy.engine.status.patches import condition_of
 from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport

@@ -5,14 +5,15 @@ The bodies are made without I/O, so that tests and `--dry-run` see what would be
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from msgspec import to_builtins
 from msgspec.structs import fields, replace
 
-from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire
+from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire, condition_of
 from koordpy.api.remembered import remembered
+from koordpy.api.times import rfc3339
 from koordpy.engine.apiserver.client import ApiClient, ApiError, PatchKind
 from koordpy.engine.apiserver.resources import PODS, Resource
 
@@ -22,20 +23,10 @@ FIELD_MANAGER = "koordpy-scheduler"
 _NUMBER = re.compile(r"\d+")
 
 
-def rfc3339(at: datetime) -> str:
-    """metav1.Time as the API server writes it: whole seconds, UTC."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def condition_for(obj: Any, type: str, status: str, reason: str, message: str) -> Condition:
     """A condition of an object as it is now."""
     generation = obj.metadata.generation
     return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
-
-
-def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
-    """The condition of that type, or None."""
-    return next((condition for condition in conditions if condition.type == type), None)
 
 
 @remembered(64)

@@ -11,11 +11,11 @@ stands until the pod is told something again.
 import asyncio
 from dataclasses import dataclass
 
-from koordpy.api.objects import Pod
+from koordpy.api.objects import Pod, condition_of
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.resources import PODS, Resource
 from koordpy.engine.context import Context
-from koordpy.engine.status.patches import POD_SCHEDULED, condition_of, patch_pod_status, pod_unschedulable, wobbles
+from koordpy.engine.status.patches import POD_SCHEDULED, patch_pod_status, pod_unschedulable, wobbles
 from koordpy.engine.status.reconciler import RETRY_SECONDS, StatusWriter
 from koordpy.planning.plan import PendingPod
 

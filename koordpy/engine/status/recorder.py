@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from koordpy.api.objects import ObjectMeta
+from koordpy.api.times import micro_time
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.client import ApiClient, ApiError, TokenBucket, Unreachable
 from koordpy.engine.apiserver.resources import EVENTS, Resource
@@ -218,7 +219,7 @@ class EventRecorder:
         before, series.sent_count = series.sent_count, series.count
         namespace = key.regarding.namespace or "default"
         if before:
-            seen = {"count": series.count, "lastObservedTime": _micro_time(series.last_seen)}
+            seen = {"count": series.count, "lastObservedTime": micro_time(series.last_seen)}
             try:
                 path = EVENTS.path(namespace, series.name)
                 content_type = "application/merge-patch+json"
@@ -240,7 +241,7 @@ class EventRecorder:
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": series.name, "namespace": key.regarding.namespace or "default"},
-            "eventTime": _micro_time(series.last_seen),
+            "eventTime": micro_time(series.last_seen),
             "reportingController": self._controller,
             "reportingInstance": self._instance,
             "type": key.type,
@@ -252,13 +253,9 @@ class EventRecorder:
         if key.related is not None:
             body["related"] = key.related.body()
         if series.count > 1:
-            body["series"] = {"count": series.count, "lastObservedTime": _micro_time(series.last_seen)}
+            body["series"] = {"count": series.count, "lastObservedTime": micro_time(series.last_seen)}
         return body
 
 
 def _new_name(regarding: ObjectReference) -> str:
     return f"{regarding.name[:200].rstrip('-.')}.{random.getrandbits(64):016x}"
-
-
-def _micro_time(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordpy.api.groups import UpstreamPodGroup
+from koordpy.api.objects import condition_of
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.engine.apiserver.resources import UPSTREAM_POD_GROUPS, Resource
 from koordpy.engine.status.announce import GANG_UNSCHEDULABLE, INVALID
 from koordpy.engine.status.census import REFUSED
 from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.patches import condition_of, condition_patch, patch_status, wobbles
+from koordpy.engine.status.patches import condition_patch, patch_status, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport, GangStatus

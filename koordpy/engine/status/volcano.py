@@ -11,11 +11,12 @@ from datetime import datetime
 from typing import Any
 
 from koordpy.api.owners import WorkloadObject, read_part
+from koordpy.api.times import rfc3339
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.resources import VOLCANO_GROUPS, Resource
 from koordpy.engine.context import Context
 from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.patches import patch_status, rfc3339, wobbles
+from koordpy.engine.status.patches import patch_status, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport, GangStatus

@@ -111,7 +111,7 @@ def _counts_when_finished(meta: ObjectMeta) -> bool:
     """Whether fewer pods are wanted once this one has Succeeded: a workload controls it, or it is in a group of others
     (workloads.md 2)."""
     named = not OF_WORKLOADS.isdisjoint(meta.labels) or not OF_WORKLOADS.isdisjoint(meta.annotations)
-    return named or any(one.controller for one in meta.owner_references)
+    return named or meta.controller is not None
 
 
 def _finished(pod: Pod) -> Pod:

@@ -9,13 +9,13 @@ bring the time forward.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 
 from koordpy.api.counted import counted
+from koordpy.api.times import rfc3339
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.snapshot import Draft, Ints
@@ -32,8 +32,7 @@ NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
 def moment(seconds: float) -> str:
     """`2026-01-01T02:00:00Z`, rounded up to a whole second: a promise is not kept a moment late."""
-    whole = -int(-seconds // 1)
-    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(ceil(seconds))
 
 
 @dataclass(frozen=True, slots=True)

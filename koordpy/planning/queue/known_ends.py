@@ -11,7 +11,8 @@ from math import inf
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
 from koordpy.api.settings import OF_RUNS, odd_values
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo, seconds
+from koordpy.api.times import seconds
+from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.gangs import settings_of
 from koordpy.planning.units import Unit

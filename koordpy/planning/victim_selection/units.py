@@ -11,7 +11,8 @@ from functools import cached_property
 
 from koordpy.api import keys
 from koordpy.api.natural import NaturalKey, natural_key
-from koordpy.cluster.pods import GangRef, PodInfo, seconds
+from koordpy.api.times import seconds
+from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import card_hundredths
 from koordpy.planning.gangs import Gang
 from koordpy.planning.units import Groups, Unit
