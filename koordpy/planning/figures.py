@@ -35,16 +35,17 @@ from koordpy.planning.quota.admission import Admission
 from koordpy.planning.scene import Scene
 from koordpy.planning.scores.nodes import static_scores
 from koordpy.planning.shape_figures import ShapeFigures, Static
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import GangCache, Groups, Unit
 
 
 @dataclass
 class PlannerCache:
-    """Static figures of shapes, kept between rounds for as long as the nodes' labels and taints stay."""
+    """Static figures of shapes, kept between rounds for as long as the nodes' labels and taints stay; and gangs."""
 
     version: int = -1
     shapes: dict[bytes, Static] = field(default_factory=dict)
     table: DomainTable | None = None
+    gangs: GangCache = field(default_factory=GangCache)
     turn: int = 0
     """Of what is remembered elsewhere, too: when much is gone, all of it is forgotten."""
     most: int = SHAPES_KEPT

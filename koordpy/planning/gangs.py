@@ -319,6 +319,19 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     )
 
 
+def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
+    """Everything that `read_gang` looks at: while these objects are the same ones, it finds the same gang."""
+    return (
+        snapshot.derived.get(ref),
+        snapshot.members.get(ref),
+        snapshot.pod_groups.get(ref.key) if ref.source is GangSource.GROUP else None,
+        snapshot.upstream_groups.get(ref.key) if ref.source is GangSource.UPSTREAM else None,
+        snapshot.tree,
+        snapshot.pasts.get(ref),
+        ref in snapshot.unknown_steps,
+    )
+
+
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     """A gang of the snapshot with its settings."""
     if (derived := snapshot.derived.get(ref)) is not None:

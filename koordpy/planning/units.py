@@ -1,21 +1,24 @@
 """GangGroups and the units of the queue: who is planned together.
 
 Source: gang-network.md 2, and 4 for defaults. Everything follows from the objects of the snapshot and
-the configuration; nothing is remembered.
+the configuration; what is remembered of earlier rounds (`GangCache`) saves reading the same objects again.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import is_
 
 from koordpy.api import keys
 from koordpy.api.config import Gangs, StaleGangs
 from koordpy.api.gangspec import TopologyWish
 from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
+from koordpy.cluster.pods import GangRef, GangSource, Owner, PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, links_named, read_gang, with_default
+from koordpy.cluster.tree import Tree
+from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, links_named, read_from, read_gang, with_default
 from koordpy.planning.grace import owed
 from koordpy.planning.links import Links, Named, links_of
 from koordpy.workloads.gangs import Derived
@@ -66,6 +69,28 @@ class Unit:
     @cached_property
     def pending(self) -> tuple[PodInfo, ...]:
         return tuple(member for member in self.members if member.pending)
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[PodInfo, int], ...]:
+        """The pending members told apart by shape and by whom they count for: one of each kind, and how many it stands
+        for."""
+        counts: Counter[tuple[bytes, Owner]] = Counter()
+        first: dict[tuple[bytes, Owner], PodInfo] = {}
+        for pod in self.pending:
+            kind = pod.shape, pod.owner
+            counts[kind] += 1
+            first.setdefault(kind, pod)
+        return tuple((pod, counts[kind]) for kind, pod in first.items())
+
+    @cached_property
+    def age(self) -> float:
+        """When the oldest of its members was created, in seconds since the epoch."""
+        return min(member.created for member in self.members)
+
+    @cached_property
+    def waits_since(self) -> float:
+        """When the oldest of its pending members was created, in seconds since the epoch."""
+        return min(member.created for member in self.pending)
 
     @cached_property
     def bound_any(self) -> bool:
@@ -130,15 +155,65 @@ def rank_key(pod: PodInfo, ref: GangRef) -> tuple[object, ...]:
     return index, natural_key(ref.name), natural_key(ref.namespace), natural_key(pod.name)
 
 
+@dataclass
+class GangCache:
+    """Gangs and units of earlier rounds, kept for as long as all that they were read from stays: a round for one pod
+    beside a hundred gangs that wait reads none of these anew."""
+
+    gangs: dict[GangRef, tuple[tuple[object, ...], Gang]] = field(default_factory=dict)
+    """With the objects that each was read from."""
+    units: dict[GangRef, tuple[tuple[Gang, ...], Tree, Unit]] = field(default_factory=dict)
+    """By the first gang of the group, with all of its gangs as they are on their own, and the tree."""
+
+    def at(self, snapshot: Snapshot) -> "GangCache":
+        """Without gangs of which the snapshot has no pod."""
+        for known in (self.gangs, self.units):
+            for ref in known.keys() - snapshot.members.keys():
+                del known[ref]
+        return self
+
+    def gang(self, snapshot: Snapshot, ref: GangRef) -> Gang:
+        """A gang as `read_gang` reads it."""
+        source = read_from(snapshot, ref)
+        known = self.gangs.get(ref)
+        if known is not None and all(map(is_, known[0], source)):
+            return known[1]
+        found = read_gang(snapshot, ref)
+        self.gangs[ref] = source, found
+        return found
+
+    def unit(self, own: tuple[Gang, ...], snapshot: Snapshot, make: Callable[[], Unit]) -> Unit:
+        """The unit of these gangs; make: makes it of them and of the tree."""
+        known = self.units.get(own[0].ref)
+        if (
+            known is not None
+            and known[1] is snapshot.tree
+            and len(known[0]) == len(own)
+            and all(map(is_, known[0], own))
+        ):
+            return known[2]
+        found = make()
+        self.units[own[0].ref] = own, snapshot.tree, found
+        return found
+
+
 class Groups:
     """The gangs of a snapshot, joined to GangGroups by their links, transitively.
 
     Gangs are read when they are asked for: a cluster holds thousands that run and are of no concern to a round.
     """
 
-    def __init__(self, snapshot: Snapshot, defaults: Gangs | None = None, stale: StaleGangs | None = None) -> None:
-        """`defaults`, `stale`: what is configured for gangs that say nothing themselves."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        defaults: Gangs | None = None,
+        stale: StaleGangs | None = None,
+        cache: GangCache | None = None,
+    ) -> None:
+        """`defaults`, `stale`: what is configured for gangs that say nothing themselves. cache: of earlier snapshots,
+        with the same defaults."""
         self.snapshot, self.defaults, self.stale = snapshot, defaults or Gangs(), stale or StaleGangs()
+        self._cache = (cache or GangCache()).at(snapshot)
         self._gangs: dict[GangRef, Gang] = {}
         self._units: dict[GangRef, Unit] = {}
         self._ids: dict[GangRef, str] = {}
@@ -148,7 +223,7 @@ class Groups:
         """A gang with its own settings."""
         found = self._gangs.get(ref)
         if found is None:
-            found = read_gang(self.snapshot, ref)
+            found = self._cache.gang(self.snapshot, ref)
             if together := owed(found, self.snapshot, self.stale):
                 found = replace(found, owed=together)
             self._gangs[ref] = found
@@ -228,8 +303,12 @@ class Groups:
         found = self._units.get(group[0])
         if found is None:
             own = tuple(self.gang(one) for one in group)
-            gangs = with_default(own, self.defaults, self.snapshot.tree.layers)
-            found = self._units[group[0]] = Unit(id=self.id_of(ref), gangs=gangs)
+
+            def made() -> Unit:
+                gangs = with_default(own, self.defaults, self.snapshot.tree.layers)
+                return Unit(id=self.id_of(ref), gangs=gangs)
+
+            found = self._units[group[0]] = self._cache.unit(own, self.snapshot, made)
         return found
 
     def unit_of(self, pod: PodInfo) -> Unit:

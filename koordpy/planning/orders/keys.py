@@ -23,8 +23,8 @@ class Job:
         self.unit = unit
         plain = unit.plain
         self.priority = unit.priority
-        self.age = plain.created if plain is not None else min(pod.created for pod in unit.members)
-        self.since = plain.created if plain is not None else min(pod.created for pod in unit.pending)
+        self.age = plain.created if plain is not None else unit.age
+        self.since = plain.created if plain is not None else unit.waits_since
         """When it began to wait: a gang that runs does not wait, a new member of it does."""
         name = plain.key if plain is not None else unit.gangs[0].key
         self.key: Any = (-self.priority, self.age, tuple(natural_key(part) for part in name.split("/", 1)), unit.id)

@@ -36,10 +36,10 @@ class KeptRoom:
         """Keeps what the unit's pending pods could use, now or once others have left: by labels, taints and size; and
         what they ask of their quotas."""
         figures = self._figures
-        for pod in unit.pending if unit.plain is None else (unit.plain,):
-            self._highest = max(self._highest, pod.priority)
+        self._highest = max(self._highest, unit.priority)
+        for pod, count in unit.kinds:
             for asked, amount in self._asked(pod):
-                self._quotas[asked] = self._quotas.get(asked, 0) + amount
+                self._quotas[asked] = self._quotas.get(asked, 0) + count * amount
             key = figures.key(pod)
             if key in self._seen:
                 continue
