@@ -194,6 +194,7 @@ class SchedulingLoop:
             self._planner_failed(entries, error)
             return
         seconds = self._clock() - began
+        self._queue.took(seconds)
         if all(entry.light for entry in entries):
             self._light_seconds = seconds / max(1, sum(entry.load for entry in entries))
         self._metrics.planned(plan, seconds=seconds)
@@ -219,8 +220,8 @@ class SchedulingLoop:
         ahead = self._queue.ahead
         waiting = self._queue.behind() if ahead else self._queue.deferred()
         stops = bool(entries) and all(entry.deferred is not None for entry in entries)
-        # they were told once, and go on in the next round
-        patient = not stops and all(entry.woken for entry in entries)
+        # they were told once, or have waited before, and go on in the next round
+        patient = not stops and not any(entry.is_new for entry in entries)
         searches = stops or not waiting
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         leaves = 0.0 if stops else self._settings.newcomer_seconds if patient else seconds

@@ -207,6 +207,8 @@ class UnitQueue:
         self.turns = SearchTurns(clock, search_part_seconds)
         self.ahead = False
         """Whether the last units taken were those that are new alone."""
+        self._ahead_took = self._others_took = 0.0
+        """Seconds of the rounds of new units since the last round of others, and of that one."""
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -334,16 +336,17 @@ class UnitQueue:
 
     def take(self, *, light_pods: int, alone: bool = False, newcomers: bool = True) -> list[Entry]:
         """Moves the units that are due into flight: all of them, but of light plain pods what costs as much as
-        `light_pods` ordinary ones (`first_of`). With `newcomers` those that are new go before those that wait already,
-        every other time at most. Those that wait for a search go only where no others are due. The planner orders a
-        round by itself. `alone`: only one unit."""
+        `light_pods` ordinary ones (`first_of`). With `newcomers` those that are new go before those that wait already:
+        every other time at most, or for as long as the last round of others took. Those that wait for a search go only
+        where no others are due. The planner orders a round by itself. `alone`: only one unit."""
         now = self.clock()
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
         self.came = {}
         due = once_each([entry for entry in self._states[State.ACTIVE].values() if entry.due <= now])
         new = [entry for entry in due if entry.is_new]
-        self.ahead = 0 < len(new) < len(due) and not self.ahead and newcomers and not alone
+        turn = not self.ahead or self._ahead_took < self._others_took
+        self.ahead = 0 < len(new) < len(due) and turn and newcomers and not alone
         if self.ahead:
             due = new
         else:
@@ -362,6 +365,13 @@ class UnitQueue:
                 pod.attempts += 1
             self._move(entry, State.IN_FLIGHT)
         return due
+
+    def took(self, seconds: float) -> None:
+        """Planning the last units taken took so long."""
+        if self.ahead:
+            self._ahead_took += seconds
+        else:
+            self._others_took, self._ahead_took = seconds, 0.0
 
     def missed(self, wake: Wake) -> bool:
         """Whether one of these changes happened since the round under way took its units."""

@@ -442,6 +442,24 @@ def test_who_is_new_goes_before_those_that_wait_already_every_other_time(queue: 
     assert {entry.unit: entry.attempts for entry in taken}["default/c"] == 1
 
 
+def test_who_is_new_goes_first_again_until_that_took_as_long_as_the_last_round_of_others(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    for name in ("a", "b"):
+        add(queue, name)
+        fail(queue, name, "NodeResourcesFit")
+    queue.broadcast(Wake.ROOM, "PodDelete")
+    queue.poll()
+    queue.took(0.3)
+    for name, seconds in (("c", 0.2), ("d", 0.1)):
+        add(queue, name)
+        (new,) = queue.take(light_pods=100)
+        assert new.unit == f"default/{name}" and queue.ahead
+        queue.took(seconds)
+    add(queue, "e")
+    assert len(queue.take(light_pods=100)) == 3 and not queue.ahead
+
+
 def test_who_is_new_goes_with_the_others_where_rounds_are_not_cut(queue: UnitQueue, clock: Clock) -> None:
     add(queue, "a")
     wake(queue, "a")
