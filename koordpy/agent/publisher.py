@@ -46,7 +46,7 @@ class DevicePublisher:
         path = f"{DEVICES}/{self._node}"
         changed = bool(device != self._written)
         if changed:
-            await self._client.patch(path, device, kind="apply", field_manager=FIELD_MANAGER, force=True)
+            await self._client.patch(path, device, kind="apply", field_manager=FIELD_MANAGER)
             self._written = device
         conditions = merged_conditions(self._conditions, report.conditions, now=datetime.now(UTC))
         if conditions == self._conditions:
@@ -57,7 +57,7 @@ class DevicePublisher:
             "metadata": {"name": self._node},
             "status": {"conditions": [{"message": "", **to_builtins(one)} for one in conditions]},
         }
-        await self._client.patch(f"{path}/status", body, kind="apply", field_manager=FIELD_MANAGER, force=True)
+        await self._client.patch(f"{path}/status", body, kind="apply", field_manager=FIELD_MANAGER)
         self._conditions = conditions
         return True
 

@@ -104,19 +104,17 @@ def openapi_document(registry: Registry, group: str, version: str) -> Object | N
         name = ".".join([*reversed((group or "core").split(".")), version, resource.kind])
         schemas[name] = {"type": "object", **(resource.schema or {}), "x-kubernetes-group-version-kind": [kind]}
         where = "/namespaces/{namespace}" if resource.namespaced else ""
-        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-        answer = {"200": {"description": "OK", "content": content}}
-
-        def operation(action: str, how: Object = answer, kind: Object = kind, **more: Any) -> Object:
-            return {"responses": how, "x-kubernetes-group-version-kind": kind, "x-kubernetes-action": action, **more}
-
-        path = f"{root}{where}/{resource.plural}"
-        paths[path] = {"get": operation("list"), "post": operation("post", parameters=[parameter])}
-        paths[f"{path}/{{name}}"] = {
-            "get": operation("get"),
-            "put": operation("put", parameters=[parameter]),
-            "patch": operation("patch", parameters=[parameter]),
-            "delete": operation("delete"),
+        answer = {
+            "description": "OK",
+            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}},
+        }
+        paths[f"{root}{where}/{resource.plural}/{{name}}"] = {
+            "patch": {
+                "responses": {"200": answer},
+                "parameters": [parameter],
+                "x-kubernetes-group-version-kind": kind,
+                "x-kubernetes-action": "patch",
+            }
         }
     if not paths:
         return None

@@ -7,7 +7,7 @@ import asyncio
 
 from koordpy.planning.victim_selection.budgets import amount
 from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object
+from koordpy.sim.resources import Object, is_true
 from koordpy.sim.selectors import object_selector_match
 from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
@@ -17,10 +17,7 @@ _DELAY_SECONDS = 0.05
 
 
 def _healthy(pod: Object) -> bool:
-    if "deletionTimestamp" in pod["metadata"]:
-        return False
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    return "deletionTimestamp" not in pod["metadata"] and is_true(pod, "Ready")
 
 
 class DisruptionBudgets:

@@ -11,6 +11,12 @@ from typing import Any
 Object = dict[str, Any]
 
 
+def is_true(obj: Object, kind: str) -> bool:
+    """Whether the status of an object has a condition of this type that is true."""
+    found = (obj.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == kind and one.get("status") == "True" for one in found)
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column that `kubectl get` shows of a resource: by a JSONPath, or worked out."""
@@ -59,56 +65,56 @@ class ServedResource:
         return self.storage or self.name
 
 
+_BUILT_IN = (
+    ("", "Pod", "pods", True, ("po",), True),
+    ("", "Node", "nodes", False, ("no",), True),
+    ("", "Namespace", "namespaces", False, ("ns",), True),
+    ("", "Service", "services", True, ("svc",), True),
+    ("", "ConfigMap", "configmaps", True, ("cm",), False),
+    ("", "Secret", "secrets", True, (), False),
+    ("", "ServiceAccount", "serviceaccounts", True, ("sa",), False),
+    ("", "PersistentVolume", "persistentvolumes", False, ("pv",), True),
+    ("", "PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), True),
+    ("", "ReplicationController", "replicationcontrollers", True, ("rc",), True),
+    ("", "Event", "events", True, ("ev",), False),
+    ("apps", "Deployment", "deployments", True, ("deploy",), True),
+    ("apps", "ReplicaSet", "replicasets", True, ("rs",), True),
+    ("apps", "StatefulSet", "statefulsets", True, ("sts",), True),
+    ("apps", "DaemonSet", "daemonsets", True, ("ds",), True),
+    ("batch", "Job", "jobs", True, (), True),
+    ("coordination.k8s.io", "Lease", "leases", True, (), False),
+    ("policy", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",), True),
+    ("scheduling.k8s.io", "PriorityClass", "priorityclasses", False, ("pc",), False),
+    ("storage.k8s.io", "StorageClass", "storageclasses", False, ("sc",), False),
+    ("storage.k8s.io", "CSINode", "csinodes", False, (), False),
+    ("storage.k8s.io", "CSIDriver", "csidrivers", False, (), False),
+    ("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", True, (), False),
+    ("storage.k8s.io", "VolumeAttachment", "volumeattachments", False, (), True),
+    ("resource.k8s.io", "ResourceSlice", "resourceslices", False, (), False),
+    ("resource.k8s.io", "ResourceClaim", "resourceclaims", True, (), True),
+    ("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", True, (), False),
+    ("resource.k8s.io", "DeviceClass", "deviceclasses", False, (), False),
+    ("events.k8s.io", "Event", "events", True, ("ev",), False),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", False, ("crd", "crds"), True),
+)
+"""(group, kind, plural, whether in a namespace, short names, whether with a status), each in version v1."""
+_IN_ALL = frozenset(("pods", "services", "replicationcontrollers"))
+"""What `kubectl get all` shows of the core API."""
+
+
 def _built_in() -> Iterator[ServedResource]:
-    core = [
-        ("Pod", "pods", True, ("po",), True, ("all",)),
-        ("Node", "nodes", False, ("no",), True, ()),
-        ("Namespace", "namespaces", False, ("ns",), True, ()),
-        ("Service", "services", True, ("svc",), True, ("all",)),
-        ("ConfigMap", "configmaps", True, ("cm",), False, ()),
-        ("Secret", "secrets", True, (), False, ()),
-        ("ServiceAccount", "serviceaccounts", True, ("sa",), False, ()),
-        ("PersistentVolume", "persistentvolumes", False, ("pv",), True, ()),
-        ("PersistentVolumeClaim", "persistentvolumeclaims", True, ("pvc",), True, ()),
-        ("ReplicationController", "replicationcontrollers", True, ("rc",), True, ("all",)),
-        ("Event", "events", True, ("ev",), False, ()),
-    ]
-    for kind, plural, namespaced, short, status, categories in core:
+    for group, kind, plural, namespaced, short, status in _BUILT_IN:
         yield ServedResource(
-            "", "v1", kind, plural, namespaced, short, kind.lower(), has_status=status, categories=categories
+            group,
+            "v1",
+            kind,
+            plural,
+            namespaced,
+            short,
+            has_status=status,
+            categories=("all",) if plural in _IN_ALL else (),
+            storage="events" if plural == "events" else "",
         )
-    others = [
-        ("apps", "v1", "Deployment", "deployments", True, ("deploy",), True),
-        ("apps", "v1", "ReplicaSet", "replicasets", True, ("rs",), True),
-        ("apps", "v1", "StatefulSet", "statefulsets", True, ("sts",), True),
-        ("apps", "v1", "DaemonSet", "daemonsets", True, ("ds",), True),
-        ("batch", "v1", "Job", "jobs", True, (), True),
-        ("coordination.k8s.io", "v1", "Lease", "leases", True, (), False),
-        ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, ("pdb",), True),
-        ("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, ("pc",), False),
-        ("storage.k8s.io", "v1", "StorageClass", "storageclasses", False, ("sc",), False),
-        ("storage.k8s.io", "v1", "CSINode", "csinodes", False, (), False),
-        ("storage.k8s.io", "v1", "CSIDriver", "csidrivers", False, (), False),
-        ("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", True, (), False),
-        ("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", False, (), True),
-        ("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False, (), False),
-        ("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True, (), True),
-        ("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", True, (), False),
-        ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False, (), False),
-    ]
-    for group, version, kind, plural, namespaced, short, status in others:
-        yield ServedResource(group, version, kind, plural, namespaced, short, kind.lower(), has_status=status)
-    yield ServedResource("events.k8s.io", "v1", "Event", "events", True, ("ev",), "event", storage="events")
-    yield ServedResource(
-        "apiextensions.k8s.io",
-        "v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        False,
-        ("crd", "crds"),
-        "customresourcedefinition",
-        has_status=True,
-    )
 
 
 class Registry:
@@ -172,7 +178,7 @@ def resources_of_definition(definition: Object) -> list[ServedResource]:
                 plural=names["plural"],
                 namespaced=spec.get("scope") == "Namespaced",
                 short_names=tuple(names.get("shortNames", ())),
-                singular=names.get("singular") or names["kind"].lower(),
+                singular=names.get("singular", ""),
                 has_status="status" in (version.get("subresources") or {}),
                 categories=tuple(names.get("categories", ())),
                 columns=columns,

@@ -17,7 +17,7 @@ from koordpy.api.objects import Pod
 from koordpy.sim.defaults import rewritten
 from koordpy.sim.definitions import DEFINITIONS
 from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object
+from koordpy.sim.resources import Object, is_true
 from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
 from koordpy.workloads.kinds.jobs import index_in, indexes, read_job
@@ -266,7 +266,8 @@ class WorkloadControllers:
             phase = (pod.get("status") or {}).get("phase", "")
             phases[phase if phase in phases else ""].append(pod)
         active = [pod for pod in phases[""] if "deletionTimestamp" not in pod["metadata"]]
-        status = {**old, "ready": sum(map(_is_ready, active)), "startTime": old.get("startTime", self._store.now())}
+        status = {**old, "startTime": old.get("startTime", self._store.now())}
+        status["ready"] = sum(is_true(pod, "Ready") for pod in active)
         status["failed"] = max(old.get("failed", 0), len(phases["Failed"]))
         status["succeeded"] = max(old.get("succeeded", 0), len(phases["Succeeded"]))
         if source.at("spec").text("completionMode") == "Indexed":
@@ -343,11 +344,6 @@ def _owner(head: Head) -> Object:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def _is_ready(pod: Object) -> bool:
-    found = (pod.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in found)
 
 
 def _index(pod: Object) -> int:

@@ -78,7 +78,7 @@ async def test_each_patch_kind_has_its_content_type(server: ScriptedServer) -> N
     server.on("PATCH", POD, reply({}))
     async with client_of(server) as client:
         for kind in ("merge", "strategic", "json", "apply"):
-            await client.patch(POD, {"a": 1}, kind=kind, force=True)  # type: ignore[arg-type]
+            await client.patch(POD, {"a": 1}, kind=kind)  # type: ignore[arg-type]
     sent = server.sent("PATCH")
     assert [request.headers["Content-Type"] for request in sent] == [
         "application/merge-patch+json",

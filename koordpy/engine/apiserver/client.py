@@ -262,13 +262,12 @@ class ApiClient:
         *,
         kind: PatchKind = "merge",
         field_manager: str = "koordpy",
-        force: bool = False,
         type: type[T] | None = None,
     ) -> T | None:
-        """PATCH. For `apply` (server-side apply) `force` takes over fields that others own."""
+        """PATCH. `apply` (server-side apply) takes over fields that others own."""
         params: dict[str, str | int] = {}
         if kind == "apply":
-            params = {"fieldManager": field_manager, "force": "true" if force else "false"}
+            params = {"fieldManager": field_manager, "force": "true"}
         reply = await self.request("PATCH", path, body=body, content_type=PATCH_CONTENT_TYPES[kind], params=params)
         return self._decode(reply, type, path) if type is not None else None
 

@@ -152,7 +152,7 @@ def condition_body(condition: Condition) -> dict[str, Any]:
 
 async def _unless_gone(client: ApiClient, path: str, body: Mapping[str, Any], kind: PatchKind) -> bool:
     try:
-        await client.patch(path, body, kind=kind, field_manager=FIELD_MANAGER, force=True)
+        await client.patch(path, body, kind=kind, field_manager=FIELD_MANAGER)
     except ApiError as error:
         # a uid that is not the object's: a real API server calls the field immutable (422), others a conflict
         if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in error.message):
