@@ -71,7 +71,7 @@ class Handlers:
             return self._other_path(path_of(request.raw_path).rstrip("/") or "/")
         if call.query.text("dryRun"):
             raise StatusError(400, "dry runs are not supported by this embedded server")
-        if request.method == "POST" and (call.known is None or call.name):
+        if request.method == "POST" and call.name:
             return await self._post_part(request, call)
         if call.part and not (call.part == "status" and call.resource.has_status):
             raise errors.no_such_path(call.part)
@@ -241,15 +241,12 @@ class Handlers:
         return answer(listed(call.resource, entries, meta))
 
     async def _post_part(self, request: web.BaseRequest, call: Call) -> web.Response:
-        """POST to a subresource, or of an object that is not stored."""
-        if call.group == "" and (call.plural, call.part) == ("pods", "binding"):
-            bind(self._store, call.namespace, call.name, await read_object(request))
-            return answer(SUCCESS_201, 201)
-        if call.group == "" and call.plural == "bindings" and not call.name:
-            binding = await read_object(request)
-            bind(self._store, call.namespace, str((binding.get("metadata") or {}).get("name")), binding)
-            return answer(SUCCESS_201, 201)
-        if call.group == "" and (call.plural, call.part) == ("pods", "eviction"):
-            evict(self._store, self._budgets, call.namespace, call.name, await read_object(request))
-            return answer(SUCCESS_201, 201)
-        raise errors.no_such_path(call.part)
+        """POST to a subresource."""
+        match call.resource.name, call.part:
+            case "pods", "binding":
+                bind(self._store, call.namespace, call.name, await read_object(request))
+            case "pods", "eviction":
+                evict(self._store, self._budgets, call.namespace, call.name, await read_object(request))
+            case _:
+                raise errors.no_such_path(call.part)
+        return answer(SUCCESS_201, 201)

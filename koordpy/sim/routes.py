@@ -42,12 +42,7 @@ class Query:
 class Call:
     """What is asked for: `name` is empty for a collection, `namespace` for all of them or a cluster-scoped resource."""
 
-    group: str
-    version: str
-    plural: str
-    known: ServedResource | None
-    """None for what is answered without being stored (bindings)."""
-
+    resource: ServedResource
     namespace: str
     name: str
     part: str
@@ -55,13 +50,6 @@ class Call:
 
     query: Query
     accept: str
-
-    @property
-    def resource(self) -> ServedResource:
-        """What its objects are stored as; StatusError 404 where there are none."""
-        if self.known is None:
-            raise errors.no_such_path()
-        return self.known
 
     @property
     def as_table(self) -> bool:
@@ -77,7 +65,7 @@ def path_of(target: str) -> str:
 
 
 def call_of(registry: Registry, target: str, accept: str = "application/json") -> Call | None:
-    """What a resource's path names, None for another path. StatusError 404 where scope and path do not go together."""
+    """What the path of a served resource names, None for another path. StatusError 404 for another scope."""
     parts = path_of(target).strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -88,9 +76,11 @@ def call_of(registry: Registry, target: str, accept: str = "application/json") -
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
-    plural, name, part = rest[0], rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
-    resource = registry.at(group, version, plural)
-    if resource is not None and (namespace if not resource.namespaced else name and not namespace):
+    name, part = rest[1] if len(rest) > 1 else "", "/".join(rest[2:])
+    resource = registry.at(group, version, rest[0])
+    if resource is None:
+        return None
+    if namespace if not resource.namespaced else name and not namespace:
         raise errors.no_such_path()
     query = Query(dict(parse_qsl(target.partition("?")[2], keep_blank_values=True)))
-    return Call(group, version, plural, resource, namespace, name, part, query, accept)
+    return Call(resource, namespace, name, part, query, accept)
