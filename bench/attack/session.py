@@ -23,6 +23,7 @@ from bench.live.cluster import NOBODY, LiveCluster
 from bench.live.usage import cpu_seconds, usage_of
 from bench.live.watching import PodWatch
 from koordpy.api import keys
+from koordpy.engine.forgetting import AGAIN
 from koordpy.operator import heap
 from tests.e2e.client import Client, Refused, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
@@ -37,6 +38,10 @@ BAR = 10.0
 MEMORY_BAR = 1.1
 """Times the memory of before, when everything is gone."""
 CALM_PODS = 10
+ORDINARY_PODS = 2000
+"""That come and go before memory is measured, as many as hostile ones do."""
+FORGOTTEN_S = (AGAIN + 2) * heap.PAUSE_SECONDS
+"""So long after the last of many pods is gone all that is remembered of them has been let go."""
 ONE_CPU = {"cpu": "1"}
 PODS_AN_ATTACK = 3
 GIVE_UP_S = 10.0
@@ -214,12 +219,28 @@ class Arena:
         await self._pods(3)
         mark = self._mark()
         waits = await self._pods(CALM_PODS)
-        self._before = self._resident()
+        fresh = self._resident() >> 20
         self._calm = max(pod.until_bound for pod, _ in self._timed(waits))
         print(f"{'':<14}{'bound within':>17}{'sent a bare':>9}{'own part':>16}")
         heads = "".join(f"{head:>9}" for head in ("worst", "client's", "median", "worst", "bar"))
         print(f"{'attack':<14}{'median':>8}{heads}{'core':>7}{'memory':>17}{'log':>10}")
         self._row("(calm)", waits, mark)
+        await self._ordinary()
+        print(f"(memory {fresh} MB, {self._before >> 20} MB when {ORDINARY_PODS} ordinary pods have come and gone)")
+
+    async def _ordinary(self) -> None:
+        """As many pods as hostile ones come, are bound and go."""
+        api, watch, uids = self.cluster.api, self._watch, set[str]()
+
+        async def make(i: int) -> None:
+            manifest = pod_manifest(f"plain-{i}", scheduler=keys.DEFAULT_SCHEDULER_NAME, requests=ONE_CPU)
+            uids.add((await api.create(pods_path(HONEST), manifest))["metadata"]["uid"])
+
+        await api.each(range(ORDINARY_PODS), make)
+        await watch.until(lambda: uids <= watch.bound_at.keys(), within_s=60.0)
+        await api.each(range(ORDINARY_PODS), lambda i: self._end(f"plain-{i}"))
+        await asyncio.sleep(FORGOTTEN_S)
+        self._before = self._resident()
 
     # -- the hostile one ----------------------------------------------------------------------------------------------
 
@@ -259,7 +280,7 @@ class Arena:
 
     async def memory(self) -> None:
         """Whether what the attacks took came back, once koordpy has given back what it does now and then."""
-        await asyncio.sleep(1.5 * heap.PAUSE_SECONDS)
+        await asyncio.sleep(FORGOTTEN_S)
         mark = replace(self._mark(), resident=self._before)
         self._row("(after)", await self._pods(3), mark)
         if self._resident() > MEMORY_BAR * self._before:

@@ -39,14 +39,14 @@ class Forgetting:
         self._gone = self._again = 0
         feeds.listeners.pod_gone.append(self._pod_gone)
 
-    def look(self) -> None:
-        """Forgets, where as many pods are gone since the last time as are there."""
+    def look(self) -> bool:
+        """Forgets, where as many pods are gone since the last time as are there; whether it was so."""
         if self._gone >= max(LEAST_GONE, self._state.pod_count):
             self._gone, self._again = 0, AGAIN
         elif self._again:
             self._again -= 1
         else:
-            return
+            return False
         forget_all()
         self._state.forget_labels()
         self._census.count()
@@ -54,6 +54,7 @@ class Forgetting:
         self._decisions.forget(lambda unit: self._queue.entry(unit) is not None)
         for forget in self._of_objects:
             forget(self._is_there)
+        return True
 
     def _pod_gone(self, key: str) -> None:
         self._gone += 1

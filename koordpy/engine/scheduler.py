@@ -178,7 +178,9 @@ class Scheduler:
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
         )
-        told = (dispatcher.forget, *(recorder.forget for recorder in self._recorders.values()))
+        told = [dispatcher.forget, *(recorder.forget for recorder in self._recorders.values())]
+        if self.writers is not None:
+            told.append(self.writers.pods.forget)
         self.forgetting = Forgetting(context, self.decisions, census, refusals, of_objects=told)
         self._loop = SchedulingLoop(
             context,

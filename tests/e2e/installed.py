@@ -39,7 +39,7 @@ class Installed:
     def leases(self) -> str:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
 
-    def run(self, kubeconfig: Path, folder: Path) -> Process:
+    def run(self, kubeconfig: Path, folder: Path, env: Mapping[str, str] | None = None) -> Process:
         """koordpy as the Deployment would start it, but at a free port of loopback."""
         (container,) = self.release.pod["containers"]
         command, *flags = container["args"]
@@ -49,7 +49,7 @@ class Installed:
         (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "config")
         flags = [flag.replace(f"{mount['mountPath']}/config.yaml", str(file)) for flag in flags]
         assert f"--config={file}" in flags
-        return koordpy_run(*flags, "--bind-address", "127.0.0.1:0", kubeconfig=kubeconfig, folder=folder)
+        return koordpy_run(*flags, "--bind-address", "127.0.0.1:0", kubeconfig=kubeconfig, folder=folder, env=env)
 
 
 def path_of(manifest: Json) -> str:

@@ -63,6 +63,8 @@ def texts_of(scheduler: Scheduler) -> set[str]:
             seen.add(id(one))
             if isinstance(one, str):
                 found.update(STRANGE.findall(one))
+            elif isinstance(one, dict):  # the collector is shown no keys that are texts
+                left += [*one, *one.values()]
             elif isinstance(one, FunctionType):  # of other modules all it knows is its own
                 left.append(one.__closure__)
             elif not isinstance(one, ModuleType):

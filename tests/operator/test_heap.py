@@ -37,7 +37,12 @@ async def test_memory_is_given_back_again_and_again(monkeypatch: pytest.MonkeyPa
 
     loop = asyncio.get_running_loop()
     forgotten: list[int] = []
-    task = asyncio.create_task(heap.give_back(lambda: forgotten.append(times), trim))
+
+    def forget() -> bool:
+        forgotten.append(times)
+        return False
+
+    task = asyncio.create_task(heap.give_back(forget, trim))
     await asyncio.wait_for(enough.wait(), 30)
     task.cancel()
     assert forgotten[:3] == [0, 1, 2]
@@ -46,9 +51,10 @@ async def test_memory_is_given_back_again_and_again(monkeypatch: pytest.MonkeyPa
 async def test_a_library_without_the_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(heap, "_trim", lambda: None)
-    forgotten = asyncio.Event()
-    task = asyncio.create_task(heap.give_back(forgotten.set))
-    await asyncio.wait_for(forgotten.wait(), 30)
+    collected = asyncio.Event()
+    monkeypatch.setattr(heap.gc, "collect", collected.set)
+    task = asyncio.create_task(heap.give_back(lambda: True))
+    await asyncio.wait_for(collected.wait(), 30)
     task.cancel()
 
 

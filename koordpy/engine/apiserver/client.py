@@ -16,9 +16,11 @@ from typing import Any, Literal, TypeVar
 
 import aiohttp
 import msgspec
+import yarl
 from yarl import URL
 
 from koordpy.api.objects import Pod
+from koordpy.api.remembered import forgotten_by
 from koordpy.engine.apiserver.complaints import Complaints
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.apiserver.kubeconfig import CredentialError
@@ -44,6 +46,11 @@ WATCH_BUFFER_BYTES = 4 << 20
 """The API server ends a watch whose reader stands still for a moment; this much may wait while we are busy."""
 MAX_RETRIES_ON_429 = 5
 MAX_RETRY_AFTER_SECONDS = 30.0
+
+
+for _name in ("pre_encoded_url", "from_parts"):
+    # the last 128 paths, with names of pods that are gone
+    forgotten_by(getattr(getattr(getattr(yarl, "_url", None), _name, None), "cache_clear", lambda: None))
 
 
 class ApiError(Exception):

@@ -50,7 +50,8 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         key, said = pending.pod_key, (pending.reason.value, pending.message)
         known = self._there(key, info.pod)
         if said == known and key not in self._unsure:
-            self.gone(key)
+            self._verdicts.pop(key, None)
+            self._marked.pop(key, None)
             return
         now = since = self._context.clock()
         due, hold = now, self._context.settings.gated_hold_seconds
@@ -70,9 +71,13 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
             self.news.set()
 
     def gone(self, key: str) -> None:
-        """Nothing more is said to a pod: it has been told, or it is deleted, finished or bound."""
-        self._verdicts.pop(key, None)
+        """Nothing more is said to a pod: it is deleted, finished or bound."""
+        self._forget(key)
         self._marked.pop(key, None)
+
+    def forget(self, there: object) -> None:
+        """Lets go of what was written long since: a write may be answered when its pod is gone."""
+        self._writes.forget_old()
 
     async def run(self) -> None:
         """Sends verdicts until cancelled."""

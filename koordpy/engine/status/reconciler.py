@@ -8,6 +8,7 @@ counts as what is there for as long as the watch may not have brought it; an obj
 import abc
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -105,13 +106,17 @@ class Reconciler(abc.ABC):
 class LastWrites(Generic[Said]):
     """What was written last of each object, by key and uid: the watch may not have brought it yet."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._known: dict[str, tuple[str, Said, float]] = {}
+    def __init__(self, clock: Callable[[], float], keep: float) -> None:
+        """keep: seconds after which nobody asks for a write."""
+        self._clock, self._keep = clock, keep
+        self._known: OrderedDict[str, tuple[str, Said, float]] = OrderedDict()
+        """The oldest first."""
 
     def note(self, key: str, uid: str, said: Said) -> None:
         """A write was accepted."""
         self._known[key] = uid, said, self._clock()
+        self._known.move_to_end(key)
+        self.forget_old()
 
     def last(self, key: str, uid: str) -> Said | None:
         """What was written last, however long ago; None where nothing was."""
@@ -127,6 +132,11 @@ class LastWrites(Generic[Said]):
         """The object is gone."""
         self._known.pop(key, None)
 
+    def forget_old(self) -> None:
+        """Those that nobody asks for any more: a write may be answered when its object is gone."""
+        while self._known and self._clock() - next(iter(self._known.values()))[2] > self._keep:
+            self._known.popitem(last=False)
+
 
 class StatusWriter(Reconciler, Generic[Seen, Said]):
     """Writes the statuses of one kind. What it says has to be pure in `render`; how it is sent, in `send`."""
@@ -136,7 +146,8 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._writes: LastWrites[Said] = LastWrites(context.clock)
+        keep = float("inf") if self.stands else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
+        self._writes: LastWrites[Said] = LastWrites(context.clock, keep)
         self._unsure: set[str] = set()
         """Objects of which nobody knows what became of the last write."""
 

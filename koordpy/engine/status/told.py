@@ -42,8 +42,9 @@ class Told:
 
     def forget(self, there: Callable[[Hashable], bool]) -> None:
         """Lets go of what was said of objects that are not there any more."""
-        for known in self._namespaces.values():
-            known.forget(there, self._clock())
+        for namespace, known in list(self._namespaces.items()):
+            if known.forget(there, self._clock()):
+                del self._namespaces[namespace]
 
 
 class _Namespace:
@@ -79,7 +80,8 @@ class _Namespace:
             self._subjects.popitem(last=False)
         return True
 
-    def forget(self, there: Callable[[Hashable], bool], now: float) -> None:
+    def forget(self, there: Callable[[Hashable], bool], now: float) -> bool:
+        """Whether nothing is left."""
         for text, subjects in list(self._subjects.items()):
             left = {subject for subject in subjects if there(subject)}
             if left:
@@ -89,6 +91,9 @@ class _Namespace:
         for subject, lately in list(self._lately.items()):
             if not there(subject) or now - lately[-1] >= 60.0:
                 del self._lately[subject]
+        while self._of_all and now - self._of_all[0] >= 60.0:
+            self._of_all.popleft()
+        return not (self._subjects or self._lately or self._of_all)
 
 
 def _is_loud(lately: deque[float], now: float) -> bool:
