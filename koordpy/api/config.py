@@ -256,6 +256,8 @@ class Planning(Section, frozen=True):
     """Searches of one round, but for the one under way; likewise proofs before what fits is bound."""
     search_seconds: WallTime = 2.0
     """How long room is kept from those behind a unit that has no answer yet."""
+    share_by: Literal["namespace", "quota"] = "namespace"
+    """Among whom planning time is shared; quota: namespaces that one ElasticQuota lists have one part."""
 
 
 class Queue(Section, frozen=True):

@@ -153,6 +153,12 @@ class QuotaTree:
             return found
         return keys.SYSTEM_QUOTA if namespace == keys.SYSTEM_NAMESPACE else keys.DEFAULT_QUOTA
 
+    def tenant_of(self, namespace: str) -> str:
+        """Who has one part of planning time with the namespace where that is shared by quota: what its pods say of
+        theirs is no matter."""
+        found = self.namespaces.get(namespace)
+        return namespace if found is None else f"ElasticQuota {found}"
+
     def may_name(self, namespace: str, label: str) -> bool:
         """Whether the label of a pod counts. Where quotas say who may name them, one that nobody knows says nothing:
         else it would lead out of the namespace's own quota."""

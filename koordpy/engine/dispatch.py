@@ -121,7 +121,7 @@ class Dispatcher:
         searched = [*(unit.unit for unit in plan.units), *(one.unit for one in plan.deferred if one.interrupted)]
         for name in searched:
             if (entry := entries.get(name)) is not None and entry.deferred is not None:
-                self._queue.turns.took(entry.namespace, seconds / len(searched))
+                self._queue.turns.took(entry.tenant, seconds / len(searched))
         found = _Round(
             plan,
             snapshot,

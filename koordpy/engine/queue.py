@@ -103,6 +103,7 @@ class Entry:
     room comes all the time."""
     first_tried: float | None = None
     """When its first try began; None before, and once it was placed."""
+    tenant_of: Callable[[str], str] = str
 
     @property
     def priority(self) -> int:
@@ -112,6 +113,11 @@ class Entry:
     def namespace(self) -> str:
         """That of its first pod."""
         return next(iter(self.pods), "").partition("/")[0]
+
+    @property
+    def tenant(self) -> str:
+        """Whose part of planning time it takes."""
+        return self.tenant_of(self.namespace)
 
     @property
     def created(self) -> float:
@@ -143,7 +149,7 @@ def first_of(light: list[Entry], most: int) -> list[Entry]:
     had: dict[tuple[int, str], int] = {}
     turns = []
     for place, entry in enumerate(light):
-        whose = entry.priority, entry.namespace
+        whose = entry.priority, entry.tenant
         had[whose] = had.get(whose, 0) + entry.load
         turns.append((-entry.priority, had[whose], place))
     out: list[Entry] = []
@@ -162,14 +168,14 @@ def once_each(due: list[Entry]) -> list[Entry]:
     since: dict[tuple[str, int], float] = {}
     for entry in due:
         if entry.passed_over is not None:
-            whose = entry.namespace, entry.priority
+            whose = entry.tenant, entry.priority
             since[whose] = min(since.get(whose, inf), entry.passed_over)
     if not since:
         return due
     return [
         entry
         for entry in due
-        if entry.passed_over is not None or entry.answered < since.get((entry.namespace, entry.priority), inf)
+        if entry.passed_over is not None or entry.answered < since.get((entry.tenant, entry.priority), inf)
     ]
 
 
@@ -184,16 +190,18 @@ class UnitQueue:
         max_backoff_seconds: float = 10.0,
         max_unschedulable_seconds: float = 300.0,
         search_part_seconds: float = 0.5,
+        tenant_of: Callable[[str], str] = str,
         on_ready: Callable[[], None] = lambda: None,
         on_incoming: Callable[[State, str, int], None] = lambda state, event, pods: None,
     ) -> None:
         """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state.
-        search_part_seconds: of searches, by which one namespace may be ahead of others that wait."""
+        search_part_seconds: of searches, by which one tenant may be ahead of others that wait. tenant_of: whose a
+        namespace is."""
         self.clock = clock
         self.rooms = 0
         """How often room may have come."""
         self._initial, self._most, self._flush = initial_backoff_seconds, max_backoff_seconds, max_unschedulable_seconds
-        self._on_ready, self._on_incoming = on_ready, on_incoming
+        self._on_ready, self._on_incoming, self._tenant_of = on_ready, on_incoming, tenant_of
         self._entries: dict[str, Entry] = {}
         self._states: dict[State, dict[str, Entry]] = {state: {} for state in State}
         self._unit_of: dict[str, str] = {}
@@ -510,7 +518,7 @@ class UnitQueue:
         """The entry of a unit that gains a pod."""
         entry = self._entries.get(unit)
         if entry is None:
-            entry = self._entries[unit] = Entry(unit)
+            entry = self._entries[unit] = Entry(unit, tenant_of=self._tenant_of)
             self._enter(entry, State.ACTIVE, event, 1)
         return entry
 

@@ -78,6 +78,7 @@ class Scheduler:
             max_backoff_seconds=config.pod_max_backoff,
             max_unschedulable_seconds=config.pod_max_in_unschedulable,
             search_part_seconds=config.planning.round_seconds,
+            tenant_of=self._tenant_of if config.planning.share_by == "quota" else str,
             on_ready=due.set,
             on_incoming=self._incoming,
         )
@@ -217,6 +218,9 @@ class Scheduler:
 
     def _count_refused(self, kind: str, reason: str) -> None:
         self.metrics.refused_inputs.labels(kind, reason).inc()
+
+    def _tenant_of(self, namespace: str) -> str:
+        return self.state.quotas.tree.tenant_of(namespace)
 
     def _may_repeat(self) -> bool:
         """Whether a write of ours that was put off may be sent now; also the lease's, which comes before all others."""

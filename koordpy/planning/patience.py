@@ -102,49 +102,51 @@ class Turn(Protocol):
 
 
 class RoundShares:
-    """What the namespaces of one round have had, and who of them waits. Times in seconds of the patience's clock.
+    """What the tenants of one round have had, and who of them waits. Times in seconds of the patience's clock.
 
-    The order of the queue does not part planning time: a namespace may come first with thousands of units that each
-    take long to be refused. So once a round has planned for so long, a namespace that had an equal part of it or more
+    A tenant is a namespace, or all that one ElasticQuota lists.
+
+    The order of the queue does not part planning time: a tenant may come first with thousands of units that each
+    take long to be refused. So once a round has planned for so long, a tenant who had an equal part of it or more
     is passed over while units of others, of the same priority or a higher one, have not had their turn, or have come
     meanwhile. Until then, and where only less important ones wait, the order of the queue alone says who is next.
     """
 
-    def __init__(self, units: Iterable[Turn], patience: Patience) -> None:
-        """units: those that the round is to try."""
-        self._whole, self._came = patience.shared, patience.came
+    def __init__(self, units: Iterable[Turn], patience: Patience, tenant_of: Callable[[str], str] = str) -> None:
+        """units: those that the round is to try. tenant_of: whose a namespace is."""
+        self._whole, self._came, self._of = patience.shared, patience.came, tenant_of
         self._had: defaultdict[str, float] = defaultdict(float)
         self._lasted = 0.0
         self._passed: set[str] = set()
-        """Namespaces of which a unit was passed over: no unit behind it goes first."""
+        """Tenants of whom a unit was passed over: no unit behind it goes first."""
         self._left: dict[int, Counter[str]] = {}
-        """Priority -> namespace -> units that have not had their turn."""
+        """Priority -> tenant -> units that have not had their turn."""
         for unit in units:
-            self._left.setdefault(unit.priority, Counter())[unit.namespace] += 1
-        self._namespaces = {namespace for left in self._left.values() for namespace in left}
+            self._left.setdefault(unit.priority, Counter())[self._of(unit.namespace)] += 1
+        self._tenants = {tenant for left in self._left.values() for tenant in left}
 
     def comes(self, unit: Turn) -> None:
         """A unit has its turn, whatever becomes of it."""
-        left = self._left[unit.priority]
-        left[unit.namespace] -= 1
-        if not left[unit.namespace]:
-            del left[unit.namespace]
+        left, own = self._left[unit.priority], self._of(unit.namespace)
+        left[own] -= 1
+        if not left[own]:
+            del left[own]
 
     def took(self, unit: Turn, seconds: float) -> None:
         """An attempt took so long."""
-        self._had[unit.namespace] += seconds
+        self._had[self._of(unit.namespace)] += seconds
         self._lasted += seconds
 
     def passes_over(self, unit: Turn) -> bool:
-        """Whether others go first, whom the unit's namespace would keep waiting."""
+        """Whether others go first, whom the unit's tenant would keep waiting."""
         whole = self._whole()
         if self._lasted < whole:
             return False
-        own, priority = unit.namespace, unit.priority
+        own, priority = self._of(unit.namespace), unit.priority
         if own in self._passed:
             return True
-        came = {namespace for namespace, highest in list(self._came().items()) if highest >= priority}
-        if self._had[own] * len(self._namespaces | came) < whole:
+        came = {self._of(namespace) for namespace, highest in list(self._came().items()) if highest >= priority}
+        if self._had[own] * len(self._tenants | came) < whole:
             return False
         if not came - {own} and not any(
             len(left) > (own in left) for level, left in self._left.items() if level >= priority

@@ -164,7 +164,9 @@ class Beside:
     ) -> None:
         """units: those that the round is to try."""
         self._figures, self._patience, self._attempt = figures, patience, attempt
-        self._shares = RoundShares(units, patience) if patience is not None else None
+        by_quota = figures.config.planning.share_by == "quota"
+        of = figures.snapshot.quotas.tree.tenant_of if by_quota else str
+        self._shares = RoundShares(units, patience, of) if patience is not None else None
         self._kept: KeptRoom | None = None
         self._begun = False
         self.over = False

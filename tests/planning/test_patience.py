@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.config import KoordpyConfiguration, Planning
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.patience import Interrupted, Interrupts, Patience
@@ -340,7 +341,14 @@ def of(namespace: str, name: str, **options: Any) -> Pod:
     return replace(one, metadata=replace(one.metadata, name=name, namespace=namespace))
 
 
-def shared(world: World, names: Collection[str], *, seconds: float, came: dict[str, int] | None = None) -> list[str]:
+def shared(
+    world: World,
+    names: Collection[str],
+    *,
+    seconds: float,
+    came: dict[str, int] | None = None,
+    config: KoordpyConfiguration | None = None,
+) -> list[str]:
     """The units that a round of so many seconds tries, in its order, each of which takes one."""
     patience = Patience(
         searches=False,
@@ -349,7 +357,7 @@ def shared(world: World, names: Collection[str], *, seconds: float, came: dict[s
         came=lambda: came or {},
         clock=itertools.count(0.0).__next__,
     )
-    plan = plan_round(world.snapshot(), only=frozenset(names), evict=False, patience=patience)
+    plan = plan_round(world.snapshot(), config, only=frozenset(names), evict=False, patience=patience)
     assert {one.unit for one in plan.units} | {one.unit for one in plan.deferred} == set(names)
     assert all(one == Deferred(one.unit, passed_over=True) for one in plan.deferred)
     return [one.unit for one in plan.units]
@@ -370,6 +378,17 @@ def tenants(**more: int) -> tuple[World, list[str]]:
 def test_a_namespace_that_had_its_part_of_a_long_round_lets_others_go_first() -> None:
     world, names = tenants(b=0, c=0)
     assert shared(world, names, seconds=5) == [*names[:5], *names[-2:]]
+
+
+def test_namespaces_that_one_quota_lists_have_one_part_where_time_is_shared_by_quota() -> None:
+    world = World().add(node("n1:9"), quota("team", 0, 900, namespaces=["a", "b"]))
+    names = [f"{namespace}/p{i}" for i, namespace in enumerate("aabc")]
+    for i, name in enumerate(names):
+        namespace, _, own = name.partition("/")
+        world.add(of(namespace, own, created=i))
+    assert shared(world, names, seconds=2) == names
+    by_quota = KoordpyConfiguration(planning=Planning(share_by="quota"))
+    assert shared(world, names, seconds=2, config=by_quota) == [*names[:2], names[3]]
 
 
 def test_but_for_those_that_are_less_important() -> None:
