@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.divisions import division_choice
-from koordpy.planning.gpu.judge import Judged, candidates, judge_of
+from koordpy.planning.gpu.judge import Worth, candidates, judge_of
 from koordpy.planning.gpu.partitioning import Partitioner
 from koordpy.planning.gpu.splits import Divider, counted
 from koordpy.planning.gpu.submasks import Masks, bits_of, reversed_bits
@@ -51,11 +51,9 @@ class Chooser:
             self._known[key] = self._choose(free, held, wants, objective)
         return self._known[key]
 
-    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Judged | None:
+    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
         """What the choice is worth to a comparison of nodes."""
-        if all(want.plain for want in wants):
-            return judge_of(self.matrix.pattern).judge(free, held, tuple(sorted(want.count for want in wants)))
-        return judge_of(self.matrix.pattern).judge_wanted(free, held, wants)
+        return judge_of(self.matrix.pattern).judge(free, held, wants)
 
     def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
         """Whether pods can all be given what they want."""

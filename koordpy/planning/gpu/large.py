@@ -11,7 +11,7 @@ from itertools import combinations, islice
 
 from koordpy.planning.gpu.board import Board
 from koordpy.planning.gpu.choice import Objective
-from koordpy.planning.gpu.judge import Judged
+from koordpy.planning.gpu.judge import Worth, worth_of
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import GpuWant, Sets
 from koordpy.planning.limits import CLIQUE_STEPS, JUDGEMENTS_KEPT
@@ -41,15 +41,10 @@ class LargeChooser:
             self._known[key] = self._choose(free, held, wants)
         return self._known[key]
 
-    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Judged | None:
+    def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
         """What the choice is worth to a comparison of nodes."""
         sets = self.choose(free, held, wants)
-        if sets is None:
-            return None
-        union = held
-        for own, _ in sets:
-            union |= own
-        return Judged(self.low(union), tuple(sorted(self.low(own) for own, _ in sets)))
+        return None if sets is None else worth_of(sets, held, self.low)
 
     def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
         """Whether pods can all be given what they want, as far as the search goes."""

@@ -21,10 +21,10 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.gpu.choice import Chooser
 from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.judge import Judged
+from koordpy.planning.gpu.judge import Worth, worth_of
 from koordpy.planning.gpu.large import LargeChooser
 from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import PodWant, Sets, want_on
+from koordpy.planning.gpu.wants import PodWant, want_on
 from koordpy.planning.limits import EXACT_GPUS
 
 MOST_GPUS = 1 << 20
@@ -112,15 +112,6 @@ class GpuState:
 
 
 NOTHING = GpuState(None, 0, False, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Worth:
-    """What pods put on a node together are worth between nodes: class over all machines of the slowest pair of all,
-    and of each pod's own, slowest first. The number of classes stands for no limit."""
-
-    low: int
-    lows: tuple[int, ...]
 
 
 class GpuNodes:
@@ -243,7 +234,8 @@ class GpuNodes:
         own = tuple(want_on(machine, want) for want in wants)
         if self.view.comparison.source == "links" and machine.matrix.measured is not None:
             sets = chooser.choose(state.free, held, own)
-            return None if sets is None else self._by_links(machine, sets, held)
+            # compared by link classes, and chosen on by what was measured
+            return None if sets is None else worth_of(sets, held, lambda mask: self._link_rank(machine, mask))
         judged = chooser.judge(state.free, held, own)
         return None if judged is None else self._by_floors(chooser, judged)
 
@@ -264,19 +256,12 @@ class GpuNodes:
         if self.view.comparison.source == "links" and machine.matrix.measured is not None:
             return self._link_rank(machine, held)
         chooser = chooser_of(machine)
-        return self._by_floors(chooser, Judged(chooser.low(held), ())).low
+        return self._by_floors(chooser, Worth(chooser.low(held), ())).low
 
-    def _by_floors(self, chooser: Chooser | LargeChooser, judged: Judged) -> Worth:
+    def _by_floors(self, chooser: Chooser | LargeChooser, judged: Worth) -> Worth:
         ranks, floors = self.view.comparison.ranks, chooser.matrix.floors
         over = [*(ranks[floor] for floor in floors), self.classes]
         return Worth(over[judged.low], tuple(sorted(over[low] for low in judged.lows)))
-
-    def _by_links(self, machine: Machine, sets: Sets, held: int) -> Worth:
-        """Where machines are compared by link classes and this one is chosen on by what was measured."""
-        union = held
-        for own, _ in sets:
-            union |= own
-        return Worth(self._link_rank(machine, union), tuple(sorted(self._link_rank(machine, own) for own, _ in sets)))
 
     def _link_rank(self, machine: Machine, mask: int) -> int:
         links, at = machine.matrix.links, bits_of(mask)

@@ -86,13 +86,6 @@ class Divider:
             [lambda _, own, c=c: (low[own] == c).astype(np.int64) for c in range(slowest, self.tables.classes)]  # type: ignore[misc]
         )
 
-    def slowest_pairs(self, us: Masks, sizes: Sequence[int], slowest: int) -> list[int]:
-        """Classes of the pods' slowest pairs, ascending, of the best of all divisions of some sets by rule 2 alone."""
-        kinds = sorted(set(sizes))
-        shares = Partitioner(self.tables.size, us, kinds, [list(sizes).count(size) for size in kinds])
-        self.charge_slowest(shares, slowest)
-        return sorted(self.tables.low_list[own] for own in shares.any_way())
-
     # -- containers ---------------------------------------------------------------------------------------------------
 
     def containers(self, mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
