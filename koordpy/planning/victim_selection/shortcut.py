@@ -20,15 +20,9 @@ from koordpy.planning.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEP
 from koordpy.planning.placement.problem import hard_regions
 from koordpy.planning.plan import Proof
 from koordpy.planning.victim_selection.choice import Choice, Choices, cost_levels, keeps
-from koordpy.planning.victim_selection.cover import Item, Unwieldy, cover, covers
+from koordpy.planning.victim_selection.cover import FIELD, Item, NodeCovers, Unwieldy, packed
 from koordpy.planning.victim_selection.gathered import Gathered, offers_of
 from koordpy.planning.victim_selection.lower_bounds import sums_allow
-
-_FIELD = 64
-"""Bits of a level of the cost: more than any sum reaches."""
-_SHIFT = 1 << 31
-"""Priorities may be negative; counted from here, each pod's is not."""
-
 
 Options = tuple[int, ...]
 Link = Any
@@ -166,9 +160,8 @@ class _Search:
 
     def _choose(self, usable: list[int]) -> list[int] | None:
         order = sorted(usable, key=lambda o: self._unit(o).rank)
-        bit = {o: i for i, o in enumerate(order)}
-        width = len(order)
-        self.late = width + _FIELD
+        rank, width = {o: i for i, o in enumerate(order)}, len(order)
+        self.late = width + FIELD
         """Bits below levels 3 to 5: level 9, then the priorities."""
         gangs, cores = self._gangs()
         on: dict[int, list[Item]] = {}
@@ -176,25 +169,24 @@ class _Search:
             unit = self._unit(o)
             node, amounts = unit.frees[0]
             held = dict(amounts)
-            early = unit.breaks
-            early = early << _FIELD | unit.devices
-            early = early << _FIELD | unit.pods
-            cost = early << self.late | (unit.priorities + _SHIFT * unit.pods) << width | 1 << bit[o]
-            frees = tuple(held.get(column, 0) for column in self.columns)
+            cost = packed(
+                breaks=unit.breaks,
+                devices=unit.devices,
+                pods=unit.pods,
+                priorities=unit.priorities,
+                rank=rank[o],
+                width=width,
+            )
+            frees = (*(held.get(column, 0) for column in self.columns), self.gives.get(o, 0))
             on.setdefault(node, []).append(Item(o, frees, cost, gangs.get(o, -1), o in cores))
         if self.least:
             return self._giving(on) if not cores.intersection(usable) else None
-        room = self.problem.free
         nodes: dict[int, _NodeTable] = {}
         for node in filter(self.asked.allowed.__getitem__, self._able(on)):
-            free = [int(room[node, column]) for column in self.columns]
-            items = on.get(node, [])
-            whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
-            most = min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True)))
-            if most > 0:
-                found = covers(free, self.request, items, most)
-                if len(found) > 1:
-                    nodes[node] = _NodeTable(tuple(c for c, _ in found), tuple(t for _, t in found))
+            found = [(cost, taken) for _, _, cost, taken in self._offers(node, on.get(node, []), 1, 0)]
+            if found:
+                costs, every = zip((0, ()), *found, strict=True)
+                nodes[node] = _NodeTable(costs, every)
         if not nodes:
             return None
         if not self.problem.gather and all(_convex(one.costs) for one in nodes.values()):
@@ -218,7 +210,7 @@ class _Search:
 
     def _giving(self, on: dict[int, list[Item]]) -> list[int] | None:
         """The least sum over nodes where the victims must also give back to a quota, wherever they are."""
-        step = gcd(*(self.gives[item.option] for items in on.values() for item in items if item.option in self.gives))
+        step = gcd(*(item.frees[-1] for items in on.values() for item in items))
         if not step:
             return None
         wanted = -(-self.least // step)
@@ -255,28 +247,24 @@ class _Search:
         return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 
     def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
-        """(pods, steps given back, cost, options) of one node, but for nothing at all."""
+        """(pods, steps given back, cost, options) of one node, but for nothing at all. wanted: steps at most."""
         free = [int(self.problem.free[node, column]) for column in self.columns]
-        given = [self.gives.get(item.option, 0) // step for item in items]
-        both = [
-            Item(item.option, (*item.frees, back), item.cost, item.gang, item.core)
-            for item, back in zip(items, given, strict=True)
-        ]
-        most = self.number if self.asked.allowed[node] else 0
+        whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
+        number = min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True)))
+        number = max(0, number) if self.asked.allowed[node] else 0
+        most = min(wanted, sum(item.frees[-1] for item in items) // step)
+
+        def lacking(pods: int, back: int) -> list[int]:
+            asked = (pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True))
+            return [*asked, back * step]
+
+        covers = NodeCovers(items, lacking(number, most))
         out = []
-        for pods in range(most + 1):
-            lacking = [pods * asked - have if pods else 0 for have, asked in zip(free, self.request, strict=True)]
-            for back in range(min(wanted, sum(given)) + 1):
-                if not pods and not back:
-                    continue
-                found = cover([*lacking, back], both)
-                if found is None:
-                    break
-                out.append((pods, back, *found))
-            else:
-                continue
-            if not back:
-                break
+        for pods in range(number + 1):
+            for back in range(0 if pods else 1, most + 1):
+                found = covers.least(lacking(pods, back))
+                if found is not None:
+                    out.append((pods, back, *found))
         return out
 
     # --- over nodes -------------------------------------------------------------------------------------------------
@@ -300,7 +288,7 @@ class _Search:
         """Levels 1 to 6 of the whole hard layer, then with a gather goal 1 to 4 among the domains that reach them, then
         levels 8 and 9."""
         entries = ((node, one.costs, one.taken) for node, one in nodes.items())
-        offers = offers_of(entries, shift=self.late, field_bits=_FIELD)
+        offers = offers_of(entries, shift=self.late, field_bits=FIELD)
         return Gathered(self.problem, self.regions, offers, self.number).solve()
 
 

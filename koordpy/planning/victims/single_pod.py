@@ -14,12 +14,9 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victim_selection.cover import Item, Unwieldy, covers
+from koordpy.planning.victim_selection.cover import Item, NodeCovers, Unwieldy, packed
 from koordpy.planning.victim_selection.units import UnitKind
 from koordpy.planning.victims.pool import Mask, Pool
-
-_FIELD = 64
-_SHIFT = 1 << 31
 
 Answer = tuple[int, int, tuple[int, ...]]
 """(highest priority, cost of the other levels, units of the pool)."""
@@ -113,14 +110,19 @@ class SinglePod:
             whole = [have + amount for have, amount in zip(whole, frees, strict=True)]
             last = at + 1 == len(order) or pool.units[order[at + 1]].priority > unit.priority
             if last and all(have >= asked for have, asked in zip(whole, request, strict=True)):
-                found = covers(free, request, items, 1)
-                if len(found) > 1 and found[1][1]:
-                    return unit.priority, found[1][0], found[1][1]
+                lacking = [asked - have for have, asked in zip(free, request, strict=True)]
+                found = NodeCovers(items, lacking).least(lacking)
+                if found is not None and found[1]:
+                    return unit.priority, *found
         return None
 
     def _cost(self, i: int) -> int:
-        unit = self.pool.units[i]
-        cost = unit.breaks << _FIELD | unit.devices
-        cost = cost << _FIELD | len(unit.pods)
-        cost = cost << _FIELD | (unit.priorities + _SHIFT * len(unit.pods))
-        return cost << len(self.pool.units) | 1 << self.pool.ranks[i]
+        unit, rank, width = self.pool.units[i], self.pool.ranks[i], len(self.pool.units)
+        return packed(
+            breaks=unit.breaks,
+            devices=unit.devices,
+            pods=len(unit.pods),
+            priorities=unit.priorities,
+            rank=rank,
+            width=width,
+        )
