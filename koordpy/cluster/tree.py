@@ -95,6 +95,11 @@ class Tree:
         level = int(np.nonzero(same)[0].max())
         return level, int(columns[level, 0])
 
+    def upwards(self, level: int, domain: int) -> list[tuple[int, int]]:
+        """(level, domain) of a domain and of those above it, the cluster last."""
+        node = int(self.levels[level].start[domain])
+        return [(n, int(self.domain_of[n, node])) for n in range(level, -1, -1)]
+
     def children(self, level: int, domain: int) -> range:
         """Domains one level down that lie in this one."""
         edges = self._edges[level]

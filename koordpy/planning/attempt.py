@@ -26,6 +26,7 @@ from koordpy.planning.placement.problem import Problem, Solution, only_ranks
 from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, SolverRun
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
+from koordpy.planning.scores.ranked import first_node
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.leaving import Taken, rejection
@@ -335,17 +336,7 @@ def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     own = figures.of(pod)
     if (ranked := own.ranked()) is not None:
         return ranked.first()
-    able = np.nonzero(own.slots > 0)[0]
-    if not len(able):
-        return None
-    total = own.total[able]
-    able = able[total == total.max()]
-    if len(able) > 1:
-        room = own.slots[able]
-        able = able[room == room.min()]
-        if len(able) > 1:
-            return int(able[np.argmin(figures.snapshot.name_rank[able])])
-    return int(able[0])
+    return first_node(np.nonzero(own.slots > 0)[0], -own.total, own.slots, figures.snapshot.name_rank)
 
 
 def _accepted(unit: Unit, placed: Placed, figures: Figures, search: Preemptor | None) -> Tried:

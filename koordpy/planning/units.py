@@ -5,7 +5,7 @@ the configuration; what is remembered of earlier rounds (`GangCache`) saves read
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_
@@ -102,6 +102,18 @@ class Unit:
             return replace(self, plain=change(self.plain))
         gangs = (replace(gang, pods=tuple(filter(None, map(change, gang.pods)))) for gang in self.gangs)
         return Unit(id=self.id, gangs=tuple(gangs))
+
+    def after(self, nodes: Mapping[str, str], gone: Collection[str] = ()) -> "Unit":
+        """The unit with some pods in place (pod key -> name of the node), and others gone; a plain pod as it is."""
+        if self.plain is not None or not any(pod.key in nodes or pod.key in gone for pod in self.members):
+            return self
+
+        def moved(pod: PodInfo) -> PodInfo | None:
+            if pod.key in gone:
+                return None
+            return replace(pod, node=nodes[pod.key], pending=False) if pod.key in nodes else pod
+
+        return self.changed(moved)
 
     def need(self, gang: Gang) -> int:
         """Pending members of a gang that one plan must place (2.4).

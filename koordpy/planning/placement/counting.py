@@ -17,10 +17,10 @@ import numpy as np
 
 from koordpy.planning.placement.cost_tables import Costs, CostTables
 from koordpy.planning.placement.counting_flat import spread_flat
+from koordpy.planning.placement.goals import core_of
 from koordpy.planning.placement.packed import NotPackable, PackedCosts, packed
 from koordpy.planning.placement.problem import Ints, Problem, Solution
 from koordpy.planning.placement.reach import Reach
-from koordpy.planning.placement.selection import choose_ranks
 from koordpy.planning.plan import Proof
 
 
@@ -55,7 +55,7 @@ def count(problem: Problem) -> NodeCounts | Solution:
     slots = problem.slots_of[shape]
     reach = Reach(problem, shape)
     size = reach.largest(core=problem.core_size, limit=problem.most_of(shape))
-    ranks = choose_ranks(problem, size) if size else ()
+    ranks = _chosen(problem, size)
     if not ranks:
         return Solution({}, Proof.INFEASIBLE)
     if not problem.gather:
@@ -64,6 +64,16 @@ def count(problem: Problem) -> NodeCounts | Solution:
     if problem.pipeline > 1 and (len(ranks) % problem.pipeline or ranks != tuple(range(len(ranks)))):
         raise NotCountable
     return _Gather(problem, shape, reach, ranks).solve()
+
+
+def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
+    """`size` members of one shape: each core, then the lowest other ranks (gang-network.md 2.6); empty where they
+    cannot hold the core."""
+    core = core_of(problem, problem.pending)
+    if core is None or size < max(len(core), 1):
+        return ()
+    others = [rank for rank in problem.pending if rank not in set(core)]
+    return tuple(sorted((*core, *others[: size - len(core)])))
 
 
 def _extra(problem: Problem, slots: Ints, shape: int, *, n: int, nodes: int) -> PackedCosts | None:

@@ -5,7 +5,7 @@ Source: gang-network.md sections 2.6 and 5. Nothing here searches. `goal_vector`
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from math import gcd
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -190,7 +190,7 @@ class Goals:
     def attraction(self, nodes: Mapping[int, int]) -> Goal:
         """Goal 2: attracting pods in c, its parent, ... the cluster."""
         level, domain = self.tree.lowest_common(list(nodes.values()))
-        return tuple(-int(self._attract[n][d]) for n, d in self._upwards(level, domain))
+        return tuple(-int(self._attract[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def pipeline(self, nodes: Mapping[int, int]) -> Goal:
         """Goal 3: PP groups whose lowest common domain is the cluster, a top-layer domain, ... a node's parent."""
@@ -212,20 +212,16 @@ class Goals:
         """Goal 5: usable slots of c, its parent, ... the cluster."""
         usable = slots_by_level(self.problem, self.problem.reference(tuple(sorted(nodes))))
         level, domain = self.tree.lowest_common(list(nodes.values()))
-        return tuple(int(usable[n][d]) for n, d in self._upwards(level, domain))
+        return tuple(int(usable[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def counted(self, nodes: Mapping[int, int]) -> Goal:
         """What nodes are worth by the pods that each takes, against what they are worth without (ByCount)."""
-        table, members = self.problem.by_count, self.problem.members
+        table = self.problem.by_count
         if table is None:
             return ()
-        shapes = range(len(self.problem.shapes))
-        there: dict[int, Counter[int]] = {}
-        for rank, node in nodes.items():
-            there.setdefault(node, Counter())[members[rank].shape] += 1
         out = [0] * table.width
-        for node, counts in there.items():
-            added = table.added(node, [counts[shape] for shape in shapes])
+        for node, pods in _pods_there(self.problem, nodes):
+            added = table.added(node, pods)
             if added is None:
                 raise ValueError(f"{self.tree.node_names[node]} cannot take its pods")
             out = [total + n for total, n in zip(out, added, strict=True)]
@@ -277,15 +273,6 @@ class Goals:
         """Without a gather goal: the node names of the pods in rank order."""
         return tuple(int(self.problem.name_rank[nodes[rank]]) for rank in sorted(nodes))
 
-    def _upwards(self, level: int, domain: int) -> Sequence[tuple[int, int]]:
-        out = []
-        while True:
-            out.append((level, domain))
-            if level == 0:
-                return out
-            domain = int(self.tree.levels[level].parent[domain])
-            level -= 1
-
 
 def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
     """Goals 0-7 of a valid placement (rank -> node of every new pod) in their order; smaller is better.
@@ -315,15 +302,8 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
             found.append(f"rank {rank} is not allowed on {tree.node_names[node]}")
     if found:
         return found
-    used: Counter[tuple[int, int]] = Counter()
-    for rank, node in nodes.items():
-        for column, amount in problem.shapes[members[rank].shape].request:
-            used[node, column] += amount
-    for (node, column), amount in sorted(used.items()):
-        if amount > problem.free[node, column]:
-            found.append(
-                f"{tree.node_names[node]} has {problem.free[node, column]} of column {column}, {amount} placed"
-            )
+    for node, column, amount in beyond_room(problem, nodes):
+        found.append(f"{tree.node_names[node]} has {problem.free[node, column]} of column {column}, {amount} placed")
     for one in problem.allowances:
         taken = sum(one.amounts[members[rank].shape] for rank in nodes)
         if taken > one.room:
@@ -345,6 +325,15 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     return found + faults_together(problem, nodes)
 
 
+def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """(node, column, amount placed) wherever more is placed than there is room."""
+    used: Counter[tuple[int, int]] = Counter()
+    for rank, node in nodes.items():
+        for column, amount in problem.shapes[problem.members[rank].shape].request:
+            used[node, column] += amount
+    return [(n, column, amount) for (n, column), amount in sorted(used.items()) if amount > problem.free[n, column]]
+
+
 def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     """What a placement breaks though each pod alone finds room where it is."""
     return _unserved(problem, nodes) + interaction_faults(problem, nodes)
@@ -355,15 +344,19 @@ def _unserved(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     table = problem.by_count
     if table is None:
         return []
+    return [
+        f"{problem.tree.node_names[node]} cannot take its pods together"
+        for node, pods in sorted(_pods_there(problem, nodes))
+        if table.cost(int(table.kinds[node]), pods) is None
+    ]
+
+
+def _pods_there(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, tuple[int, ...]]]:
+    """(node, pods of each shape there) of a placement."""
     there: dict[int, Counter[int]] = {}
     for rank, node in nodes.items():
         there.setdefault(node, Counter())[problem.members[rank].shape] += 1
-    shapes = range(len(problem.shapes))
-    return [
-        f"{problem.tree.node_names[node]} cannot take its pods together"
-        for node, counts in sorted(there.items())
-        if table.cost(int(table.kinds[node]), tuple(counts[shape] for shape in shapes)) is None
-    ]
+    return [(node, tuple(counts[shape] for shape in range(len(problem.shapes)))) for node, counts in there.items()]
 
 
 def interaction_faults(problem: Problem, nodes: Mapping[int, int]) -> list[str]:

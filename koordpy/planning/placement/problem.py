@@ -5,6 +5,7 @@ of specs: pods of equal shape are one kind, filters have become capacities. Exac
 solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -157,6 +158,19 @@ class Problem:
     def pending(self) -> tuple[int, ...]:
         """Ranks of the pending members."""
         return tuple(rank for rank, member in enumerate(self.members) if member.node is None)
+
+    @cached_property
+    def wanted(self) -> Mapping[int, int]:
+        """Shape -> pending members of it."""
+        return Counter(self.members[rank].shape for rank in self.pending)
+
+    @cached_property
+    def asked(self) -> Mapping[int, int]:
+        """Column of `free` -> what all pending members take of it."""
+        out = Counter[int]()
+        for shape, number in self.wanted.items():
+            out.update({column: number * amount for column, amount in self.shapes[shape].request})
+        return out
 
     @cached_property
     def bound_counts(self) -> Ints:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from koordpy.planning.placement.goals import Goals, faults_together
+from koordpy.planning.placement.goals import Goals, beyond_room, faults_together
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_ring import RankRing
 from koordpy.planning.placement.rank_search import RankSearch
@@ -101,14 +101,9 @@ def _exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
 def _fits(problem: Problem, ranks: Sequence[int], sequence: Sequence[int]) -> bool:
     if len({problem.members[rank].shape for rank in ranks}) == 1:
         return True
-    used: Counter[tuple[int, int]] = Counter()
-    for rank, node in zip(ranks, sequence, strict=True):
-        shape = problem.shapes[problem.members[rank].shape]
-        if not shape.allowed[node]:
-            return False
-        for column, amount in shape.request:
-            used[node, column] += amount
-    return all(amount <= problem.free[node, column] for (node, column), amount in used.items())
+    placed = dict(zip(ranks, sequence, strict=True))
+    may = all(problem.shapes[problem.members[rank].shape].allowed[node] for rank, node in placed.items())
+    return may and not beyond_room(problem, placed)
 
 
 def assign_groups(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.planning.placement.goals import progressions, slots_by_level
-from koordpy.planning.placement.problem import Ints, Problem
+from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 
 
 class Reach:
@@ -56,9 +56,7 @@ class Reach:
     def largest(self, *, core: int, limit: int) -> int:
         """Most pods, `core` to `limit`, that some placement under the hard layer and multiples takes; 0 for none."""
         hard = self.problem.hard
-        allowed = self._hard_domains(hard)
-        if not len(allowed):
-            return 0
+        allowed = [domain for _, domain in hard_regions(self.problem)]
         low, high, step, possible = progressions(self.problem, self.shape)[hard]
         low, high, possible = low[allowed], high[allowed], possible[allowed]
         top = np.minimum(high, limit)
@@ -73,11 +71,3 @@ class Reach:
             if size % step in residues and np.isin(self.domains(hard, size), allowed).any():
                 return size
         return 0
-
-    def _hard_domains(self, hard: int) -> Ints:
-        """Domains of the hard layer that bound members leave open: all, theirs, or none where they are in two."""
-        every = np.arange(len(self.tree.levels[hard]))
-        if self._held is None:
-            return every
-        holders = np.nonzero(self._held[hard])[0]
-        return holders if len(holders) == 1 else every[:0] if len(holders) else every

@@ -100,7 +100,7 @@ class Gather:
         sums = [place.sums(self.problem.attract) for place in self.tree.levels[: level + 1]]
         groups: dict[tuple[int, ...], list[int]] = {}
         for domain in domains:
-            pull = tuple(-int(sums[n][d]) for n, d in self.regions.upwards(level, domain))
+            pull = tuple(-int(sums[n][d]) for n, d in self.tree.upwards(level, domain))
             groups.setdefault(pull, []).append(domain)
         for pull in sorted(groups):
             yield groups[pull]

@@ -47,18 +47,13 @@ class Regions:
         self._held = [set(level.tolist()) for level in self.tree.domain_of[:, self.bound]]
         self._bound_in = [level.sums(problem.bound_counts) for level in self.tree.levels]
 
-    def upwards(self, level: int, domain: int) -> list[Region]:
-        """A domain and those above it, the cluster last."""
-        node = int(self.tree.levels[level].start[domain])
-        return [(n, int(self.tree.domain_of[n, node])) for n in range(level, -1, -1)]
-
     def held(self, level: int) -> int:
         """Domains of a level that hold bound members."""
         return int((self._bound_in[level] > 0).sum())
 
     def candidate(self, level: int, domain: int) -> Candidate:
         """What sums tell of a region."""
-        path = self.upwards(level, domain)
+        path = self.tree.upwards(level, domain)
         region = level, domain
         best_fit = tuple(int(self._usable[n][d]) for n, d in path)
         above = dict(path)

@@ -137,21 +137,11 @@ class StagedModel:
                 self.model.add(linear(zeros) <= 0)
                 at = stop
                 continue
-            weight, stop, parts = 1, at, []
-            while stop < len(order) and weight * (order[stop][1] + 1) < 1 << 40 and stop - at < 8:
-                weight *= order[stop][1] + 1
-                parts.append(order[stop][0])
-                stop += 1
-            weights, scale = [], 1
-            for _, top in reversed(order[at:stop]):
-                weights.append(scale)
-                scale *= top + 1
-            weights.reverse()
-            goal = [(v, -c * w) for part, w in zip(parts, weights, strict=True) for v, c in part]
-            self.minimise(stage, goal)
-            for part in parts:
-                self.fix(part)
-            at = stop
+            part = order[at : at + 8]
+            self.minimise_all((stage, [(v, -c) for v, c in terms], -most) for terms, most in part)
+            for terms, _ in part:
+                self.fix(terms)
+            at += len(part)
         return [self.value(terms) for terms, _ in order]
 
     def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:

@@ -5,7 +5,6 @@ go first: one integer per kind, on top of the model that counts pods per shape a
 everybody is gone. What sums cannot say of filters comes back as a cut or a need.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -40,16 +39,15 @@ class VictimsModel(CountModel):
         """Unit that stands for its kind -> its options."""
         self.partial = sum(map(len, every.values())) < len(choices.options)
         """Whether somebody is left out, or a budget might else be exceeded: there may be other choices."""
-        wanted = dict(Counter(problem.members[rank].shape for rank in problem.pending))
         # what nodes are worth by their pods is no matter of victims
         freed = replace(problem, free=freed_by(choices, every), by_count=None, standing=None)
-        room = Room(freed, wanted)
+        room = Room(freed, dict(problem.wanted))
         fits = room.could(problem.hard, np.array(room.wanted, dtype=np.int64))
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
         keep = np.nonzero(np.isin(problem.tree.domain_of[problem.hard], inside))[0].tolist()
         each = np.arange(len(problem.free))
         super().__init__(room, (0, 0), counts=room.wanted, budget=budget, keep=keep, alike=each)
-        self.wanted: Mapping[int, int] = wanted
+        self.wanted = problem.wanted
         self.at = {(room.shapes[i], cell.nodes[0]): var for cell in self.cells for i, var in cell.pods.items()}
         for options in self.of_unit.values():
             if len(options) > 1:

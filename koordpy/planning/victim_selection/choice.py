@@ -5,7 +5,6 @@ quotas are sums over options. From here on nobody knows what a label or a quota 
 counting shortcut and plain enumeration in tests can be held against each other level by level.
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -251,13 +250,9 @@ def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
 def fewest_pods(choices: Choices) -> int:
     """Pods evicted at least by any choice that makes room, by sums of each resource alone: the continuous knapsack."""
     problem = choices.problem
-    wanted = [problem.shapes[problem.members[rank].shape] for rank in problem.pending]
-    open_to = np.logical_or.reduce([shape.allowed > 0 for shape in wanted])
-    asked = Counter[int]()
-    for shape in wanted:
-        asked.update(dict(shape.request))
+    open_to = np.logical_or.reduce([problem.shapes[s].allowed > 0 for s in problem.wanted])
     units, fewest = {option.unit for option in choices.options}, 1
-    for column, amount in asked.items():
+    for column, amount in problem.asked.items():
         lacking = amount - int(np.maximum(problem.free[open_to, column], 0).sum())
         gains = []
         for unit in (choices.units[u] for u in units):

@@ -157,11 +157,8 @@ class Gathered:
         return out
 
     def _attraction(self, level: int, domain: int) -> tuple[int, ...]:
-        node = int(self.tree.levels[level].start[domain])
-        return tuple(
-            int(self.tree.levels[n].sums(self.problem.attract)[self.tree.domain_of[n, node]])
-            for n in range(level, -1, -1)
-        )
+        levels, attract = self.tree.levels, self.problem.attract
+        return tuple(int(levels[n].sums(attract)[d]) for n, d in self.tree.upwards(level, domain))
 
     def _late(self, level: int, domain: int, m: int) -> int:
         """The least priorities and level 9 of m pods among the splits whose words are least."""

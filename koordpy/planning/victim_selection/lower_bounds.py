@@ -4,7 +4,6 @@ Source: preemption.md 6 (1). Upper bounds only: all eligible victims gone, as fa
 pod looked at alone. What they allow may still be impossible; what they forbid is.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,17 +49,13 @@ def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
     some units are gone. What this denies is impossible."""
     problem = choices.problem
     freed, level = freed_by(choices, units), problem.tree.levels[problem.hard]
-    wanted = Counter(problem.members[rank].shape for rank in problem.pending)
-    asked = Counter[int]()
     able = np.zeros(len(freed), dtype=bool)
     inside = np.array([domain for _, domain in hard_regions(problem)], dtype=np.int64)
-    for s, number in wanted.items():
+    for s, number in problem.wanted.items():
         room = slots(freed, problem.shapes[s])
         able |= room > 0
         inside = inside[level.sums(room)[inside] >= number]
-        for column, amount in problem.shapes[s].request:
-            asked[column] += number * amount
-    for column, need in asked.items():
+    for column, need in problem.asked.items():
         inside = inside[level.sums(np.where(able, np.maximum(freed[:, column], 0), 0))[inside] >= need]
     return bool(len(inside))
 
@@ -130,18 +125,12 @@ def lacking(
     freed = problem.free.copy()
     freed[:, : relief.shape[1]] += relief
     room = replace(problem, free=freed)
-    wanted: dict[int, int] = {}
-    for rank in problem.pending:
-        shape = problem.members[rank].shape
-        wanted[shape] = wanted.get(shape, 0) + 1
     best: Lack | None = None
-    allowed: Ints = np.stack([problem.shapes[s].allowed for s in wanted]).max(axis=0)
+    allowed: Ints = np.stack([problem.shapes[s].allowed for s in problem.wanted]).max(axis=0)
     for _, domain in regions:
         start, end = int(tree.levels[level].start[domain]), int(tree.levels[level].end[domain])
         place = f"{tree.layer_name(level)} {tree.path(level, domain)}" if level else ""
-        lack = _in_region(
-            problem, room, wanted, slice(start, end), allowed=allowed, names=names, place=place, most=most or {}
-        )
+        lack = _in_region(problem, room, slice(start, end), allowed=allowed, names=names, place=place, most=most or {})
         if lack is None:
             return None
         if best is None or _least(lack) < _least(best):
@@ -156,7 +145,6 @@ def _least(lack: Lack) -> tuple[bool, int]:
 def _in_region(
     problem: Problem,
     room: Problem,
-    wanted: dict[int, int],
     nodes: slice,
     *,
     allowed: Ints,
@@ -165,11 +153,7 @@ def _in_region(
     most: Mapping[int, int],
 ) -> Lack | None:
     inside = allowed[nodes] > 0
-    needs: dict[int, int] = {}
-    for shape, number in wanted.items():
-        for column, amount in problem.shapes[shape].request:
-            needs[column] = needs.get(column, 0) + number * amount
-    for column, need in sorted(needs.items(), key=lambda item: names[item[0]] if item[0] < len(names) else "~"):
+    for column, need in sorted(problem.asked.items(), key=lambda item: names[item[0]] if item[0] < len(names) else "~"):
         if column == 0 or column >= len(names):
             continue
         free = np.maximum(problem.free[nodes, column][inside], 0)
@@ -179,7 +163,7 @@ def _in_region(
         back = min(int(after.sum()) - have, most.get(column, need))
         if have + back < need:
             return Lack(names[column], need, have, back, place)
-    for shape, number in wanted.items():
+    for shape, number in problem.wanted.items():
         slots = int(room.slots_of[shape][nodes].sum())
         if slots < number:
             return Lack("", number, int(problem.slots_of[shape][nodes].sum()), slots, place)

@@ -10,8 +10,8 @@ from functools import cached_property
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.relief import whole_blocks
+from koordpy.planning.placement.goals import core_of
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.selection import core_ranks
 from koordpy.planning.units import Unit
 
 
@@ -42,7 +42,7 @@ def one_by_one(unit: Unit) -> bool:
 def beneficiaries(unit: Unit, problem: Problem, figures: Figures) -> Iterator[tuple[int, ...]]:
     """Ranks that are to be placed together: all, then the core; one by one where no core is needed."""
     pending = problem.pending
-    core = core_ranks(problem)
+    core = core_of(problem, pending)
     if core is None or not pending:
         return
     if one_by_one(unit):

@@ -210,13 +210,8 @@ class Preemptor:
 
     def _too_little_free(self, asked: Asked) -> bool:
         """Whether less is free on all nodes together than is asked for: moves change nothing about that."""
-        problem = asked.problem
         free = np.maximum(self.figures.draft.free(), 0).sum(axis=0)
-        wanted: dict[int, int] = {}
-        for rank in problem.pending:
-            for column, amount in problem.shapes[problem.members[rank].shape].request:
-                wanted[column] = wanted.get(column, 0) + amount
-        return any(column < len(free) and amount > free[column] for column, amount in wanted.items())
+        return any(column < len(free) and amount > free[column] for column, amount in asked.problem.asked.items())
 
     # --- rules ------------------------------------------------------------------------------------------------------
 

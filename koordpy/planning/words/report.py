@@ -3,9 +3,9 @@
 Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
 """
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
@@ -75,19 +75,6 @@ class _Said:
         return f"gang {unit.group_id}: {self.rooms[shape]}"
 
 
-def _unit_after(unit: Unit, placed: Mapping[str, str], evicted: Collection[str]) -> Unit:
-    """The unit as it stands once the round's victims are gone and its placements are bound."""
-    if unit.plain is not None or not any(pod.key in placed or pod.key in evicted for pod in unit.members):
-        return unit
-
-    def after(pod: PodInfo) -> PodInfo | None:
-        if pod.key in evicted:
-            return None
-        return replace(pod, node=placed[pod.key], pending=False) if pod.key in placed else pod
-
-    return unit.changed(after)
-
-
 def report(
     groups: Groups,
     figures: Figures,
@@ -116,7 +103,7 @@ def report(
         if one.deferred:
             deferred.append(Deferred(one.unit.id, one.kept_off, one.interrupted, one.passed_over))
             continue
-        after = _unit_after(one.unit, placed, figures.draft.evicted)
+        after = one.unit.after(placed, figures.draft.evicted)
         placements += _placements(one, after, figures)
         with figures.draft.beside(Purpose.PROMISED, kept) if one.behind and kept is not None else nullcontext():
             texts = _denials(one, after, figures, said)
@@ -128,7 +115,7 @@ def report(
             gang_reports[gang.ref.source.value + gang.key] = _gang_report(gang, after, figures, one, message)
     for ref in groups.every() if every else ():
         if ref.source.value + ref.key not in gang_reports:
-            unit = _unit_after(groups.unit(ref), placed, figures.draft.evicted)
+            unit = groups.unit(ref).after(placed, figures.draft.evicted)
             # the rest of its group was not tried either, and is told of with it
             for gang in unit.gangs:
                 known = _gang_report(gang, unit, figures, None, "")

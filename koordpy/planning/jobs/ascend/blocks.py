@@ -13,7 +13,8 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.job import AscendJob, Blocks
 from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
 from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.switch_jobs import Bools, Seated
+from koordpy.planning.jobs.ascend.standing import Bools, usable_nodes
+from koordpy.planning.jobs.ascend.switch_jobs import Seated
 
 
 class BlockJob:
@@ -39,16 +40,7 @@ class BlockJob:
         self.worth: tuple[Any, ...] = ()
         """How good the last choice was, by the levels of the objective; smaller is better."""
         self._numbers = numbers
-        draft, snapshot = figures.draft, figures.snapshot
-        able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
-        self._chips = None
-        waiting = [*again, *(pod for pod in job.pods if pod.pending and pod.key not in draft.placed)]
-        for pod in {pod.shape: pod for pod in waiting}.values():
-            able &= figures.of(pod).slots > 0
-            self._chips = figures.of(pod).chips
-        for pod in job.pods:
-            if pod.bound and pod.node in snapshot.index and pod.key not in draft.evicted:
-                able[snapshot.index[pod.node]] = False
+        able, self._chips = usable_nodes(job, figures, again, within)
         found: dict[str, list[int]] = {}
         super_pods = figures.jobs.super_pods
         for node in np.nonzero(able)[0].tolist():

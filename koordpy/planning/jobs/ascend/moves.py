@@ -13,7 +13,8 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.blocks import BlockJob
-from koordpy.planning.jobs.ascend.switch_jobs import Bools, Seated
+from koordpy.planning.jobs.ascend.standing import Bools
+from koordpy.planning.jobs.ascend.switch_jobs import Seated
 from koordpy.planning.victim_selection.units import untouchable
 
 ASKED = ("grace", "force")

@@ -22,8 +22,8 @@ from koordpy.planning.gates import Gate
 from koordpy.planning.jobs.ascend.blocks import BlockJob, step
 from koordpy.planning.jobs.ascend.moves import Move, keep_room, may_move_blocks, move
 from koordpy.planning.jobs.ascend.ranked import assign, place_ranked
-from koordpy.planning.jobs.ascend.standing import after, placed_of, settled
-from koordpy.planning.jobs.ascend.switch_jobs import Bools, Seated, SwitchJob
+from koordpy.planning.jobs.ascend.standing import Bools, after, placed_of, settled
+from koordpy.planning.jobs.ascend.switch_jobs import Seated, SwitchJob
 from koordpy.planning.jobs.base import Placed
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.parts import has_parts

@@ -5,7 +5,6 @@ The sequence of scores is the lexicographically greatest one. What can still be 
 placement of the pods to come, which is repaired by a swap or by room beside it, and found anew where neither will do.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +20,7 @@ from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.plan import Proof, SolverRun
+from koordpy.planning.scores.ranked import first_node
 from koordpy.planning.units import Unit
 
 
@@ -40,15 +40,8 @@ def best_node(pod: PodInfo, figures: Figures) -> int | None:
     own = figures.of(pod)
     chips = own.chips
     assert chips is not None
-    able = np.nonzero(own.slots > 0)[0]
-    for values in (chips.affinity, own.total):
-        if len(able) > 1:
-            own_values = values[able]
-            able = able[own_values == own_values.max()]
-    if len(able) > 1:
-        healthy = able[~chips.sub_healthy[able]]
-        able = healthy if len(healthy) else able
-    return int(able[np.argmin(figures.snapshot.name_rank[able])]) if len(able) else None
+    names = figures.snapshot.name_rank
+    return first_node(np.nonzero(own.slots > 0)[0], -chips.affinity, -own.total, chips.sub_healthy, names)
 
 
 def assign(pod: PodInfo, node: int, figures: Figures, chips: tuple[int, ...] | None = None) -> None:
@@ -195,8 +188,7 @@ def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] 
 
 def _enough_copies(problem: Problem) -> bool:
     """Whether the nodes serve as many pods of each shape as there are, the others left out."""
-    wanted = Counter(problem.members[rank].shape for rank in problem.pending)
-    return all(int(problem.slots_of[shape].sum()) >= number for shape, number in wanted.items())
+    return all(int(problem.slots_of[shape].sum()) >= number for shape, number in problem.wanted.items())
 
 
 def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:

@@ -3,27 +3,44 @@
 A unit whose core is there is planned member by member where victims make the room; each sees those before it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 from msgspec.structs import replace as changed
+from numpy.typing import NDArray
 
 from koordpy.cluster.pods import PodInfo
+from koordpy.planning.ascend.filter import AscendChips
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.figures import Figures
 from koordpy.planning.units import Unit
 
+Bools = NDArray[np.bool_]
+
 
 def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:
     """The unit with some pods where a plan puts them."""
-    if unit.plain is not None or not nodes:
-        return unit
-    names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
+    return unit.after({key: figures.snapshot.nodes[node].name for key, node in nodes.items()})
 
-    def moved(pod: PodInfo) -> PodInfo:
-        return replace(pod, node=names[pod.key], pending=False) if pod.key in names else pod
 
-    return unit.changed(moved)
+def usable_nodes(
+    job: AscendJob, figures: Figures, again: Sequence[PodInfo], within: Bools | None
+) -> tuple[Bools, AscendChips | None]:
+    """([nodes] with room for any of a job's pods that wait and none of its own, the chips as these see them).
+
+    again: evicted members as they come back; within: [nodes] where members may go at all.
+    """
+    draft, snapshot = figures.draft, figures.snapshot
+    able, chips = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy(), None
+    waiting = [*again, *(pod for pod in job.pods if pod.pending and pod.key not in draft.placed)]
+    for pod in {pod.shape: pod for pod in waiting}.values():
+        able &= figures.of(pod).slots > 0
+        chips = figures.of(pod).chips
+    for pod in job.pods:
+        if pod.bound and pod.node in snapshot.index and pod.key not in draft.evicted:
+            able[snapshot.index[pod.node]] = False
+    return able, chips
 
 
 def placed_of(unit: Unit, figures: Figures) -> dict[str, int]:

@@ -22,8 +22,7 @@ from koordpy.planning.ascend.leaves import (
 )
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
-
-Bools = np.typing.NDArray[np.bool_]
+from koordpy.planning.jobs.ascend.standing import Bools, usable_nodes
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,7 @@ class SwitchJob:
         self.job, self.figures, self.switches = job, figures, switches
         draft, snapshot = figures.draft, figures.snapshot
         self._bound = bound_seats(job, switches, snapshot.index, draft.evicted)
-        waiting = [*again, *(pod for pod in job.pods if pod.pending and pod.key not in draft.placed)]
-        pending = {pod.shape: pod for pod in waiting}
-        able = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy()
-        for pod in pending.values():
-            able &= figures.of(pod).slots > 0
-        for pod in job.pods:
-            if pod.bound and pod.node in snapshot.index and pod.key not in draft.evicted:
-                able[snapshot.index[pod.node]] = False
-        chips = figures.of(next(iter(pending.values()))).chips if pending else None
+        able, chips = usable_nodes(job, figures, again, within)
         where = np.nonzero(able)[0]
         usable = dict(zip(where.tolist(), chips.affinity[where].tolist(), strict=True)) if chips is not None else {}
         gang = job.pods[0].gang
