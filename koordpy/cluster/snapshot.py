@@ -364,11 +364,16 @@ class Draft:
         """What is done meanwhile is taken back at the end. without: bound pods that are off their nodes till then."""
         mark = self.mark()
         try:
-            for info in without:
-                self.evict(info)
+            self.evict_all(without)
             yield
         finally:
             self.undo(mark)
+
+    def evict_all(self, infos: Iterable[PodInfo]) -> None:
+        """Takes pods off their nodes, those left out that are off them already."""
+        for info in infos:
+            if info.key not in self.evicted:
+                self.evict(info)
 
     def _unassign(self, info: PodInfo, node: int) -> None:
         self._change(info, node, -1)

@@ -5,7 +5,7 @@ quotas are sums over options. From here on nobody knows what a label or a quota 
 counting shortcut and plain enumeration in tests can be held against each other level by level.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
@@ -221,11 +221,19 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
         total = sum(amount for option, amount in limit.terms if option in chosen)
         if (limit.most is not None and total > limit.most) or (limit.least is not None and total < limit.least):
             return False
-    for one in choices.multiples:
-        gone = sum(amount for option, amount in one.terms if option in chosen)
-        if not chosen.isdisjoint(one.when) and (one.have - gone) % one.k:
-            return False
-    return all(_crosses_once(crossing, chosen) for crossing in choices.crossings)
+    return not uneven(choices.multiples, chosen) and all(
+        _crosses_once(crossing, chosen) for crossing in choices.crossings
+    )
+
+
+def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multiple]:
+    """The multiples that some options break."""
+    out = []
+    for one in multiples:
+        gone = sum(amount for option, amount in one.terms if option in taken)
+        if any(option in taken for option in one.when) and (one.have - gone) % one.k:
+            out.append(one)
+    return out
 
 
 def reachable(choices: Choices) -> bool:

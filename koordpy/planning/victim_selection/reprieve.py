@@ -5,31 +5,42 @@ inclusion-minimal, the least important go, but not the least harmful of all sets
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from koordpy.planning.victim_selection.choice import Choices, keeps
+
+T = TypeVar("T")
 
 Enough = Callable[[tuple[int, ...]], bool]
 """Whether the beneficiary can be placed with the units of these options gone."""
 
 
-def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple[int, ...]:
-    """Options without any one of which there is no room, of some that are enough."""
-    taken = start
-    needed: list[int]
+def settled(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], bool]) -> list[T]:
+    """What has to go of some in the order in which they are given back, by halves: a part goes back as a whole where
+    `may_stay` says so, of the part and of all that would still go."""
+    needed: list[T] = []
 
-    def give_back(part: Sequence[int], later: Sequence[int]) -> None:
-        """Settles the options of a part: those that can go back do. later: options that are not settled yet."""
-        if not part:
-            return
-        rest = (*needed, *later)
-        if rest and keeps(choices, rest) and enough(tuple(sorted(rest))):
+    def settle(part: Sequence[T], later: Sequence[T]) -> None:
+        """later: those that are not settled yet."""
+        if not part or may_stay(part, (*needed, *later)):
             return
         if len(part) == 1:
             needed.append(part[0])
             return
         half = len(part) // 2
-        give_back(part[:half], (*part[half:], *later))
-        give_back(part[half:], later)
+        settle(part[:half], (*part[half:], *later))
+        settle(part[half:], later)
+
+    settle(every, ())
+    return needed
+
+
+def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple[int, ...]:
+    """Options without any one of which there is no room, of some that are enough."""
+    taken = start
+
+    def may_stay(_: Sequence[int], rest: Sequence[int]) -> bool:
+        return bool(rest) and keeps(choices, rest) and enough(tuple(sorted(rest)))
 
     def importance(o: int) -> tuple[int, ...]:
         unit = choices.units[choices.options[o].unit]
@@ -37,8 +48,7 @@ def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple
         return -covered, -unit.priority, -unit.breaks, -unit.devices, -unit.pods, -unit.rank
 
     while True:
-        needed = []
-        give_back(sorted(taken, key=importance), ())
+        needed = settled(sorted(taken, key=importance), may_stay)
         if len(needed) == len(taken):
             return tuple(sorted(needed))
         taken = tuple(needed)  # what limits kept one from going back may have changed with a later one

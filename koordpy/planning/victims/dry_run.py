@@ -50,16 +50,9 @@ class DryRun:
     def gone(self, units: Sequence[int]) -> Iterator[None]:
         """The draft without some units."""
         self.figures.interrupts.step()
-        with self.figures.draft.trial():
-            self._evict(units)
-            yield
-
-    def _evict(self, units: Sequence[int]) -> None:
-        draft = self.figures.draft
         # where limits are left aside, the core of a gang and some of its surplus may be asked for together
-        for pod in {pod.key: pod for i in units for pod in self.pool.units[i].pods}.values():
-            if pod.key not in draft.evicted:
-                draft.evict(pod)
+        with self.figures.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
+            yield
 
     def stand(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
         """Where the members stand once some units are gone. places: the only ones looked at, if any; share: of the time
@@ -227,7 +220,7 @@ class DryRun:
         needed = []
         for i in rest:
             mark = draft.mark()
-            self._evict([i])
+            draft.evict_all(self.pool.units[i].pods)
             if (own := self._shapes()) is None or self._takes(node, load, own):
                 draft.undo(mark)
                 needed.append(i)

@@ -6,13 +6,11 @@ for (a dry run of the queue). Budgets forbid, protected pods stay.
 What pods hold that are ending counts as given back: else every round until they are gone would take more.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.cluster.snapshot import Draft
 from koordpy.planning.figures import Figures
 from koordpy.planning.limits import GIVE_BACK_TRIALS
 from koordpy.planning.plan import RejectedPlan
@@ -21,7 +19,8 @@ from koordpy.planning.units import Groups, Unit
 from koordpy.planning.vain_demand import Reaches, startless, without
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
 from koordpy.planning.victim_selection.budgets import violations
-from koordpy.planning.victim_selection.choice import Multiple
+from koordpy.planning.victim_selection.choice import Multiple, uneven
+from koordpy.planning.victim_selection.reprieve import settled
 from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.candidates import multiples_of
 from koordpy.planning.victims.pool import Pool
@@ -81,8 +80,7 @@ def give_back(
             limit = quantity_text(resource, one.limit[resource])
             text = f"Reclaimed: quota {one.name} uses {uses} of runtime {limit} {resource}"
             out.append(GivenBack(pool.units[i], text))
-        for i in taken:
-            _evict(draft, pool.units[i].pods)
+        draft.evict_all(pod for unit in going for pod in unit.pods)
         if taken:
             pool.evicted([pool.units[i] for i in taken])
     return out, rejected
@@ -125,7 +123,7 @@ def _due(pool: Pool, groups: Groups, figures: Figures) -> list[_Due]:
         taken = _least(pool, held, over_of, multiples)
         out.append(_Due(name, limit, over, overs[frozenset()], taken, held, multiples))
         for i in taken:
-            _evict(figures.draft, pool.units[i].pods)
+            figures.draft.evict_all(pool.units[i].pods)
     return out
 
 
@@ -142,13 +140,12 @@ def _needed(
     def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
         """Pods in quotas that start once some units are gone: key -> its quotas."""
         with draft.trial():
-            _evict(draft, [*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
+            draft.evict_all([*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
             paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters()}
         return {key: path for key, path in paths.items() if path}
 
     every = sorted(((k, i) for k, one in enumerate(due) for i in one.taken), key=lambda one: -pool.ranks[one[1]])
     full = started(every) if every else {}
-    needed: list[_Unit] = []
     trials = 0
 
     def may_stay(part: Sequence[_Unit], rest: Sequence[_Unit]) -> bool:
@@ -157,7 +154,7 @@ def _needed(
             one, kept = due[k], [i for other, i in rest if other == k]
             if any(sum(one.held[i].get(r, 0) for i in kept) < amount for r, amount in one.floor.items()):
                 return False
-            if _uneven(one.multiples, kept):
+            if uneven(one.multiples, kept):
                 return False
         trials += 1
         if trials > GIVE_BACK_TRIALS:
@@ -165,17 +162,7 @@ def _needed(
         now = started(rest)
         return not any(due[k].name not in full[key] for key in full.keys() - now.keys() for k, _ in part)
 
-    def settle(part: Sequence[_Unit], later: Sequence[_Unit]) -> None:
-        if not part or may_stay(part, (*needed, *later)):
-            return
-        if len(part) == 1:
-            needed.append(part[0])
-            return
-        half = len(part) // 2
-        settle(part[:half], (*part[half:], *later))
-        settle(part[half:], later)
-
-    settle(every, ())
+    needed = settled(every, may_stay)
     return [[i for k, i in needed if k == number] for number in range(len(due))]
 
 
@@ -220,36 +207,20 @@ def _least(
 
     taken: list[int] = []
     for i in order:
-        if stays(i, taken) and not any(i in dict(one.terms) for one in _uneven(multiples, taken)):
+        if stays(i, taken) and not any(i in dict(one.terms) for one in uneven(multiples, taken)):
             continue
         trial = _with(pool, taken, i)
         if trial and not violations(budgets, [pod for k in trial for pod in pool.units[k].pods]):
             taken = trial
-    while uneven := _uneven(multiples, taken):
-        taken = [k for k in taken if k not in dict(uneven[0].terms)]
+    while broken := uneven(multiples, taken):
+        taken = [k for k in taken if k not in dict(broken[0].terms)]
     left = [i for i in order if i not in taken and stays(i, taken)]
     for i in sorted(taken, key=lambda i: -pool.ranks[i]):
         rest = [k for k in taken if k != i]
-        if all(stays(k, rest) for k in (*left, i)) and not _uneven(multiples, rest):
+        if all(stays(k, rest) for k in (*left, i)) and not uneven(multiples, rest):
             taken = rest
             left.append(i)
     return taken
-
-
-def _evict(draft: Draft, pods: Iterable[PodInfo]) -> None:
-    for pod in pods:
-        if pod.key not in draft.evicted:
-            draft.evict(pod)
-
-
-def _uneven(multiples: Sequence[Multiple], taken: Collection[int]) -> list[Multiple]:
-    """Those that some units break."""
-    out = []
-    for one in multiples:
-        gone = sum(pods for i, pods in one.terms if i in taken)
-        if any(i in taken for i in one.when) and (one.have - gone) % one.k:
-            out.append(one)
-    return out
 
 
 def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
