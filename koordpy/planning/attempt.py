@@ -26,7 +26,7 @@ from koordpy.planning.placement.problem import Problem, Solution, only_ranks
 from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, SolverRun
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
-from koordpy.planning.scores.ranked import first_node
+from koordpy.planning.scores.nodes import first_node
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.leaving import Taken, rejection

@@ -8,8 +8,7 @@ import koordpy.planning
 ROOT = Path(koordpy.planning.__file__).parent
 KNOWN = {
     # encodings: widths of fields, signs, what stands for never
-    "victims/single_pod.py": {"_FIELD", "_SHIFT"},
-    "victim_selection/shortcut.py": {"_FIELD", "_SHIFT"},
+    "victim_selection/cover.py": {"LEVEL_BITS", "_SHIFT"},
     "victim_selection/gathered.py": {"_NEVER", "_BITS"},
     "solver/regions.py": {"_LEAST"},
     "solver/budget.py": {"_SEED"},

@@ -87,6 +87,16 @@ def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
     return scores
 
 
+def first_node(able: Ints, *figures: NDArray[np.generic]) -> int | None:
+    """The one of some nodes that has least of the first figure ([nodes]), of equal ones of the next, and so on."""
+    for values in figures:
+        if len(able) < 2:
+            break
+        own = values[able]
+        able = able[own == own.min()]
+    return int(able[0]) if len(able) else None
+
+
 _EXACT_BELOW = 2**56
 
 

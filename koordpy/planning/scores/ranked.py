@@ -15,16 +15,6 @@ Rank = tuple[int, int, int, int]
 """(minus the total, free slots, place of the name in natural order, node): the least is the best."""
 
 
-def first_node(able: Ints, *figures: NDArray[np.generic]) -> int | None:
-    """The one of some nodes that has least of the first figure ([nodes]), of equal ones of the next, and so on."""
-    for values in figures:
-        if len(able) < 2:
-            break
-        own = values[able]
-        able = able[own == own.min()]
-    return int(able[0]) if len(able) else None
-
-
 class RankedNodes:
     """Nodes by largest total, then fewest free slots, then natural name order (kube-parity.md 3).
 

@@ -4,13 +4,15 @@ Costs are single integers that carry all levels, so the least one is the best se
 Exact for any number of resources as long as what is lacking is few steps of what units hold.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations
 from math import gcd
+from operator import lt
 
 from koordpy.planning.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
 
-FIELD = 64
+LEVEL_BITS = 64
 """Bits of a level of the cost: more than any sum reaches."""
 _SHIFT = 1 << 31
 """Priorities may be negative; counted from here, each pod's is not."""
@@ -18,8 +20,8 @@ _SHIFT = 1 << 31
 
 def packed(*, breaks: int, devices: int, pods: int, priorities: int, rank: int, width: int) -> int:
     """The cost of a unit in levels 3 to 5, 8 and 9. rank: its place in the order of importance, below `width`."""
-    early = (breaks << FIELD | devices) << FIELD | pods
-    return (early << FIELD | priorities + _SHIFT * pods) << width | 1 << rank
+    early = (breaks << LEVEL_BITS | devices) << LEVEL_BITS | pods
+    return (early << LEVEL_BITS | priorities + _SHIFT * pods) << width | 1 << rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +47,62 @@ class NodeCovers:
     """Sets of units of one node. most: the largest amounts that will be asked for. Raises Unwieldy."""
 
     def __init__(self, items: Sequence[Item], most: Sequence[int]) -> None:
-        self._scale = [gcd(*(item.frees[c] for item in items)) for c in range(len(most))]
-        columns = [c for c, amount in enumerate(most) if amount > 0 and self._scale[c]]
-        self._columns, self._cap = columns, [-(-most[c] // self._scale[c]) for c in columns]
-        useful = sorted((item for item in items if any(item.frees[c] for c in columns)), key=lambda item: item.cost)
-        cores = sorted({item.gang for item in useful if item.core})
+        asked = [c for c, amount in enumerate(most) if amount > 0]
+        self._scale = {c: gcd(*(item.frees[c] for item in items)) for c in asked}
+        self._columns = [c for c in asked if self._scale[c]]
+        self._cap = [-(-most[c] // self._scale[c]) for c in self._columns]
+        kinds: dict[tuple[int, ...], list[Item]] = {}
+        for item in items:
+            steps = tuple([item.frees[c] // self._scale[c] for c in self._columns])
+            if any(steps):
+                kinds.setdefault(steps, []).append(item)
+        for alike in kinds.values():
+            alike.sort(key=lambda item: item.cost)
+        cores = {item.gang for alike in kinds.values() for item in alike if item.core}
         if 1 << len(cores) > NODE_COVER_COMBINATIONS:
             raise Unwieldy
         found: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
-        for bits in range(1 << len(cores)):
-            broken = {gang for i, gang in enumerate(cores) if bits >> i & 1}
-            part = [item for item in useful if (item.gang in broken) == item.core or item.gang not in cores]
-            found += ((cost, taken, freed) for freed, (cost, taken) in self._sets(part).items())
+        for broken in chain.from_iterable(combinations(cores, number) for number in range(len(cores) + 1)):
+            part = {
+                steps: [item for item in alike if item.gang not in cores or (item.gang in broken) == item.core]
+                for steps, alike in kinds.items()
+            }
+            found += [(cost, taken, freed) for freed, (cost, taken) in self._sets(part).items()]
         self._found = sorted(found)
         """(cost, options, steps freed by column), the cheapest first."""
 
-    def _sets(self, items: Iterable[Item]) -> dict[tuple[int, ...], Cover]:
-        """Steps freed by column, at most as many as are asked for -> the cheapest units that free them."""
+    def _sets(self, kinds: Mapping[tuple[int, ...], Sequence[Item]]) -> dict[tuple[int, ...], Cover]:
+        """Steps freed by column, at most as many as are asked for -> the cheapest units that free them. kinds: units by
+        the steps that they free, the cheapest first."""
         states: dict[tuple[int, ...], Cover] = {(0,) * len(self._columns): (0, ())}
-        for item in items:
-            frees = [item.frees[c] // self._scale[c] for c in self._columns]
-            for state, (cost, taken) in list(states.items()):
-                after = tuple(map(min, map(sum, zip(state, frees, strict=True)), self._cap))
-                total = cost + item.cost
-                known = states.get(after)
-                if after != state and (known is None or total < known[0]):
-                    states[after] = (total, (*taken, item.option))
+        for steps, alike in kinds.items():
+            before, total, options = list(states.items()), 0, tuple[int, ...]()
+            most = max([-(-cap // step) for step, cap in zip(steps, self._cap, strict=True) if step])
+            for number, item in enumerate(alike[:most], start=1):
+                total, options = total + item.cost, (*options, item.option)
+                for freed, (cost, taken) in before:
+                    sums = zip(freed, steps, self._cap, strict=True)
+                    after = tuple([min(have + number * step, cap) for have, step, cap in sums])
+                    known = states.get(after)
+                    if known is None or cost + total < known[0]:
+                        states[after] = cost + total, (*taken, *options)
             if len(states) > NODE_COVER_STATES:
                 raise Unwieldy
         return states
 
-    def least(self, lacking: Sequence[int]) -> Cover | None:
-        """The cheapest units that free what is lacking of each amount; None where all together do not."""
-        if any(amount > 0 and not step for amount, step in zip(lacking, self._scale, strict=True)):
-            return None
-        need = [-(-lacking[c] // self._scale[c]) for c in self._columns]
-        enough = (one for one in self._found if all(have >= want for have, want in zip(one[2], need, strict=True)))
-        return next(((cost, taken) for cost, taken, _ in enough), None)
+    def rising(self, every: Iterable[Sequence[int]]) -> list[Cover]:
+        """The cheapest units for each of some lacking amounts that never fall from one to the next; up to the first for
+        which all units are too few."""
+        out: list[Cover] = []
+        found = iter(self._found)
+        cost, taken, freed = next(found)
+        for lacking in every:
+            if any(lacking[c] > 0 and not step for c, step in self._scale.items()):
+                break
+            need = [-(-lacking[c] // self._scale[c]) for c in self._columns]
+            while any(map(lt, freed, need)):
+                if (following := next(found, None)) is None:
+                    return out
+                cost, taken, freed = following
+            out.append((cost, taken))
+        return out

@@ -20,7 +20,7 @@ from koordpy.planning.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEP
 from koordpy.planning.placement.problem import hard_regions
 from koordpy.planning.plan import Proof
 from koordpy.planning.victim_selection.choice import Choice, Choices, cost_levels, keeps
-from koordpy.planning.victim_selection.cover import FIELD, Item, NodeCovers, Unwieldy, packed
+from koordpy.planning.victim_selection.cover import LEVEL_BITS, Item, NodeCovers, Unwieldy, packed
 from koordpy.planning.victim_selection.gathered import Gathered, offers_of
 from koordpy.planning.victim_selection.lower_bounds import sums_allow
 
@@ -161,7 +161,7 @@ class _Search:
     def _choose(self, usable: list[int]) -> list[int] | None:
         order = sorted(usable, key=lambda o: self._unit(o).rank)
         rank, width = {o: i for i, o in enumerate(order)}, len(order)
-        self.late = width + FIELD
+        self.late = width + LEVEL_BITS
         """Bits below levels 3 to 5: level 9, then the priorities."""
         gangs, cores = self._gangs()
         on: dict[int, list[Item]] = {}
@@ -259,13 +259,12 @@ class _Search:
             return [*asked, back * step]
 
         covers = NodeCovers(items, lacking(number, most))
-        out = []
-        for pods in range(number + 1):
-            for back in range(0 if pods else 1, most + 1):
-                found = covers.least(lacking(pods, back))
-                if found is not None:
-                    out.append((pods, back, *found))
-        return out
+        return [
+            (pods, back, *found)
+            for back in range(most + 1)
+            for pods, found in enumerate(covers.rising(lacking(pods, back) for pods in range(number + 1)))
+            if pods or back
+        ]
 
     # --- over nodes -------------------------------------------------------------------------------------------------
 
@@ -288,7 +287,7 @@ class _Search:
         """Levels 1 to 6 of the whole hard layer, then with a gather goal 1 to 4 among the domains that reach them, then
         levels 8 and 9."""
         entries = ((node, one.costs, one.taken) for node, one in nodes.items())
-        offers = offers_of(entries, shift=self.late, field_bits=FIELD)
+        offers = offers_of(entries, shift=self.late, field_bits=LEVEL_BITS)
         return Gathered(self.problem, self.regions, offers, self.number).solve()
 
 

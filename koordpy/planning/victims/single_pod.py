@@ -111,9 +111,9 @@ class SinglePod:
             last = at + 1 == len(order) or pool.units[order[at + 1]].priority > unit.priority
             if last and all(have >= asked for have, asked in zip(whole, request, strict=True)):
                 lacking = [asked - have for have, asked in zip(free, request, strict=True)]
-                found = NodeCovers(items, lacking).least(lacking)
-                if found is not None and found[1]:
-                    return unit.priority, *found
+                found = NodeCovers(items, lacking).rising([lacking])
+                if found and found[0][1]:
+                    return unit.priority, *found[0]
         return None
 
     def _cost(self, i: int) -> int:

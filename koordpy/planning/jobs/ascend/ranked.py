@@ -20,7 +20,7 @@ from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.scores.ranked import first_node
+from koordpy.planning.scores.nodes import first_node
 from koordpy.planning.units import Unit
 
 
