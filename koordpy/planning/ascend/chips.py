@@ -22,7 +22,7 @@ def _lowest(mask: int, number: int) -> int:
     return taken
 
 
-def _groups(mask: int, size: int) -> list[int]:
+def groups_of(mask: int, size: int) -> list[int]:
     """The mask cut into groups of a size, the lowest first."""
     whole = (1 << size) - 1
     return [mask & whole << k for k in range(0, max(mask.bit_length(), 1), size)]
@@ -46,7 +46,9 @@ def cost(preset: Preset, request: int, free: int, several: bool) -> int | None:
         case PickRule.RINGS | PickRule.CARD:
             if preset is MODULE and request == preset.size:
                 return 0 if count == preset.size else None
-            best = [c for group in _groups(free, preset.group) if (c := _by_table(preset, request, group)) is not None]
+            best = [
+                c for group in groups_of(free, preset.group) if (c := _by_table(preset, request, group)) is not None
+            ]
             return min(best, default=None)
         case PickRule.FIT | PickRule.CARDS_TIGHT:
             return count - request
@@ -78,7 +80,7 @@ def _halves(request: int, free: int, several: bool) -> int | None:
 
 
 def _dies(size: int, request: int, free: int) -> int | None:
-    cards = _groups(free, DIES)
+    cards = groups_of(free, DIES)
     if request == 1:
         return free.bit_count() - 1 + (0 if any(card.bit_count() == 1 for card in cards) else size)
     whole = sum(card.bit_count() == DIES for card in cards)
@@ -86,7 +88,7 @@ def _dies(size: int, request: int, free: int) -> int | None:
 
 
 def _duo(request: int, free: int) -> int | None:
-    cards = _groups(free, DIES)
+    cards = groups_of(free, DIES)
     full = sum(card.bit_count() == DIES for card in cards)
     half = sum(card.bit_count() == 1 for card in cards)
     count = free.bit_count()
@@ -101,7 +103,7 @@ def _mesh(size: int, request: int, free: int) -> int | None:
     count = free.bit_count()
     if request > 4 and request % 4:
         return count - request
-    able = sum(mesh.bit_count() >= min(request, 4) for mesh in _groups(free, 4))
+    able = sum(mesh.bit_count() >= min(request, 4) for mesh in groups_of(free, 4))
     needed = -(-request // 4)
     return size * (able - needed) + count - request if able >= needed else None
 
@@ -151,17 +153,17 @@ def take(preset: Preset, request: int, free: int, several: bool) -> int:
         case PickRule.RINGS | PickRule.CARD:
             if request > preset.group:
                 return free
-            groups = [g for g in _groups(free, preset.group) if _by_table(preset, request, g) is not None]
+            groups = [g for g in groups_of(free, preset.group) if _by_table(preset, request, g) is not None]
             return _lowest(min(groups, key=lambda g: _by_table(preset, request, g) or 0), request)
         case PickRule.FIT:
             return _lowest(free, request)
         case PickRule.CARDS_TIGHT:
-            return _fill(sorted(_groups(free, preset.group), key=int.bit_count), request)
+            return _fill(sorted(groups_of(free, preset.group), key=int.bit_count), request)
         case PickRule.HALVES:
             return _take_halves(request, free, several)
         case PickRule.DIES:
             if request == 1:
-                half = [card for card in _groups(free, DIES) if card.bit_count() == 1]
+                half = [card for card in groups_of(free, DIES) if card.bit_count() == 1]
                 return half[0] if half else _lowest(free, 1)
             return _fill(_full(free, DIES), request)
         case PickRule.DUO:
@@ -171,7 +173,7 @@ def take(preset: Preset, request: int, free: int, several: bool) -> int:
 
 
 def _full(free: int, size: int) -> list[int]:
-    return [group for group in _groups(free, size) if group.bit_count() == size]
+    return [group for group in groups_of(free, size) if group.bit_count() == size]
 
 
 def _take_halves(request: int, free: int, several: bool) -> int:
@@ -192,7 +194,7 @@ def _take_duo(request: int, free: int) -> int:
     cards = _full(free, DIES)
     taken = _fill(cards, request - request % 2)
     if request % 2:
-        half = [card for card in _groups(free, DIES) if card.bit_count() == 1]
+        half = [card for card in groups_of(free, DIES) if card.bit_count() == 1]
         taken |= half[0] if half else _lowest(cards[request // 2], 1)
     return taken
 
@@ -201,7 +203,7 @@ def _take_mesh(request: int, free: int) -> int:
     if request > 4 and request % 4:
         return _lowest(free, request)
     if request < 4:
-        able = [mesh for mesh in _groups(free, 4) if mesh.bit_count() >= request]
+        able = [mesh for mesh in groups_of(free, 4) if mesh.bit_count() >= request]
         return _lowest(min(able, key=int.bit_count), request)
     return _fill(_full(free, 4), request)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from koordpy.planning.ascend.chips import DIES, cost, take
-from koordpy.planning.ascend.presets import MODULE, PickRule, Preset
+from koordpy.planning.ascend.chips import cost, groups_of, take
+from koordpy.planning.ascend.presets import PickRule, Preset
 
 _MESH = 4
 _EVERY = -1
@@ -78,7 +78,7 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
     if not size:
         return
     ranked: dict[int, tuple[int, int]] = {}
-    for group in _cut(own, size):
+    for group in groups_of(own, size):
         worth = cost(preset, request, group, several)
         if worth is not None:
             ranked.setdefault(group.bit_count(), (worth, take(preset, request, group, several)))
@@ -95,11 +95,6 @@ def _group(demand: Demand) -> int:
         case PickRule.MESH:
             return _MESH if demand.request < _MESH else 0
     return 0
-
-
-def _cut(mask: int, size: int) -> list[int]:
-    whole = (1 << size) - 1
-    return [mask & whole << k for k in range(0, mask.bit_length(), size)]
 
 
 def _spare(demand: Demand, free: int, rest: Sequence[Demand]) -> int | None:
@@ -122,12 +117,8 @@ def servable(demands: Sequence[Demand], free: int) -> bool:
     """Whether pods can be served by the free chips of a node together, in some way."""
     if not demands:
         return True
-    preset, _, several, usable = demands[0]
-    if len(demands) == 1:
-        return cost(preset, demands[0].request, free & usable, several) is not None
-    alike = all(one.preset is preset and one.usable == usable and one.several == several for one in demands)
-    if alike and (several or preset.rule is not PickRule.HALVES):
-        return _alike(preset, tuple(sorted((one.request for one in demands), reverse=True)), free & usable)
+    if sum(one.request for one in demands) > free.bit_count():
+        return False
     # those that have no choice come last: they take what is left over
     order = sorted(demands, key=lambda one: (one.flexible, one.usable == _EVERY, -one.request))
     return _one_by_one(tuple(order), free)
@@ -137,57 +128,3 @@ def servable(demands: Sequence[Demand], free: int) -> bool:
 def _one_by_one(demands: tuple[Demand, ...], free: int) -> bool:
     rest = demands[1:]
     return any(not rest or _one_by_one(rest, free & ~mask) for mask in options(demands[0], free, rest))
-
-
-@lru_cache(maxsize=1 << 16)
-def _alike(preset: Preset, requests: tuple[int, ...], free: int) -> bool:
-    """Requests of one preset, the largest first."""
-    count, total = free.bit_count(), sum(requests)
-    if total > count:
-        return False
-    match preset.rule:
-        case PickRule.FIT | PickRule.CARDS_TIGHT:
-            return True
-        case PickRule.DIES | PickRule.DUO:
-            full = sum(card.bit_count() == DIES for card in _cut(free, DIES))
-            return sum(request // DIES for request in requests) <= full
-        case PickRule.RINGS | PickRule.CARD:
-            if preset is MODULE and requests[0] == preset.size:
-                return False  # more than one pod, and this one asks for all
-            return _packs(_counts(free, preset.group), requests)
-        case PickRule.HALVES:
-            across = sum(request // 2 for request in requests if request > preset.group)
-            rings = [(free >> k & 0xFF).bit_count() - across for k in (0, preset.group)]
-            small = tuple(request for request in requests if request <= preset.group)
-            return min(rings) >= 0 and _packs(tuple(sorted(rings, reverse=True)), small)
-        case PickRule.MESH:
-            meshes = _counts(free, _MESH)
-            whole = sum(request // _MESH for request in requests if request % _MESH == 0)
-            if meshes.count(_MESH) < whole:
-                return False
-            small = tuple(request for request in requests if request < _MESH)
-            return _packs(meshes[whole:], small)
-
-
-def _counts(free: int, size: int) -> tuple[int, ...]:
-    """Free chips of each group, the most first."""
-    return tuple(sorted((group.bit_count() for group in _cut(free, size)), reverse=True))
-
-
-@lru_cache(maxsize=1 << 16)
-def _packs(groups: tuple[int, ...], requests: tuple[int, ...]) -> bool:
-    """Whether requests, the largest first, fit into groups, each whole into one; groups: the most first."""
-    if not requests:
-        return True
-    if sum(requests) > sum(groups):
-        return False
-    first, rest = requests[0], requests[1:]
-    # a group that it fills is as good as any: what would be there in its place fits where it would be else
-    able = [first] if first in groups else [count for count in dict.fromkeys(groups) if count > first]
-    return any(_packs(_less(groups, count, first), rest) for count in able)
-
-
-def _less(groups: tuple[int, ...], count: int, number: int) -> tuple[int, ...]:
-    left = list(groups)
-    left.remove(count)
-    return tuple(sorted((*left, count - number), reverse=True))
