@@ -27,6 +27,7 @@ from koordpy.planning.queue.backfill import NO_PROMISE, moment
 from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.what_if import WhatIf
 from koordpy.planning.words.denial import domain_slots
 from koordpy.planning.words.ignored_pods import IgnoredPod, aside
@@ -82,8 +83,13 @@ class Explanation:
     """(object, text) of settings that do nothing."""
 
 
-def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
-    """Explains one known pod. Raises KeyError for an unknown one; of one that koordpy has nothing to do for, why."""
+def explain(
+    snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str, *, ways: Sequence[Way] = EVERY_WAY
+) -> Explanation:
+    """Explains one known pod. Raises KeyError for an unknown one; of one that koordpy has nothing to do for, why.
+
+    ways: of choosing victims, the only ones that are tried.
+    """
     pod = snapshot.pods[pod_key]
     figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
     groups = Groups(snapshot, figures.config.gangs, figures.config.stale_gangs)
@@ -106,7 +112,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     domains: tuple[DomainExplanation, ...] = ()
     misses, method, order = list[str](), "", ""
     admission, use = figures.admission, figures.draft.quotas
-    turn = WhatIf(snapshot, figures.config, unit)
+    turn = WhatIf(snapshot, figures.config, unit, ways)
     alone = turn.alone() if held is None else None
     lent = alone is not None and turn.lent(alone)
     refusal = admission.refusal(unit, use) if held is None and not lent else None

@@ -4,6 +4,7 @@ Sources: simulate.md 5.2; quota-fairness.md 2; preemption.md 3.2 and 3.3. Each g
 is planned without it, and is told of it only if it finds room then.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -21,6 +22,7 @@ from koordpy.planning.queue.standing import share_name, share_text
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Unit
 from koordpy.planning.victim_selection.lines import lines_of
+from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims.terminating import await_ending
 from koordpy.planning.words.suggestions import NEAREST
 
@@ -34,6 +36,8 @@ class WhatIf:
     snapshot: Snapshot
     config: KoordpyConfiguration
     unit: Unit
+    ways: Sequence[Way] = EVERY_WAY
+    """Of choosing victims."""
 
     def alone(self) -> RoundPlan:
         """A round in which nobody is before it."""
@@ -61,7 +65,7 @@ class WhatIf:
         )
 
     def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
-        return plan_round(snapshot, config, only=frozenset([self.unit.id]))
+        return plan_round(snapshot, config, only=frozenset([self.unit.id]), ways=self.ways)
 
     def _placed(self, plan: RoundPlan) -> bool:
         units = {one.unit for one in plan.placements} | {one.unit for one in plan.nominations}
@@ -81,7 +85,7 @@ class WhatIf:
 
     def _before(self) -> list[str]:
         """It finds room by itself: what takes that in a whole round."""
-        plan = plan_round(self.snapshot, self.config)
+        plan = plan_round(self.snapshot, self.config, ways=self.ways)
         if self._placed(plan):
             return []
         return ["the jobs before it in the queue left it their room"]

@@ -14,9 +14,11 @@ class RuleName(StrEnum):
 
 
 class Way(StrEnum):
-    """A way of choosing the units that rules allow, in the order in which they are tried: by counting, by the exact
-    model, and by giving back what is not needed."""
+    """A way of choosing the units that rules allow, in the order in which they are tried: for a plain pod by a table of
+    the cheapest victims of each node (told as counting), by counting, by the exact model, and by giving back what is
+    not needed."""
 
+    NODE = "node"
     COUNTING = "counting"
     MODEL = "model"
     GREEDY = "greedy"

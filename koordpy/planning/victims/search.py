@@ -261,7 +261,7 @@ class Preemptor:
             return PreemptionPlan()
         pool, figures = self.pool, self.figures
         trial = DryRun(asked, pool, figures)
-        if Way.COUNTING in self._tried_ways and (least := self._cheapest_node(asked, rules, open_to)) is not None:
+        if Way.NODE in self._tried_ways and (least := self._cheapest_node(asked, rules, open_to)) is not None:
             if not eligible_under(least).any():
                 return PreemptionPlan()
             problem = open_to.problem
