@@ -11,6 +11,25 @@ from koordpy.planning.placement.goals import progressions, slots_by_level
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 
 
+def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[np.bool_]:
+    """[domains of a level] whether the domains above and beside hold multiples where only this one takes new pods:
+    `size` of them, or some number."""
+    tree, domains = problem.tree, problem.tree.levels[level]
+    kept = np.ones(len(domains), dtype=bool)
+    for at, k in problem.multiples.items():
+        held = tree.levels[at].sums(problem.bound_counts)
+        wrong, above = held % k != 0, tree.domain_of[min(at, level)][domains.start]
+        if size is not None and at <= level:
+            kept &= ((held + size) % k == 0)[above]
+        if at < level:
+            kept &= int(wrong.sum()) == wrong[above]
+        else:
+            before = np.concatenate(([0], np.cumsum(wrong)))
+            first, last = (np.searchsorted(tree.levels[at].start, edge) for edge in (domains.start, domains.end))
+            kept &= before[last] - before[first] == before[-1]
+    return kept
+
+
 class Reach:
     """What counts of one shape the domains of a problem can take."""
 
@@ -19,8 +38,6 @@ class Reach:
         self.tree = problem.tree
         self.shape = shape
         self.multiples = {level: k for level, k in problem.multiples.items() if k > 1}
-        bound = problem.bound_counts
-        self._held = [level.sums(bound) for level in self.tree.levels] if bound.any() else None
 
     def usable(self, level: int) -> Ints:
         """[domains of the level] slots: further pods that fit, whatever the unit's size; with multiples of the layers
@@ -33,25 +50,8 @@ class Reach:
         takes = possible & (low <= size) & (size <= high)
         if self.multiples:
             takes &= (size - low) % step == 0
-            takes &= self._rest_kept(level, size)
+            takes &= rest_kept(self.problem, level, size)
         return np.nonzero(takes)[0]
-
-    def _rest_kept(self, level: int, size: int) -> NDArray[np.bool_]:
-        """[domains of the level] whether the domains above and beside hold multiples: bound members there, `size` more
-        in the ancestors."""
-        tree, domains = self.tree, self.tree.levels[level]
-        kept = np.ones(len(domains), dtype=bool)
-        for at, k in self.multiples.items():
-            held = np.zeros(len(tree.levels[at]), dtype=np.int64) if self._held is None else self._held[at]
-            wrong = held % k != 0
-            if at < level:
-                above = tree.domain_of[at][domains.start]
-                kept &= ((held + size) % k == 0)[above] & (int(wrong.sum()) == wrong[above])
-            else:
-                before = np.concatenate(([0], np.cumsum(wrong)))
-                first, last = (np.searchsorted(tree.levels[at].start, edge) for edge in (domains.start, domains.end))
-                kept &= before[last] - before[first] == before[-1]
-        return kept
 
     def largest(self, *, core: int, limit: int) -> int:
         """Most pods, `core` to `limit`, that some placement under the hard layer and multiples takes; 0 for none."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from koordpy.planning.limits import MODEL_FILLINGS
 from koordpy.planning.placement.goals import progressions
 from koordpy.planning.placement.problem import Ints, Problem
+from koordpy.planning.placement.reach import rest_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,41 +90,19 @@ class Room:
             fits &= tree_level.sums(self.slots[i]) >= n
         for column, need in enumerate((counts @ self.request).tolist()):
             fits &= tree_level.sums(self.caps[:, column]) >= need
-        return fits & self.clean(level)
+        return fits & rest_kept(self.problem, level)
 
     def could(self, level: int, counts: Ints) -> NDArray[np.bool_]:
         """[domains] whether sums allow just so many pods per shape; false is certain, true is not but on one node."""
-        tree_level, total = self.tree.levels[level], int(counts.sum())
-        fits = self.roomy(level, counts)
+        total, fits = int(counts.sum()), self.roomy(level, counts)
         if len(self.shapes) == 1 and self.problem.multiples:
             low, high, step, possible = progressions(self.problem, self.shapes[0])[level]
             fits &= possible & (low <= total) & (total <= high) & ((total - low) % step == 0)
-        for number, k in self.problem.multiples.items():
-            if k > 1 and number <= level:
-                held = self.tree.levels[number].sums(self.problem.bound_counts)
-                fits &= ((held + total) % k == 0)[self.tree.domain_of[number][tree_level.start]]
-        return fits
+        return fits & rest_kept(self.problem, level, total)
 
     def most_in(self, level: int) -> Ints:
         """[domains] upper bound on pods of any shapes together."""
         return np.minimum(self.tree.levels[level].sums(self.most), sum(self.wanted))
-
-    def clean(self, level: int) -> NDArray[np.bool_]:
-        """[domains] whether bound members outside leave every multiple whole when only this domain takes pods."""
-        tree, domains = self.tree, self.tree.levels[level]
-        good = np.ones(len(domains), dtype=bool)
-        for number, k in self.problem.multiples.items():
-            held = tree.levels[number].sums(self.problem.bound_counts)
-            bad = np.nonzero(held % k)[0] if k > 1 else np.zeros(0, dtype=np.int64)
-            if not len(bad):
-                continue
-            if number < level:
-                above = tree.domain_of[number][domains.start]
-                good &= (above == bad[0]) if len(bad) == 1 else False
-            else:
-                starts = tree.levels[number].start[bad]
-                good &= (domains.start <= starts.min()) & (starts.max() < domains.end)
-        return good
 
     @cached_property
     def signatures(self) -> tuple[Ints, ...]:
