@@ -48,9 +48,6 @@ class Walk:
         """Node -> number of its domain of each level of the ring."""
         self.size = list(ring.size.values())
         self.ranges: dict[tuple[int, Mixture], tuple[Mixture, Mixture] | None] = {}
-        self.memory: set[tuple[object, ...]] = set()
-        """Where the walk went in vain."""
-        self.memorise = ring.limit is None and ring.keeps is None
         self.kind = self._kinds()
 
     def _kinds(self) -> dict[int, int]:
@@ -95,8 +92,6 @@ class Walk:
             placed, options = stack[-1]
             if not options:
                 stack.pop()
-                if placed.sequence and self.memorise:
-                    self.memory.add(self._key(placed))
                 continue
             self.steps += 1
             if self.steps > max(most_steps, 4 * n):
@@ -104,7 +99,7 @@ class Walk:
             if not self.steps % 64:
                 ring.problem.interrupts.step()
             after = self._after(placed, options.pop())
-            if after is None or (self.memorise and self._key(after) in self.memory):
+            if after is None:
                 continue
             if len(after.sequence) < n:
                 stack.append((after, self._options(after)))
@@ -188,9 +183,3 @@ class Walk:
         if same >= placed.common:
             return placed.common, placed.split
         return same, [n + (same <= level < placed.common) for level, n in enumerate(placed.split)]
-
-    def _key(self, placed: _Placed) -> tuple[object, ...]:
-        """What decides about the rest, like nodes of one parent not told apart."""
-        first, now = placed.sequence[0], placed.sequence[-1]
-        held = sorted((self.kind[n], placed.taken.get(n, ()), n == first, n == now) for n in self.ring.nodes)
-        return len(placed.sequence), tuple(placed.runs), tuple(held)
