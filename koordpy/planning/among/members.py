@@ -29,7 +29,7 @@ from koordpy.planning.filters.interpod import OwnTerms, term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
 from koordpy.planning.limits import NODE_PODS
-from koordpy.planning.placement.ties import Apart, Near, Spread, Tie, renumbered
+from koordpy.planning.placement.ties import Apart, Tie, renumbered
 
 Ask = tuple[int, int]
 
@@ -162,9 +162,8 @@ class _MemberReader:
             own = OwnTerms(pod, self.snapshot, self.table)
             for change in self.draft.changes:
                 own.change(*change)
-            every, existing = own.neighbours()
-            groups = tuple(domains.of for domains in every)
-            self.ties.append(Near(self.position[shape], self._positions(near), groups, tuple(existing)))
+            if (tie := own.tie(self.position[shape], self._positions(near))) is not None:
+                self.ties.append(tie)
         for term in terms.anti_affinity.required:
             meant = self._meant(term, pod)
             if not self._others(shape, meant):
@@ -321,14 +320,4 @@ class _MemberReader:
         for change in self.draft.changes:
             spreading.change(*change)
         for constraint, ones in zip(spreading.constraints, meant, strict=True):
-            self.ties.append(
-                Spread(
-                    self.position[shape],
-                    self._positions(ones),
-                    groups=np.where(constraint.included, constraint.domains.of, -1),
-                    base=constraint.counts,
-                    eligible=constraint.eligible,
-                    max_skew=constraint.max_skew,
-                    min_domains=constraint.min_domains,
-                )
-            )
+            self.ties.append(constraint.tie(self.position[shape], self._positions(ones)))

@@ -15,6 +15,7 @@ from koordpy.cluster.snapshot import Ints, Snapshot
 from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, read_terms
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
 from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
+from koordpy.planning.placement.ties import Near
 
 PLUGIN = "InterPodAffinity"
 AFFINITY = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
@@ -102,10 +103,12 @@ class OwnTerms(Rule):
         near = [domains.spread(count) > 0 for domains, count in zip(self._wanted_in, counted, strict=True)]
         return np.asarray(keyed & np.logical_and.reduce(near))
 
-    def neighbours(self) -> tuple[list[Domains], list[Ints]]:
-        """Per term of required affinity its domains, and [domains] the pods there that all terms speak of."""
-        pods = self._wanted_pods
-        return self._wanted_in, [domains.sums(pods) for domains in self._wanted_in] if pods is not None else []
+    def tie(self, shape: int, meant: tuple[int, ...]) -> Near | None:
+        """The required affinity, if any, between shapes of a problem, on the pods that are there now."""
+        if self._wanted_pods is None:
+            return None
+        existing = tuple(domains.sums(self._wanted_pods) for domains in self._wanted_in)
+        return Near(shape, meant, tuple(domains.of for domains in self._wanted_in), existing)
 
     def wants(self, pod: PodInfo) -> bool:
         """Whether all terms of required affinity, of which there are some, speak of a pod."""

@@ -16,6 +16,7 @@ from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
 from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
 from koordpy.planning.filters.node import check_affinity, check_taints
 from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
+from koordpy.planning.placement.ties import Spread
 
 PLUGIN = "PodTopologySpread"
 SKEWED = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't match pod topology spread constraints",))
@@ -68,6 +69,11 @@ class Constraint:
         there = np.zeros(self.domains.count, dtype=bool)
         there[self.domains.of[self.included]] = True
         return there
+
+    def tie(self, shape: int, meant: tuple[int, ...]) -> Spread:
+        """The constraint between shapes of a problem, on what it counts now."""
+        groups, base = np.where(self.included, self.domains.of, -1), self.counts
+        return Spread(shape, meant, groups, base, self.eligible, self.max_skew, self.min_domains)
 
 
 class Spreading:

@@ -8,14 +8,12 @@ are constraints of the model. Without them each infeasible choice would have to 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.interpod import OwnTerms
 from koordpy.planning.filters.spread import TopologySpread
-from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction, Near, Spread
+from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +47,12 @@ def affinity_terms(
 def _near(
     shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
 ) -> list[AffinityTerm]:
-    domains, existing = rule.neighbours()
-    if not existing:
-        return []
     meant = tuple(i for i, other in enumerate(kinds) if rule.wants(other))
+    if (near := rule.tie(shape, meant)) is None:
+        return []
     there = [(pod.key, node) for pod, node in standing if rule.wants(pod)]
-    leaving = tuple(tuple((int(one.of[node]), key) for key, node in there if one.of[node] >= 0) for one in domains)
-    return [AffinityTerm(Near(shape, meant, tuple(one.of for one in domains), tuple(existing)), leaving)]
+    leaving = tuple(tuple((int(of[node]), key) for key, node in there if of[node] >= 0) for of in near.groups)
+    return [AffinityTerm(near, leaving)]
 
 
 def _spread(
@@ -70,15 +67,6 @@ def _spread(
             for i, other in enumerate(kinds)
             if other.namespace == own.namespace and selector_matches(one.selector, other.pod.metadata.labels)
         )
-        spread = Spread(
-            shape,
-            meant,
-            groups=np.where(one.included, one.domains.of, -1),
-            base=one.counts,
-            eligible=one.eligible,
-            max_skew=one.max_skew,
-            min_domains=one.min_domains,
-        )
         leaving = tuple((int(one.domains.of[node]), key) for key, node, counts in counted if counts[number])
-        out.append(AffinityTerm(spread, (leaving,)))
+        out.append(AffinityTerm(one.tie(shape, meant), (leaving,)))
     return out
