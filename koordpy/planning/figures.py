@@ -282,15 +282,7 @@ class Figures:
         return Static(before=chain(parts), refusal=refusal, scores=static_scores(self.snapshot.nodes, pod.pod))
 
     def _first_words(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
-        """The words of the filters that look at labels and taints alone; what keeps the pod from every node."""
-        nodes, wire = self.snapshot.nodes, pod.pod
-        affinity = node_filters.check_affinity(nodes, wire)
-        parts = [node_filters.check_named(nodes, wire), node_filters.check_unschedulable(nodes, wire)]
-        parts.append(node_filters.check_taints(nodes, wire))
-        if isinstance(affinity, Refusal):
-            return parts, affinity
-        parts.append(node_filters.check_added(nodes, self.config.filters.node_affinity.added_affinity))
-        return [*parts, affinity], None
+        return node_filters.first_words(self.snapshot.nodes, pod.pod, self.config.filters.node_affinity.added_affinity)
 
     def words(self, pod: PodInfo) -> list[Verdict]:
         """What each filter says of every node, also of those that another filter speaks for."""

@@ -19,7 +19,6 @@ from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.filters import node as node_filters
-from koordpy.planning.filters.base import Refusal
 from koordpy.planning.units import Unit
 
 EVICTED = "EvictionByEvictionAPI"
@@ -121,13 +120,9 @@ class NominatedCapacity:
 
     def _suits(self, pod: PodInfo, node: int) -> bool:
         """Whether the node's name, labels and taints let a pod in."""
-        nodes, wire = self.snapshot.nodes[node : node + 1], pod.pod
-        affinity = node_filters.check_affinity(nodes, wire)
-        if isinstance(affinity, Refusal):
-            return False
-        added = node_filters.check_added(nodes, self.config.filters.node_affinity.added_affinity)
-        checks = (node_filters.check_named, node_filters.check_unschedulable, node_filters.check_taints)
-        return all(word.of(0) is None for word in (affinity, added, *(check(nodes, wire) for check in checks)))
+        added = self.config.filters.node_affinity.added_affinity
+        words, refusal = node_filters.first_words(self.snapshot.nodes[node : node + 1], pod.pod, added)
+        return refusal is None and all(word.of(0) is None for word in words)
 
     def coming(self, asker: PodInfo, *, but: Collection[str]) -> dict[str, int]:
         """Pods that the draft has not placed and whose room is kept from a pod -> position of their node.

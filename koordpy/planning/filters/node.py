@@ -132,6 +132,17 @@ def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
     return refused_where(mask, NOT_NAMED)
 
 
+def first_words(
+    nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | None
+) -> tuple[list[Verdict], Refusal | None]:
+    """The words of all these filters in their order; what keeps the pod from every node. added: see `check_added`."""
+    affinity = check_affinity(nodes, pod)
+    parts = [check_named(nodes, pod), check_unschedulable(nodes, pod), check_taints(nodes, pod)]
+    if isinstance(affinity, Refusal):
+        return parts, affinity
+    return [*parts, check_added(nodes, added), affinity], None
+
+
 def _matcher(selector: dict[str, str], required: NodeSelector | None) -> Callable[[NodeInfo], bool]:
     wanted = list(selector.items())
 
