@@ -140,7 +140,7 @@ CLOSED: dict[str, Collection[str]] = {
     "koordpy_victims_total": set(RuleName),
     "koordpy_rejected_plans_total": set(Check),
     "koordpy_solver_status_total": set(Proof),
-    "koordpy_planning_seconds": {*Method, *(f"victims-{way}" for way in Way)},
+    "koordpy_planning_seconds": {*Method, *(f"victims-{way}" for way in Way if way is not Way.NODE)},
     "koordpy_binds_total": set(BindResult),
 }
 """Metrics with one label whose values are a closed set."""
