@@ -6,13 +6,15 @@ at once; the divisions come from `splits`. Answers are remembered: they depend o
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.gpu.board import Board
+from koordpy.cluster.gpus import Matrix
+from koordpy.cluster.partitions import PartitionTable, aligned_table
 from koordpy.planning.gpu.divisions import division_choice
 from koordpy.planning.gpu.judge import Worth, candidates, judge_of
 from koordpy.planning.gpu.partitioning import Partitioner
@@ -25,6 +27,30 @@ from koordpy.planning.limits import JUDGEMENTS_KEPT
 Objective = Literal["bottleneck", "sum", "partition"]
 WHOLE_SIZES = (16, 8, 4, 2)
 PACKED_SIZES = (8, 4, 2)
+
+
+@dataclass(frozen=True)
+class Board:
+    """What tells the GPUs of a machine apart: machines that are equal in this share every choice.
+
+    Links, NUMA node and PCIe root of each GPU (None where any lacks it), and the listed sets of the Device.
+    """
+
+    matrix: Matrix
+    numa: tuple[int, ...] | None
+    roots: tuple[str, ...] | None
+    table: PartitionTable | None
+
+    @cached_property
+    def listed(self) -> PartitionTable | None:
+        """The sets to be kept whole: those of the Device, else aligned blocks where links do not tell GPUs apart."""
+        one_class = self.matrix.source != "" and self.matrix.pattern.classes == 1
+        return self.table or (aligned_table(self.matrix.pattern.size) if one_class else None)
+
+    @property
+    def places(self) -> list[Sequence[object]]:
+        """NUMA node, then PCIe root, of each GPU; left out where a GPU does not tell."""
+        return [of for of in (self.numa, self.roots) if of is not None]
 
 
 class Chooser:

@@ -4,8 +4,7 @@ from functools import lru_cache
 
 from koordpy.cluster.gpus import Machine, Matrix
 from koordpy.cluster.partitions import PartitionTable
-from koordpy.planning.gpu.board import Board
-from koordpy.planning.gpu.choice import Chooser
+from koordpy.planning.gpu.choice import Board, Chooser
 from koordpy.planning.gpu.large import LargeChooser
 from koordpy.planning.limits import EXACT_GPUS
 

@@ -9,8 +9,7 @@ that rest on it are `feasible`.
 from collections.abc import Iterator, Sequence
 from itertools import combinations, islice
 
-from koordpy.planning.gpu.board import Board
-from koordpy.planning.gpu.choice import Objective
+from koordpy.planning.gpu.choice import Board, Objective
 from koordpy.planning.gpu.judge import Worth, worth_of
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import GpuWant, Sets

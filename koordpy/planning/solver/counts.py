@@ -12,13 +12,12 @@ import numpy as np
 
 from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.cells import Cell
 from koordpy.planning.solver.counted import CountedTable, Fits, Numbered
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import NodeType, Room, every_filling
 from koordpy.planning.solver.staged import StagedModel, Term, linear
-from koordpy.planning.solver.whole_groups import GroupType, WholeGroups
+from koordpy.planning.solver.whole_groups import Cell, GroupType, WholeGroups
 
 
 class CountModel(StagedModel):
