@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cached_property
 
 from koordpy.api import keys
-from koordpy.api.natural import NaturalKey, natural_key
+from koordpy.api.natural import natural_key
 from koordpy.api.times import seconds
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import card_hundredths
@@ -65,17 +65,9 @@ class VictimUnit:
     @cached_property
     def importance(self) -> tuple[object, ...]:
         """Sort key, the most important first: priority, earlier start, lower index, natural name."""
-        if len(self.pods) == 1:
-            pod = self.pods[0]
-            index = (0, pod.index) if pod.index is not None else (1, 0)
-            return -self.priority, self.start, index, _names(pod.namespace, pod.name), self.kind.value
-        first = min(self.pods, key=lambda pod: _names(pod.namespace, pod.name))
-        index = min(((0, pod.index) if pod.index is not None else (1, 0)) for pod in self.pods)
-        return -self.priority, self.start, index, _names(first.namespace, first.name), self.kind.value
-
-
-def _names(namespace: str, name: str) -> tuple[NaturalKey, NaturalKey]:
-    return natural_key(namespace), natural_key(name)
+        index = min([(0, pod.index) if pod.index is not None else (1, 0) for pod in self.pods])
+        names = min([(natural_key(pod.namespace), natural_key(pod.name)) for pod in self.pods])
+        return -self.priority, self.start, index, names, self.kind.value
 
 
 def started(pod: PodInfo) -> float:

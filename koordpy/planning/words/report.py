@@ -185,35 +185,28 @@ def _false(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
     return {key: "" for key in ours if key not in own}
 
 
-def _denials(
-    one: Tried,
-    after: Unit,
-    figures: Figures,
-    words: _Said,
-) -> list[PendingPod]:
+def _denials(one: Tried, after: Unit, figures: Figures, words: _Said) -> list[PendingPod]:
     """One entry for each member that still waits."""
-    out: list[PendingPod] = []
     waiting = after.pending if one.unit.plain is None else () if one.nodes else (one.unit.plain,)
+
+    def told(pod: PodInfo, reason: Reason, text: str, plugins: tuple[str, ...], *, gated: bool = False) -> PendingPod:
+        gang = pod.gang.key if pod.gang is not None else None
+        return PendingPod(pod.key, one.unit.id, gang, reason, text, gated=gated, plugins=plugins)
+
     if not waiting:
-        return out
+        return []
     if one.gate is not None or one.fault:
         text = one.gate.text if one.gate is not None else f"plan refused by its check: {one.fault}"
         reason = one.gate.reason if one.gate is not None else Reason.SCHEDULER_ERROR
         asked = one.gate.plugins if one.gate is not None else ()
         held = one.gate is not None and not asked
-        for pod in waiting:
-            gang = pod.gang.key if pod.gang is not None else None
-            out.append(PendingPod(pod.key, one.unit.id, gang, reason, text, gated=held, plugins=asked))
-        return out
+        return [told(pod, reason, text, asked, gated=held) for pod in waiting]
     refusal = figures.admission.core_refusal(after, figures.draft.quotas) if one.nodes or one.refusal else None
     if refusal is None and not one.nodes:
         refusal = one.refusal
     if refusal is not None:
         text = " ".join((refusal.text(len(figures.snapshot.nodes)), *one.reasons))
-        for pod in waiting:
-            gang = pod.gang.key if pod.gang is not None else None
-            out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=(PLUGIN,)))
-        return out
+        return [told(pod, Reason.UNSCHEDULABLE, text, (PLUGIN,)) for pod in waiting]
     alone = not one.unit.is_gang
     tail = ""
     met: dict[str, str] = {}
@@ -229,6 +222,7 @@ def _denials(
         tail += f"{'' if alone else ';'} {one.hold}"
     if one.remark:
         tail += f" pod {waiting[0].key}: {one.remark}" if alone else f"; {one.remark}"
+    out: list[PendingPod] = []
     said: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
     for pod in waiting:
         gang = pod.gang.key if pod.gang is not None else None
@@ -249,8 +243,7 @@ def _denials(
                 known = text + tail, plugins
             if not pod.nominated_node:
                 said[alike] = known
-        text, plugins = known
-        out.append(PendingPod(pod.key, one.unit.id, gang, Reason.UNSCHEDULABLE, text, plugins=plugins))
+        out.append(told(pod, Reason.UNSCHEDULABLE, *known))
     return out
 
 
