@@ -21,6 +21,7 @@ from koordpy.engine.status.patches import patch_pod_status
 WORKERS = 16
 TRIES = 4
 Thing = TypeVar("Thing")
+Reply = TypeVar("Reply")
 TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
@@ -53,13 +54,7 @@ class EvictionCalls:
 
     async def patch(self, info: PodInfo, body: Mapping[str, Any]) -> bool:
         """Patches a pod's status; False where it is gone or another one. Raises Dropped."""
-        found: list[bool] = []
-
-        async def patch() -> None:
-            found.append(await patch_pod_status(self._client, info.pod, body))
-
-        await self._send(patch, info.key)
-        return bool(found) and found[0]
+        return bool(await self._send(lambda: patch_pod_status(self._client, info.pod, body), info.key))
 
     async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> bool:
         """Marks a pod as preempted by a scheduler, and deletes it; whether the reply shows it gone. Raises Dropped."""
@@ -72,13 +67,8 @@ class EvictionCalls:
         }
         await self.patch(info, {"metadata": {"uid": info.uid}, "status": {"conditions": [condition]}})
         path = PODS.path(info.namespace, info.name)
-        gone: list[bool] = []
-
-        async def delete() -> None:
-            gone.append(is_gone(await self._client.delete(path, uid=info.uid), info.uid))
-
-        await self._send(delete, info.key, victim=info, wanted=wanted)
-        return bool(gone) and gone[0]
+        reply = await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info, wanted=wanted)
+        return reply is not None and is_gone(reply, info.uid)
 
     async def evict(self, info: PodInfo, *, wanted: Wanted) -> None:
         """Asks the eviction API, which asks the PodDisruptionBudgets. Raises Dropped."""
@@ -93,34 +83,33 @@ class EvictionCalls:
 
     async def _send(
         self,
-        call: Callable[[], Awaitable[Any]],
+        call: Callable[[], Awaitable[Reply]],
         key: str,
         *,
         victim: PodInfo | None = None,
         wanted: Wanted = lambda: None,
-    ) -> None:
-        """A call that may be repeated. Gone is done, and so is another pod under the name of a victim."""
+    ) -> Reply | None:
+        """The reply to a call that may be repeated. None: gone, and so is another pod under the name of a victim."""
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
-        for attempt in range(TRIES):
+        while True:
             asked_to_wait = 0.0
             if not self._may_write():
                 raise Dropped("leadership ended")
             wanted()
             try:
-                await call()
-                return
+                return await call()
             except ApiError as error:
                 if error.status == NOT_FOUND:
-                    return
+                    return None
                 if error.status == CONFLICT and (victim is None or await self._has_gone(victim)):
-                    return
+                    return None
                 if error.status == TOO_MANY and "disruption" in str(error).lower():
                     raise Dropped(f"pod {key}: {error}") from None
                 asked_to_wait = min(error.retry_after or 0.0, MAX_RETRY_AFTER_SECONDS)
-                if (error.status < 500 and error.status not in (TOO_MANY, CONFLICT)) or attempt == TRIES - 1:
+                if (error.status < 500 and error.status not in (TOO_MANY, CONFLICT)) or backoff.tries == TRIES - 1:
                     raise Dropped(f"pod {key}: {error}") from None
             except Unreachable as error:
-                if attempt == TRIES - 1:
+                if backoff.tries == TRIES - 1:
                     raise Dropped(f"pod {key}: {error}") from None
             await self._sleep(max(backoff.next(), asked_to_wait))
 
