@@ -1,8 +1,10 @@
 """What the parts of the live scheduler share: one record of them, so that what all need is said once."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.client import ApiClient
@@ -41,3 +43,10 @@ class Context:
     def moment(self) -> datetime:
         """`now`, as conditions tell it."""
         return datetime.fromtimestamp(self.now(), UTC)
+
+
+def begin(work: Coroutine[Any, Any, None], name: str, among: set[asyncio.Task[None]]) -> None:
+    """Starts a task, and keeps it among others until it ends: the event loop would let it go."""
+    task = asyncio.create_task(work, name=name)
+    among.add(task)
+    task.add_done_callback(among.discard)

@@ -21,7 +21,7 @@ from koordpy.engine.binding.claims import ClaimBinder, ClaimsFailed, PodClaims, 
 from koordpy.engine.binding.confirming import Confirmations
 from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
 from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
-from koordpy.engine.context import Context
+from koordpy.engine.context import Context, begin
 from koordpy.engine.queue import QueuedPod
 from koordpy.engine.wakeups import Wake
 from koordpy.planning.plan import Placement
@@ -120,9 +120,7 @@ class Committer:
         if claims:
             # the waiting time is the Bindings'
             commit.deadline = math.inf
-            task = asyncio.create_task(self._bind_claims(commit, claims, waiting_seconds), name=f"claims of {unit}")
-            self._aside.add(task)
-            task.add_done_callback(self._aside.discard)
+            begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self._aside)
         else:
             self._line_up(commit)
         return commit
@@ -295,9 +293,7 @@ class Committer:
             for job in jobs:
                 self._take_back(job, errors=errors, at_least_seconds=at_least_seconds, gone=gone)
 
-        task = asyncio.create_task(release(), name=f"release of {jobs[0].commit.unit}")
-        self._releasing.add(task)
-        task.add_done_callback(self._releasing.discard)
+        begin(release(), f"release of {jobs[0].commit.unit}", self._releasing)
 
     def _take_back(self, job: PendingBinding, *, errors: int, at_least_seconds: float, gone: bool) -> None:
         """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""

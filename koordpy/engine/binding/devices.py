@@ -26,7 +26,7 @@ from koordpy.engine.apiserver.client import ApiError, Body, Unreachable
 from koordpy.engine.apiserver.replies import is_older
 from koordpy.engine.apiserver.resources import RESOURCE_CLAIMS, Resource
 from koordpy.engine.binding.claims import ClaimsFailed, PodClaims, failing
-from koordpy.engine.context import Context
+from koordpy.engine.context import Context, begin
 from koordpy.engine.wakeups import Wake
 from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
 
@@ -211,9 +211,7 @@ class DeviceReserver:
                 self._feeds.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead")
                 return
 
-        task = asyncio.create_task(ask(), name=f"what became of claim {key}")
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        begin(ask(), f"what became of claim {key}", self._asking)
 
     async def _read(self, key: str) -> ResourceClaim | None:
         with failing(f"resource claim {key}"):
@@ -270,9 +268,7 @@ class DeviceReleaser:
         uids = {pod.uid for pod in pods}
         stuck = dict.fromkeys(key for pod in pods for key in resource_claims(pod) if self._ties(key, uids))
         if stuck and self._may_write():
-            task = asyncio.create_task(self._unstick(list(stuck), uids), name="claims of unschedulable pods")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            begin(self._unstick(list(stuck), uids), "claims of unschedulable pods", self._tasks)
 
     async def run(self) -> None:
         """Looks for reservations of pods that are gone, until cancelled."""

@@ -16,7 +16,7 @@ from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.api.times import rfc3339
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import ShareQueue
-from koordpy.engine.context import Context
+from koordpy.engine.context import Context, begin
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
 from koordpy.engine.evictions.nominations import Kept, Nominations
 from koordpy.engine.status.announce import ROOM_MADE
@@ -78,9 +78,7 @@ class Evictor:
             self._state.foresee_nomination(one.pod_key, one.node, plan.losers)
         for victim in plan.evictions:
             self._state.foresee_end(victim.pod_key, rfc3339(now + timedelta(seconds=victim.grace_seconds)))
-        task = asyncio.create_task(self._carry_out(plan, done), name=f"evictions for {plan.unit or 'quotas'}")
-        self.open.add(task)
-        task.add_done_callback(self.open.discard)
+        begin(self._carry_out(plan, done), f"evictions for {plan.unit or 'quotas'}", self.open)
 
     async def run(self) -> None:
         """Ends nominations in time, until cancelled; then the evictions that are under way are left as they are."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import PODS
 from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.context import Context
+from koordpy.engine.context import Context, begin
 from koordpy.engine.evictions.calls import Dropped, EvictionCalls
 from koordpy.engine.wakeups import Wake
 from koordpy.planning.nominated_capacity import coming_free
@@ -145,9 +145,7 @@ class Nominations:
             return
         if void and self._may_write():
             self._kept.pop(unit, None)
-            task = asyncio.create_task(self.clear(void), name=f"void nominations of {unit}")
-            self.tasks.add(task)
-            task.add_done_callback(self.tasks.discard)
+            begin(self.clear(void), f"void nominations of {unit}", self.tasks)
 
     def _is_void(self, info: PodInfo) -> bool:
         """Whether a pod cannot fit the node it is nominated to even when those that are ending there are gone."""
