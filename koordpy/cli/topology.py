@@ -30,14 +30,7 @@ NODES_NAMED = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "-f",
-        "--filename",
-        dest="paths",
-        metavar="PATH",
-        action="append",
-        help="manifests: a file, a folder (its *.yaml, *.yml and *.json) or - for the standard input; repeatable",
-    )
+    options.add_paths(source)
     source.add_argument(
         "--kubeconfig",
         metavar="FILE",

@@ -14,15 +14,7 @@ DEFAULT_NOW = "2026-01-01T00:00:00Z"
 
 def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExclusiveGroup | None" = None) -> None:
     """The options that these commands have. among: sources of which manifests are one; else they are required."""
-    (parser if among is None else among).add_argument(
-        "-f",
-        "--filename",
-        dest="paths",
-        metavar="PATH",
-        action="append",
-        required=among is None,
-        help="manifests: a file, a folder (its *.yaml, *.yml and *.json) or - for the standard input; repeatable",
-    )
+    add_paths(parser if among is None else among, required=among is None)
     parser.add_argument("--now", metavar="RFC3339", default=DEFAULT_NOW, help="time of the run (default: %(default)s)")
     parser.add_argument("--config", metavar="FILE", help="a KoordpyConfiguration")
     parser.add_argument(
@@ -33,6 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExc
         help="scheduler name to serve, in place of the configured ones; repeatable",
     )
     add_started(parser)
+
+
+def add_paths(to: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup", *, required: bool = False) -> None:
+    """The option that names manifests."""
+    to.add_argument(
+        "-f",
+        "--filename",
+        dest="paths",
+        metavar="PATH",
+        action="append",
+        required=required,
+        help="manifests: a file, a folder (its *.yaml, *.yml and *.json) or - for the standard input; repeatable",
+    )
 
 
 def add_started(parser: argparse.ArgumentParser) -> None:

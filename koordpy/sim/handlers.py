@@ -147,8 +147,8 @@ class Handlers:
     def _created(self, call: Call, obj: Object) -> web.Response:
         _check_kind(call.resource, obj)
         warnings = _unknown(call, obj)
-        entry = self._store.create_entry(call.resource, obj, namespace=call.namespace)
-        return answer(views.encoded(call.resource, entry), 201, warnings=warnings)
+        made = self._store.create(call.resource, obj, namespace=call.namespace)
+        return answer(views.served(call.resource, made), 201, warnings=warnings)
 
     def _update(self, call: Call, change: Callable[[Object], Object]) -> web.Response:
         """Change an object through the form in which the resource shows it."""

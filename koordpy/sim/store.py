@@ -124,17 +124,6 @@ class Store:
         `with_status` keeps the status that is given, which the API drops. Raises StatusError: 409 when it is there, 404
         when its namespace is not, 422 when it is invalid.
         """
-        return self.create_entry(resource, obj, namespace=namespace, with_status=with_status).obj
-
-    def create_entry(
-        self,
-        resource: str | ServedResource,
-        obj: Mapping[str, Any],
-        *,
-        namespace: str = "",
-        with_status: bool = False,
-    ) -> ShelfEntry:
-        """`create`, with the version."""
         resource = self.resource(resource)
         given = obj.get("metadata") or {}
         if not isinstance(given, dict):
@@ -161,7 +150,7 @@ class Store:
         new = self._admitted(resource, new, with_status=with_status, now=now)
         if (namespace, name) in self.shelf(resource).entries:
             raise errors.already_exists(resource, name)
-        return self.replace(resource, (namespace, name), new)
+        return self.replace(resource, (namespace, name), new).obj
 
     def _new_uid(self) -> str:
         made = uuid.uuid4() if self._uids is None else uuid.UUID(int=self._uids.getrandbits(128), version=4)
