@@ -329,8 +329,11 @@ def _rejected(
 
 
 def _best_node(pod: PodInfo, figures: Figures) -> int | None:
-    """A plain pod's node: largest total, then fewest free slots, then natural name order (kube-parity.md 3); or by
-    rules of its own where it has some."""
+    """A plain pod's node: where it is nominated, else largest total, then fewest free slots, then natural name order
+    (kube-parity.md 3, 4.5); or by rules of its own where it has some."""
+    hinted = figures.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
+    if hinted is not None and figures.of(pod).slots[hinted] > 0:
+        return hinted
     if pod.extended and (rules := rules_of(pod)) is not None:
         return rules.best(pod, figures)
     own = figures.of(pod)

@@ -58,5 +58,8 @@ def began(gang: Gang, snapshot: Snapshot) -> float | None:
     if SCHEDULED in conditions:
         # whoever writes it will say since when; a member that failed may have been replaced long ago
         return None
-    last = max((ended(pod).at for pod in gang.pods if pod.pod.status.phase == FAILED), default=0.0)
+    ends = [(ended(pod).at, pod.created) for pod in gang.pods if pod.pod.status.phase == FAILED]
+    last = max((end for end, _ in ends), default=0.0)
+    if any(0 < end < created for end, created in ends):
+        return last  # creations that manifests leave out are made up: they do not tell who came after it
     return max(last, *(pod.created for pod in gang.bound)) if last else None

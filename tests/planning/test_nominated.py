@@ -57,6 +57,12 @@ def test_the_room_is_kept_from_rounds_too_and_its_own_pod_may_take_it() -> None:
     assert bound(plan) == {"kept": "n1"}
 
 
+@pytest.mark.parametrize(("free", "taken"), [("n2:4", "n2"), ("n2:1", "n1")])
+def test_a_plain_pod_goes_where_it_is_nominated_if_that_takes_it(free: str, taken: str) -> None:
+    hinted = promised(pod("p", cpu="2", priority=5), "n2")
+    assert bound(planned([node("n1:2"), node(free), hinted])) == {"p": taken}
+
+
 def test_members_of_a_gang_do_not_stand_in_each_others_way() -> None:
     members = [pod(f"p-{i}", gang="g", cpu="2") for i in range(2)]
     members = [replace(one, status=replace(one.status, nominated_node_name="n1")) for one in members]

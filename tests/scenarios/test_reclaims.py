@@ -79,6 +79,17 @@ def test_6_the_last_unit_may_cross_the_line_and_does_not_come_back() -> None:
     assert waiting(result)["old"].endswith(f"exceedDimensions: [{GPU}]. reclaim: quota b would use 2 of min 1 {GPU}.")
 
 
+@pytest.mark.parametrize(("room", "other"), [(1, 1), (2, 1), (8, 1), (8, 8)])
+def test_a_pod_that_its_quota_refuses_takes_from_the_least_important_pod_of_that_quota(room: int, other: int) -> None:
+    """Also where a node has room for it without anybody's leaving."""
+    running = [one("old", at="m", owner="a"), one("young", at="n", owner="a", age=1)]
+    mine = quota("a", {GPU: 0}, {GPU: 2})
+    objects = [gpus("n", room), gpus("m", other), mine, *running, one("new", owner="a", age=9, priority=5)]
+    result = run(objects, fairness=Fairness(reclaim="off"))
+    assert went(result) == [("young", "priority")]
+    assert final(result).keys() == {"old", "new"} and result.stable
+
+
 def test_7_one_accelerator_rather_than_two() -> None:
     running = [
         one("a1", at="n0", owner="a"),
@@ -209,9 +220,9 @@ def test_who_may_move_does_not_depend_on_who_is_looked_at_first(tied_first: bool
     assert final(result) == {"free": "n0", "new": "n1", "tied": "n0"}
 
 
-def failed(name: str, gang: str, finished: str) -> Pod:
+def failed(name: str, gang: str, finished: str, *, age: int = 0) -> Pod:
     state = ContainerState(terminated=ContainerStateTerminated(finished_at=finished))
-    made = one(name, gang=gang, phase="Failed")
+    made = one(name, gang=gang, phase="Failed", age=age)
     return replace(made, status=replace(made.status, container_statuses=[ContainerStatus(name="main", state=state)]))
 
 
@@ -229,6 +240,16 @@ def test_10_a_gang_that_lost_a_member_gives_up_after_its_grace(finished: str, go
     assert not went(result)
     assert report.status != "Scheduled"
     assert report.message.startswith("1 of 2 members")
+
+
+@pytest.mark.parametrize(("finished", "gone"), [("2026-01-01T00:59:00Z", True), ("2026-01-01T00:59:01Z", False)])
+def test_of_manifests_without_times_of_creation_the_grace_counts_from_the_end_of_the_failed_member(
+    finished: str, gone: bool
+) -> None:
+    """They are made up as just before the run, which is after that end."""
+    members = [one("g-0", at="n", gang="g", age=3598), failed("g-1", "g", finished, age=3599)]
+    result = run([gpus("n", 1), group("g", 2), *members], stale_gangs=StaleGangs(enabled=True))
+    assert went(result) == ([("g-0", "stale-gang")] if gone else [])
 
 
 def lost_one(least: int, *more: Any, group_notes: dict[str, str] | None = None) -> list[Any]:

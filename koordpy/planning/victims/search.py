@@ -316,6 +316,8 @@ class Preemptor:
             return None
         if open_to.looked_at or figures.draft.keeps_room or figures.of(plain).has_rules:
             return None
+        if figures.admission.core_refusal(asked.unit, figures.draft.quotas) is not None:
+            return None  # room may be missing in a quota alone
         if self._alone is None or self._alone.pool is not self.pool:
             self._alone = SinglePod(self.pool, figures)
         [(name, eligible)] = rules.items()
