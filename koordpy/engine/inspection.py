@@ -58,10 +58,7 @@ class Inspection:
 
     def _check_caches(self) -> str:
         late = self._feeds.out_of_sync()
-        if not late:
-            return ""
-        why = next((f"; {name}: {trouble}" for name, trouble in late.items() if trouble), "")
-        return f"not in sync: {', '.join(late)}{why}"
+        return f"not in sync: {late}" if late else ""
 
     def _check_rounds(self) -> str:
         if not self._leading():

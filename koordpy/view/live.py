@@ -236,10 +236,8 @@ def told_by(decisions: DecisionLog, *, source: str, states: dict[str, str] | Non
 
 def taken_of(scheduler: Scheduler) -> tuple[Snapshot, dict[str, str]]:
     """What a scheduler sees now, and the states of the units in its queue. Raises NotReadyError."""
-    late = scheduler.feeds.out_of_sync()
-    if late:
-        why = next((f"; {name}: {trouble}" for name, trouble in late.items() if trouble), "")
-        raise NotReadyError(f"the cluster is still being read: {', '.join(late)}{why}")
+    if late := scheduler.feeds.out_of_sync():
+        raise NotReadyError(f"the cluster is still being read: {late}")
     return scheduler.inspection.seen()
 
 

@@ -198,10 +198,13 @@ class Feeds:
             are = "is" if len(missing) == 1 else "are"
             logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
 
-    def out_of_sync(self) -> dict[str, str]:
-        """Names of the feeds that have not listed yet, and what each met with last."""
+    def out_of_sync(self) -> str:
+        """The feeds that have not listed yet, and what one of them met with last; empty where all have."""
         late = {name: one.trouble for name, one in self.reflectors.items() if not one.synced.is_set()}
-        return late if self._discovered.is_set() else {**late, "discovery": self._undiscovered}
+        if not self._discovered.is_set():
+            late["discovery"] = self._undiscovered
+        why = next((f"; {name}: {trouble}" for name, trouble in late.items() if trouble), "")
+        return ", ".join(late) + why
 
     def objects(self, resource: Resource) -> list[Any]:
         """What is known of a resource."""
