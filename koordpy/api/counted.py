@@ -11,7 +11,7 @@ def counted(number: float, noun: str) -> str:
     return f"{number:.15g} {noun}" if number == 1 else f"{number:.15g} {noun}s"
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], most: int = NAMED) -> str:
     """The first few names, and how many more there are."""
-    text = ", ".join(names[:NAMED])
-    return f"{text} and {len(names) - NAMED} more" if len(names) > NAMED else text
+    text = ", ".join(names[:most])
+    return f"{text} and {len(names) - most} more" if len(names) > most else text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from koordpy.api.counted import counted
+from koordpy.api.counted import counted, named
 from koordpy.api.faults import InputFaultsError
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.spelling import hint
@@ -263,11 +263,10 @@ def _line(one: Document, depth: int) -> str:
 def _notes(document: Document) -> list[str]:
     lines = []
     for one in document["unlabelled"]:
-        named = ", ".join(one["nodes"][:NODES_NAMED])
-        more = f" and {one['count'] - NODES_NAMED} more" if one["count"] > NODES_NAMED else ""
+        some = named(one["nodes"], NODES_NAMED)
         what = f"label {' or '.join(one['labelKeys'])}" if one["labelKeys"] else "HyperNode"
         each = "it is a domain of its own" if one["count"] == 1 else "each is a domain of its own"
-        lines.append(f"{one['layer']}: {counted(one['count'], 'node')} without {what}, {each} there: {named}{more}")
+        lines.append(f"{one['layer']}: {counted(one['count'], 'node')} without {what}, {each} there: {some}")
     for one in document["inSeveralPlaces"]:
         places = ", ".join(one["domains"])
         lines.append(

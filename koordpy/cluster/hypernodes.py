@@ -9,6 +9,7 @@ label is (gang-network.md section 3). Faults are told and worked around: one bad
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from koordpy.api.counted import named
 from koordpy.api.custom import HyperNode, HyperNodeMember
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
 from koordpy.api.natural import natural_key
@@ -203,8 +204,7 @@ class _HyperNodeReading:
 
     def _tell_doubles(self) -> None:
         for (tier, counts, other), nodes in sorted(self._doubles.items()):
-            named = ", ".join(sorted(nodes, key=natural_key)[:_NAMED])
-            more = f" and {len(nodes) - _NAMED} more" if len(nodes) > _NAMED else ""
             what = "node" if len(nodes) == 1 else "nodes"
-            text = f"{what} {named}{more} in two HyperNodes of tier {tier}, {counts} and {other}: {counts} counts"
+            names = named(sorted(nodes, key=natural_key), _NAMED)
+            text = f"{what} {names} in two HyperNodes of tier {tier}, {counts} and {other}: {counts} counts"
             self._fault(other, "spec.members", text)

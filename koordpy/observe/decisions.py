@@ -13,15 +13,13 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.counted import counted
+from koordpy.api.counted import counted, named
 from koordpy.api.natural import natural_key
 from koordpy.planning.plan import GangReport, PromisedStart, Proof, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"\d+")
-_NAMED = 4
-"""Names in a line before `and N more`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Decision:
             return f"{self._evicts()}{proof}"
         if self.placed:
             where = f" in {self.layer}" if self.layer else ""
-            text = f"{self.unit}: {self.placed} of {self.pods} pods on {_some(self.nodes)}{where}{proof}"
+            text = f"{self.unit}: {self.placed} of {self.pods} pods on {named(self.nodes)}{where}{proof}"
             return f"{text}; left: {self.message}" if self.message else text
         return f"{self.unit}: {self.message or 'nothing placed'}{proof}"
 
@@ -73,14 +71,10 @@ class Decision:
         by = ", ".join(f"{number} {rule}" for rule, number in rules.items()) if len(rules) > 1 else next(iter(rules))
         unit, gains = f"{self.unit}: " if self.unit else "", self.beneficiary or "nobody in particular"
         text = f"{unit}{verb} {counted(len(self.victims), 'pod')} ({by}) for {gains}: "
-        text += _some([f"{victim.pod} on {victim.node}" for victim in self.victims])
+        text += named([f"{victim.pod} on {victim.node}" for victim in self.victims])
         if not self.nominated:
             return f"{text}; {self.message}"
-        return f"{text}; {nominate} {counted(len(self.nominated), 'pod')} to {_some(self.nodes)}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        return f"{text}; {nominate} {counted(len(self.nominated), 'pod')} to {named(self.nodes)}"
 
 
 def _gangs(unit: str) -> Sequence[str]:
@@ -239,18 +233,16 @@ class DecisionLog:
                 self._log(decision)
 
     def _log(self, decision: Decision) -> None:
-        line = decision.line()
-        gang = decision.unit.startswith("gang:")
-        # the same but for its counts, as while members arrive, is no news
-        gist = _NUMBER.sub("#", line)
-        repeated = self._last.get(decision.unit) == gist
-        if gang:
+        level = logging.DEBUG
+        if decision.unit.startswith(GANG):
+            # the same but for its counts, as while members arrive, is no news
+            gist = _NUMBER.sub("#", decision.line())
+            level = logging.INFO if self._last.get(decision.unit) != gist else logging.DEBUG
             self._last[decision.unit] = gist
             if len(self._last) > 4096:
                 self._last.clear()
-        level = logging.INFO if gang and not repeated else logging.DEBUG
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", line)
+            logger.log(level, "%s", decision.line())
 
     def forget(self, there: Callable[[str], bool]) -> None:
         """Lets go of what was last said of units that are not there any more."""

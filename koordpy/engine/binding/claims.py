@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from koordpy.api.counted import named
 from koordpy.api.objects import ObjectMeta, Wire
 from koordpy.api.storage import (
     BOUND_BY_CONTROLLER,
@@ -317,5 +318,4 @@ class _Written(Wire, frozen=True):
 
 
 def _some(awaited: Mapping[str, _Awaited]) -> str:
-    first = next(iter(awaited), "nothing")
-    return f"claim {first}" + (f" and {len(awaited) - 1} more" if len(awaited) > 1 else "")
+    return f"claim {named([*awaited] or ['nothing'], 1)}"

@@ -7,7 +7,7 @@ deletionTimestamp; later it is stuck. A unit whose nominated node still holds po
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from koordpy.api.counted import counted
+from koordpy.api.counted import counted, named
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
@@ -48,9 +48,7 @@ class Awaited:
 
 
 def _listed(nodes: Iterable[str]) -> str:
-    names = sorted(nodes, key=natural_key)
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    return named(sorted(nodes, key=natural_key), _LISTED)
 
 
 def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
