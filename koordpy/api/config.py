@@ -88,7 +88,7 @@ class NodeAffinityArgs(Section, frozen=True):
 class NodeResourcesFitArgs(Section, frozen=True):
     """What the filter leaves out; extended resources only."""
 
-    ignored_resources: tuple[ExtendedResourceName, ...] = ()
+    ignored_resources: tuple[ResourceName, ...] = ()
     ignored_resource_groups: tuple[ResourceGroup, ...] = ()
 
 

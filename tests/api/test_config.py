@@ -198,7 +198,7 @@ CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
             ["gpu.resources[0]: text (", "gpu.resources[1]: text ('gpu') is no"],
         ),
         (
-            "filters: {nodeResourcesFit: {ignoredResources: [cpu], ignoredResourceGroups: [a.b/c]}}",
+            "filters: {nodeResourcesFit: {ignoredResources: [a b], ignoredResourceGroups: [a.b/c]}}",
             ["filters.nodeResourcesFit.ignoredResources[0]", "filters.nodeResourcesFit.ignoredResourceGroups[0]"],
         ),
         (

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api.config import Filters, KoordpyConfiguration, NodeResourcesFitArgs
 from koordpy.api.objects import (
     Affinity,
     Node,
@@ -16,7 +17,7 @@ from koordpy.api.objects import (
     Taint,
     Toleration,
 )
-from tests.planning.node_rules import node, pod, reasons
+from tests.planning.node_rules import node, planned, pod, reasons
 
 OTHER = "UU: node(s) didn't match Pod's node affinity/selector"
 TAINTED = "UU: node(s) had untolerated taint(s)"
@@ -143,3 +144,15 @@ def test_terms_are_ored_their_parts_anded_and_empty_ones_match_nothing() -> None
 def test_where_every_term_names_nodes_only_these_are_tried(terms: list[NodeSelectorTerm], words: list[str]) -> None:
     found = reasons([node("n1"), node("n2"), node("n3"), wants(*terms)])
     assert found == dict(zip(("n1", "n2", "n3"), words, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("ignored", "fits"),
+    [("example.com/a", True), ("hugepages-2Mi", False), ("cpu", False), ("requests.kubernetes.io/a", False)],
+)
+def test_of_resources_only_extended_ones_can_be_left_out(ignored: str, fits: bool) -> None:
+    """Others stand in the configuration without effect, as kube-scheduler takes them."""
+    ignoring = NodeResourcesFitArgs(ignored_resources=(ignored,), ignored_resource_groups=("kubernetes.io",))
+    config = KoordpyConfiguration(filters=Filters(node_resources_fit=ignoring))
+    asking = pod("p", cpu="0", requests={ignored: "2"})
+    assert bool(planned([node("n1:1"), asking], config).placements) == fits
