@@ -19,6 +19,7 @@ from koordpy.api.durations import duration_text
 from koordpy.api.faults import Fault, InputFaultsError, key_path, literal
 from koordpy.api.gangspec import scope_fault
 from koordpy.api.objects import PodSpec
+from koordpy.api.quantity import is_extended
 from koordpy.api.spelling import meant
 from koordpy.api.strict import decode, format_of
 
@@ -95,7 +96,7 @@ def _line(fault: Fault, name: str, flags: Sequence[Flag]) -> str:
 
 
 def dangers(config: KoordpyConfiguration) -> list[str]:
-    """What is allowed and can do harm, as `FIELD: TEXT`."""
+    """What is allowed and can do harm, or nothing at all, as `FIELD: TEXT`."""
     found = []
     if KUBE_SCHEDULER_NAME in config.scheduler_names:
         found.append(
@@ -108,6 +109,12 @@ def dangers(config: KoordpyConfiguration) -> list[str]:
         found.append(
             "quota.trustedNamespaces: none of them is one of quota.namespaces: no ElasticQuota without a parent counts"
         )
+    ignored = config.filters.node_resources_fit.ignored_resources
+    found += [
+        f"filters.nodeResourcesFit.ignoredResources: {name} is no extended resource: it is counted all the same"
+        for name in ignored
+        if not is_extended(name)
+    ]
     return found
 
 
@@ -155,9 +162,6 @@ def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
     spread, of_spread = config.filters.pod_topology_spread, "filters.podTopologySpread.{}".format
     if spread.defaulting_type != "List" and spread.default_constraints:
         yield of_spread("defaultConstraints"), of_spread("defaultingType"), "needs defaultingType List"
-    fit, shape = config.scores.node_resources_fit, "scores.nodeResourcesFit.shape"
-    points = [point.utilization for point in fit.shape]
+    points = [point.utilization for point in config.scores.node_resources_fit.shape]
     if points != sorted(set(points)):
-        yield shape, "utilization must rise from point to point"
-    if fit.strategy == "RequestedToCapacityRatio" and not points:
-        yield shape, "scores.nodeResourcesFit.strategy", "RequestedToCapacityRatio needs it"
+        yield "scores.nodeResourcesFit.shape", "utilization must rise from point to point"

@@ -277,6 +277,18 @@ def test_the_name_that_every_pod_has_is_a_danger_and_no_fault() -> None:
     assert told.startswith("schedulerNames: default-scheduler is what pods without a schedulerName get")
 
 
+def test_a_resource_that_can_not_be_ignored_is_told_and_no_fault() -> None:
+    (told,) = dangers(read("filters: {nodeResourcesFit: {ignoredResources: [hugepages-2Mi, example.com/a]}}"))
+    assert told == (
+        "filters.nodeResourcesFit.ignoredResources: hugepages-2Mi is no extended resource: it is counted all the same"
+    )
+
+
+def test_a_strategy_by_ratio_has_a_shape_of_its_own() -> None:
+    score = read("scores: {nodeResourcesFit: {strategy: RequestedToCapacityRatio}}").scores.node_resources_fit
+    assert (score.strategy, score.shape) == ("RequestedToCapacityRatio", ())
+
+
 def test_a_file_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(InputFaultsError, match=r"none\.yaml: cannot be read"):
         load_config(str(tmp_path / "none.yaml"))

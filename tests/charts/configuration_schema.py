@@ -29,8 +29,6 @@ def configuration_schema() -> Json:
     sections = schema["properties"]
     spread = sections["filters"]["properties"]["podTopologySpread"]
     spread |= _where("defaultConstraints", {"minItems": 1}, then="defaultingType", be={"const": "List"})
-    fit = sections["scores"]["properties"]["nodeResourcesFit"]
-    fit |= _where("strategy", {"const": "RequestedToCapacityRatio"}, then="shape", be={"minItems": 1})
     return schema
 
 

@@ -355,7 +355,7 @@ def test_helm_refuses(values: Values, said: str, helm: Helm) -> None:
         ({"gpu": {"linkBandwidth": {"NV18+PCIe": 450}}}, "linkBandwidth"),
         ({"gpu": {"linkBandwidth": {"PIX": -1}}}, "PIX"),
         ({"filters": {"podTopologySpread": {"defaultConstraints": [{"topologyKey": "zone"}]}}}, "podTopologySpread"),
-        ({"scores": {"nodeResourcesFit": {"strategy": "RequestedToCapacityRatio"}}}, "nodeResourcesFit"),
+        ({"scores": {"nodeResourcesFit": {"shape": [{"utilization": 101}]}}}, "utilization"),
     ],
 )
 def test_what_koordpy_would_refuse_helm_refuses_first(config: Values, said: str, helm: Helm) -> None:
@@ -372,6 +372,7 @@ def test_what_koordpy_would_refuse_helm_refuses_first(config: Values, said: str,
         {"leaderElection": {"leaseDuration": "1m30s", "renewDeadline": "1m"}},
         {"filters": {"nodeAffinity": {"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}},
         {"gpu": {"linkBandwidth": {"NV18": 450, "NV": 25, "SYS": 9.5, "HOSTPIX": 1}}},
+        {"scores": {"nodeResourcesFit": {"strategy": "RequestedToCapacityRatio"}}},
         {"scores": {"nodeResourcesFit": {"strategy": "RequestedToCapacityRatio", "shape": [{"utilization": 0}]}}},
         {"scores": msgspec.to_builtins(KoordpyConfiguration().scores)},
     ],
