@@ -32,6 +32,7 @@ class DisruptionBudgets:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
     def _changed(self, shelf: str, change: Change) -> None:
         if shelf not in ("pods", BUDGETS) or not self._store.shelf(BUDGETS).entries:

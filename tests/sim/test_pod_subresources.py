@@ -114,3 +114,17 @@ async def test_budgets_show_their_status(server: ApiServer, client: Client) -> N
         pass
     status = event["object"]["status"]
     assert (status["expectedPods"], status["currentHealthy"], status["disruptionsAllowed"]) == (3, 3, 1)
+
+
+async def test_a_restart_loses_no_status_of_a_budget(server: ApiServer, client: Client) -> None:
+    evictable(server, "a")
+    budget(server, "pdb", minAvailable=0)  # its status is due a moment later
+    await server.stop()
+    await server.start()
+    evictable(server, "b", "c")
+    again = Client(server.url)
+    watch = await again.watch("/apis/policy/v1/namespaces/default/poddisruptionbudgets")
+    while (event := await watch.next())["object"].get("status", {}).get("expectedPods") != 3:
+        pass
+    assert event["object"]["status"]["disruptionsAllowed"] == 3
+    await again.close()
