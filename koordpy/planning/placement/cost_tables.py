@@ -78,10 +78,6 @@ class CostTables:
         """Whether a domain of the level takes any number up to its capacity, goal 4 first."""
         return not self.multiples and self.whole(level)
 
-    def monotone(self, level: int) -> bool:
-        """Whether more pods never cost less in a domain of the level."""
-        return self.open(level) and (self.extra is None or self.extra.rising)
-
     def _weigh(self, *, used: int) -> None:
         n, depth = self.n, self.tree.depth
         weight = int(self.loss.max(initial=0)) * n + 1
@@ -216,7 +212,7 @@ class CostTables:
         return out
 
     def _grouped(self, level: int, total: Costs) -> Costs:
-        """More groups are whole in every level below but for those that are split: now more never costs less."""
+        """More groups are whole in every level below but for those that are split."""
         if not self.whole(level) or self.whole(level + 1):
             return total
         groups = self.per[level] // self.pipeline * np.arange(total.shape[-1]).astype(total.dtype)
@@ -270,11 +266,8 @@ class CostTables:
         if len(right) == 1:
             return left + right[0]
         size = min(len(left) + len(right) - 1, self.n // self.per[level] + 1)
-        # a table that never falls is known by the largest count of each cost; taking more than needed costs the same
-        monotone, longest = self.monotone(level), len(right) - 1
-        takes = np.append((right[1:] != right[:-1]).nonzero()[0], longest) if monotone else right < self.inf // 2
-        padded = np.full(longest + size, left[0] if monotone else self.inf, dtype=left.dtype)
-        padded[longest:] = self.inf
+        longest, takes = len(right) - 1, right < self.inf // 2
+        padded = np.full(longest + size, self.inf, dtype=left.dtype)
         padded[longest : longest + min(len(left), size)] = left[:size]
         out, term = np.full(size, self.inf, dtype=left.dtype), np.empty(size, dtype=left.dtype)
         for take, cost in zip(np.arange(len(right))[takes].tolist(), right[takes].tolist(), strict=True):

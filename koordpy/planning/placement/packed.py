@@ -18,12 +18,11 @@ class NotPackable(Exception):
 @dataclass(frozen=True, eq=False)
 class PackedCosts:
     """kinds: [nodes] nodes of one kind have the same table; tables: per kind the cost of m = 0 .. pods; base: more than
-    any sum; rising: whether more pods never cost less on a node."""
+    any sum."""
 
     kinds: Ints
     tables: tuple[tuple[int, ...], ...]
     base: int
-    rising: bool = False
 
     @property
     def idle(self) -> list[int]:
@@ -48,7 +47,7 @@ def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, node
             vector = table.cost(kind, tuple(m if i == shape else 0 for i in range(shapes)))
             if vector is None:
                 raise NotPackable
-            row.append(vector if table.devices is None else _whole(vector, m * table.devices.asks[shape]))
+            row.append(vector)
         rows.append(row)
     high = np.array([np.max(row, axis=0) for row in rows], dtype=np.int64).reshape(count, table.width)
     idle = np.array([row[0] for row in rows], dtype=np.int64).reshape(count, table.width)
@@ -66,11 +65,4 @@ def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, node
         for row in rows
     ]
     kinds = np.array(names, dtype=np.int64)[table.kinds] if count else table.kinds
-    return PackedCosts(kinds, tuple(numbers), base, rising=table.devices is not None)
-
-
-def _whole(vector: tuple[int, ...], given: int) -> tuple[int, ...]:
-    """With all devices of a used node in place of those left on it: equal pods are given the same wherever they go, and
-    what more pods never make less is faster to add up."""
-    several, left, own = vector
-    return several, left + given, own
+    return PackedCosts(kinds, tuple(numbers), base)
