@@ -195,8 +195,7 @@ class CostTables:
         for i in range(int(number.max())):
             kinds = np.where(i < number, below[np.minimum(starts + i, len(below) - 1)], len(parts))
             total = self._merge_rows(total, rows[kinds], self.n // self.per[level + 1] + 1)
-        total = self._grouped(level, total[:, :: self.per[level] // self.per[level + 1]])
-        total = np.minimum(self._own(level, 0, total), self.inf)
+        total = np.minimum(self._own(level, 0, total[:, :: self.per[level] // self.per[level + 1]]), self.inf)
         caps = self.capacity(level)[first].tolist()
         self._tables.update(
             {(level, kind): row[: cap + 1] for kind, (row, cap) in enumerate(zip(total, caps, strict=True))}
@@ -210,13 +209,6 @@ class CostTables:
             part = out[:, j : j + left.shape[1]]
             np.minimum(part, left[:, : part.shape[1]] + right[:, j : j + 1], out=part)
         return out
-
-    def _grouped(self, level: int, total: Costs) -> Costs:
-        """More groups are whole in every level below but for those that are split."""
-        if not self.whole(level) or self.whole(level + 1):
-            return total
-        groups = self.per[level] // self.pipeline * np.arange(total.shape[-1]).astype(total.dtype)
-        return total + sum(self.group_weight) * groups
 
     def _evaluate(self, level: int, domain: int) -> Costs:
         if level == self.tree.depth:
@@ -234,7 +226,7 @@ class CostTables:
             for kind, number in zip(kinds.tolist(), times.tolist(), strict=True):
                 part = self._power(self.of_kind(level + 1, kind), number, level=level + 1)
                 total = self.merge(total, part, level=level + 1)
-            total = self._grouped(level, total[:: self.per[level] // self.per[level + 1]])
+            total = total[:: self.per[level] // self.per[level + 1]]
         return self._own(level, int(self.bound_in[level][domain]), total)
 
     def _own(self, level: int, held: int, total: Costs) -> Costs:
