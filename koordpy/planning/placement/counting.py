@@ -72,7 +72,8 @@ def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
     core = core_of(problem, problem.pending)
     if core is None or size < max(len(core), 1):
         return ()
-    others = [rank for rank in problem.pending if rank not in set(core)]
+    chosen = set(core)
+    others = [rank for rank in problem.pending if rank not in chosen]
     return tuple(sorted((*core, *others[: size - len(core)])))
 
 
