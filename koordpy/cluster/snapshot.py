@@ -229,6 +229,8 @@ class Draft:
         """Node position -> pods by key, of the pods this draft has placed."""
         self.shunning: dict[str, PodInfo] = {}
         """Of the pods this draft has placed those with required anti-affinity, by key."""
+        self.later: dict[str, None] = {}
+        """Pods that others were evicted for: those of them that are placed start when these are gone."""
         self.evicted: dict[str, PodInfo] = {}
         self.promised: dict[str, Promise] = dict(snapshot.promised)
         """Claim -> what it takes, of assumed pods and of those this draft has placed."""
@@ -374,6 +376,23 @@ class Draft:
         for info in infos:
             if info.key not in self.evicted:
                 self.evict(info)
+
+    @contextmanager
+    def lifted(self, keys: Iterable[str]) -> Iterator[None]:
+        """Pods that this draft has placed are off their nodes till the end."""
+        order, pods = tuple(self.placed), self.snapshot.pods
+        known = [
+            (key, self.placed[key], self.claims(key), self.allocations(key), self.chips.get(key, ())) for key in keys
+        ]
+        for key, node, *_ in known:
+            self._unassign(pods[key], node)
+        try:
+            yield
+        finally:
+            for key, node, claims, devices, chips in known:
+                self.assign(pods[key], node, claims, devices, chips)
+                self._journal.pop()  # it stands there already
+            self.placed = {key: self.placed[key] for key in order}
 
     def _unassign(self, info: PodInfo, node: int) -> None:
         self._change(info, node, -1)

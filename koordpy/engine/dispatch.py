@@ -212,7 +212,8 @@ class Dispatcher:
         for verdict in left if not further else ():
             self._refusals.tell(verdict)
         if left:
-            self._refusals.void_rooms(name, left, found.snapshot)
+            waits = {(one.pod_key, one.node) for one in found.plan.awaiting}
+            self._refusals.void_rooms(name, left, found.snapshot, waits)
         short = sum(max(0, report.min_member - report.members) for report in reports)
         # Verdicts are worded at the end of the round, on the draft without its victims. A node that fits then refuses
         # nothing and gives no hint, so capacity is added to the hints here.

@@ -38,8 +38,11 @@ class RoundReservations:
         if moved:
             self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp")
         awaited = [one for unit, known in self._awaiting.items() if unit not in tried for one in known]
-        kept = {one.pod_key: Reservation(one.node) for one in awaited}
-        return replace(snapshot, reservations={**snapshot.reservations, **kept}) if kept else snapshot
+        if not awaited:
+            return snapshot
+        written, none = snapshot.reservations, Reservation("")
+        kept = {one.pod_key: replace(written.get(one.pod_key, none), node=one.node) for one in awaited}
+        return replace(snapshot, reservations={**written, **kept})
 
     def found(self, plan: RoundPlan) -> None:
         """Keeps what a round has found for those that it tried."""

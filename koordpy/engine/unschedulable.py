@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from koordpy.cluster.pods import GangRef, Owner, PodInfo
 from koordpy.cluster.quotas import card_hundredths
@@ -88,13 +88,17 @@ class UnschedulableHandler:
             profile = profile or next((pod.profile for pod in entry.pods.values()), self._any_profile)
             self._metrics.podgroup_attempts.labels(result, profile).inc()
 
-    def void_rooms(self, unit: str, left: Iterable[PendingPod], snapshot: Snapshot) -> None:
+    def void_rooms(
+        self, unit: str, left: Iterable[PendingPod], snapshot: Snapshot, waits: Collection[tuple[str, str]]
+    ) -> None:
         """Nominations of pods that found no place even so: their room is given up, unless pods were still leaving it
-        when the plan was made."""
+        when the plan was made, or it is this that they wait for (pod key, node)."""
         if self._evictor is None:
             return
         nominated = {info.key: info for info in self._state.nominated()}
         kept = [info for verdict in left if (info := nominated.get(verdict.pod_key)) is not None]
+        if any((info.key, info.nominated_node) in waits for info in kept):
+            return
         if not _leaving_from({info.nominated_node for info in kept}, snapshot):
             self._evictor.nominations.refused(unit, kept)
 

@@ -19,6 +19,7 @@ from koordpy.planning.gates import Gate, gate
 from koordpy.planning.jobs.base import Placed
 from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, rules_of
 from koordpy.planning.joint import place_gang
+from koordpy.planning.open_places import open_places
 from koordpy.planning.parts import has_parts
 from koordpy.planning.patience import Patience
 from koordpy.planning.place import needs_solver, place_in_turn
@@ -38,9 +39,6 @@ from koordpy.planning.victims.relief import PreemptionPlan, Victim
 from koordpy.planning.victims.relocation import Back
 from koordpy.planning.victims.search import Preemptor
 from koordpy.planning.victims.terminating import crowds_siblings
-
-LOOKING = "PodTopologySpread", "InterPodAffinity"
-"""Filters that look at where other pods are, as far as a promised place depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,34 +141,25 @@ def try_unit(
 
     search: where a unit that finds no room may look for victims; patience: how long.
     """
-    looking = _open_places(unit, figures)
-    mark = figures.draft.mark()
+    draft = figures.draft
+    known = open_places(unit, figures) if draft.keeps_room or draft.later else frozenset()
+    mark = draft.mark()
     tried = _try(unit, groups, figures, search, patience)
-    if not looking or not tried.nodes or tried.victims:
+    if tried.victims:
+        draft.later.update(dict.fromkeys(tried.nodes or ()))
+    if not known or not tried.nodes or tried.victims:
         return tried
-    closed = looking - _open_places(unit, figures)
+    closed = known - open_places(unit, figures)
     if not closed:
         return tried
     # who was evicted for it would come back and be evicted for it again
-    figures.draft.undo(mark)
-    text = f"it would keep pod {min(closed, key=natural_key)} from the room that is promised to it"
+    draft.undo(mark)
+    waits = tried.nodes if any(figures.promises.to(pod) for pod in unit.pending) else {}
+    draft.await_room(waits)
+    key, plugins = min(closed, key=lambda one: natural_key(one[0]))
+    text = f"it would keep pod {key} from the room that is promised to it"
     refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
-    return Tried(unit, Proof.UNKNOWN, gate=Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=LOOKING))
-
-
-def _open_places(unit: Unit, figures: Figures) -> frozenset[str]:
-    """Pods with promised room that a unit may not have, and whose place depends on others: those that could be there
-    once the ending pods are gone."""
-    draft, pods = figures.draft, figures.snapshot.pods
-    if not draft.keeps_room or not (promises := figures.promises).looking:
-        return frozenset()
-    asker = min(unit.pending, key=lambda pod: pod.priority)
-    coming = promises.coming(asker, but={pod.key for pod in unit.members})
-    theirs = {key: node for key, node in coming.items() if key in promises.looking}
-    if not theirs:
-        return frozenset()
-    with draft.trial(without=[pod for pod in promises.ending if pod.key not in draft.evicted]):
-        return frozenset(key for key, node in theirs.items() if figures.of(pods[key]).slots[node] > 0)
+    return Tried(unit, Proof.UNKNOWN, gate=Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins), awaits=waits)
 
 
 def _try(unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None, patience: Patience | None) -> Tried:

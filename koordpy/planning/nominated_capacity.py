@@ -111,13 +111,6 @@ class NominatedCapacity:
                 out[pod.key] = node
         return out
 
-    @cached_property
-    def looking(self) -> frozenset[str]:
-        """Pods that room was kept for before the round and whose place depends on where others are, by affinity or
-        spread."""
-        pods = ((key, self.snapshot.pods[key]) for key in self._kept_before)
-        return frozenset(key for key, pod in pods if pod.ties or pod.pod.spec.topology_spread_constraints)
-
     def _suits(self, pod: PodInfo, node: int) -> bool:
         """Whether the node's name, labels and taints let a pod in."""
         added = self.config.filters.node_affinity.added_affinity
@@ -177,17 +170,26 @@ class NominatedCapacity:
         promised = self.draft.reservations if gangs else ()
         return frozenset(key for key in promised if pods[key].gang in gangs)
 
-    def beside_quotas(self, *, but: Collection[PodInfo]) -> Amounts:
-        """What is promised to pods of the built-in quotas, beyond what is ending there."""
-        pods, quota_of = self.snapshot.pods, self.snapshot.quotas.quota_of
-        own = {pod.key for pod in but}
-        coming = [pods[key] for key in self.kept if key not in own]
-        out: Amounts = {}
+    def by_quota(self, *, placed: bool) -> dict[str, Amounts]:
+        """Quota, a built-in one too -> what is promised to pods that sit in it, beyond what is ending there; placed:
+        with what the draft has placed: in the built-in ones, with guaranteeUsage in all."""
+        pods, quotas = self.snapshot.pods, self.snapshot.quotas
+        coming = [pods[key] for key in self.kept if key not in self.draft.placed]
+        out: dict[str, Amounts] = {}
         for sign, some in ((1, coming), (-1, self.ending)):
             for pod in some:
-                if quota_of(pod) in BUILT_IN_QUOTAS:
-                    add_amounts(out, pod.requests, sign)
-        return {name: amount for name, amount in out.items() if amount > 0}
+                if sign > 0 or pod.key not in self.draft.evicted:
+                    add_amounts(out.setdefault(quotas.quota_of(pod), {}), pod.requests, sign)
+        if placed and self.config.quota.guarantee_usage:
+            for sign, keys in ((1, self.draft.placed), (-1, self.draft.evicted)):
+                for key in keys:
+                    add_amounts(out.setdefault(quotas.quota_of(pods[key]), {}), pods[key].requests, sign)
+        elif placed:
+            used = self.draft.quotas.used
+            for name in BUILT_IN_QUOTAS:
+                before = quotas.used.get(name, {})
+                add_amounts(out.setdefault(name, {}), {r: used(name, r) - before.get(r, 0) for r in quotas.total})
+        return {name: above for name, of in out.items() if (above := {r: n for r, n in of.items() if n > 0})}
 
     def use(self, unit: Unit, base: QuotaUse, *, netted: bool) -> QuotaUse:
         """A use with the promises in it, as the pending members of a unit see them; the same where nothing is promised

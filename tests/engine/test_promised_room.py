@@ -118,6 +118,28 @@ async def test_a_loser_that_is_made_anew_does_not_get_the_room_back_however_impo
             cluster.assert_no_node_is_overbooked()
 
 
+@in_virtual_time
+async def test_room_that_a_gang_waits_for_stays_closed_to_whom_it_was_taken_from() -> None:
+    async with lent_out(a=8, b=0) as cluster:
+        cluster.planner.config = KoordpyConfiguration(quota=Quota(enable_runtime_quota=False))
+        classes = "priorityclasses.scheduling.k8s.io"
+        cluster.server.store.create(classes, {"metadata": {"name": "top"}, "value": 5000})
+        async with cluster.running() as scheduler:
+            cluster.create(*gang_of("a", 2, gpus=4))
+            await until(lambda: len(ending(cluster)) == 8)
+            for i in range(4):
+                cluster.delete(f"b-{i}")
+            await cluster.at_rest(scheduler, "pods")
+            for i in range(4):
+                again = worker(f"b-{i}", "b")
+                again["spec"] |= {"priorityClassName": "top", "preemptionPolicy": "Never"}
+                cluster.create(again)
+            await until(lambda: all(cluster.condition(f"b-{i}") for i in range(4)))
+            for i in range(4, 8):
+                cluster.delete(f"b-{i}")
+            await until(lambda: cluster.bound("a-0", "a-1"))
+
+
 async def test_who_is_more_important_yet_takes_the_promised_room_and_the_loser_makes_itself_new_room() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(important_worker(f"old-{i}", "") for i in range(4)))
@@ -196,8 +218,8 @@ async def test_a_budget_that_says_no_half_way_ends_the_plan_and_keeps_no_room() 
             assert sum(name.startswith("b-") for name in cluster.places()) == 5
 
 
-def gang_of(quota: str, members: int) -> list[dict[str, Any]]:
-    group, *pods = gang(quota, members, gpus=1)
+def gang_of(quota: str, members: int, *, gpus: int = 1) -> list[dict[str, Any]]:
+    group, *pods = gang(quota, members, gpus=gpus)
     for member in pods:
         member["metadata"]["labels"][keys.QUOTA_NAME] = quota
     return [group, *pods]

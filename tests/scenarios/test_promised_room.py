@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
-from koordpy.api.objects import LabelSelector, Pod, TopologySpreadConstraint
+from koordpy.api.objects import Affinity, LabelSelector, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import World, bound, group, node, pod, whole_messages
@@ -191,7 +192,7 @@ def test_members_do_not_start_in_the_room_of_one_whose_own_is_still_to_come() ->
     there = [gpus("n1", 1), gpus("n2", 1), group("m", 1), *members]
     plan = planned(*there, ending(runs("old", "n2")))
     assert (bound(plan), evicted(plan)) == ({}, [])
-    assert {one.pod_key: one.node for one in plan.awaiting} == {"default/m-0": "n1", "default/m-1": "n2"}
+    assert {one.pod_key: one.node for one in plan.awaiting} == {"default/m-0": "n2", "default/m-1": "n1"}
     assert set(bound(planned(*there))) == {"m-0", "m-1"}
 
 
@@ -200,6 +201,18 @@ def test_the_member_that_room_was_made_for_has_it() -> None:
     members = [waits("m-0", gang="m"), waits("m-1", gang="m", to="n1", priority=9)]
     plan = planned(gpus("n1", 1), gpus("n2", 1), group("m", 1), runs("m-2", "n2", gang="m", priority=9), *members)
     assert bound(plan) == {"m-1": "n1"}
+
+
+def test_no_part_starts_that_leaves_too_few_to_start_by_themselves_while_their_room_is_made() -> None:
+    """With only-waiting who is left counts alone: its victim would have gone in vain."""
+    members = [waits(f"m-{i}", gang="m", to="n1" if i < 2 else "n2", priority=1) for i in range(3)]
+    there = [gpus("n1", 2), gpus("n2", 1), ending(runs("old", "n2")), *members]
+    assert set(bound(planned(*there, group("m", 2)))) == {"m-0", "m-1"}
+    plan = planned(*there, group("m", 2, {keys.GANG_MATCH_POLICY: "only-waiting"}))
+    assert (bound(plan), evicted(plan)) == ({}, [])
+    assert {one.pod_key: one.node for one in plan.awaiting} == {
+        f"default/m-{i}": m for i, m in enumerate(("n1", "n1", "n2"))
+    }
 
 
 def test_nobody_closes_a_promised_place_by_where_he_stands() -> None:
@@ -228,3 +241,114 @@ def test_a_quota_lends_nothing_above_its_runtime_beside_room_that_is_being_made_
         *nodes, *quotas, *there, *waiting, high, config=KoordpyConfiguration(fairness=Fairness(mode="exact"))
     )
     assert (bound(plan), evicted(plan)) == ({"high": "n0"}, ["old"])
+
+
+def term(zone: str, **labels: str) -> PodAffinity:
+    return PodAffinity(required=[PodAffinityTerm(label_selector=LabelSelector(match_labels=labels), topology_key=zone)])
+
+
+def test_nobody_starts_who_shuns_a_nominated_pod_from_afar() -> None:
+    vip = waits("vip", to="n1", priority=5, node_selector={"only": "n1"})
+    there = [gpus("n1", 1, zone="a", only="n1"), gpus("n2", 1, zone="a"), ending(runs("old", "n1")), vip]
+    shy = waits("shy", affinity=Affinity(pod_anti_affinity=term("zone", app="x")))
+    assert bound(planned(*there, shy)) == {"shy": "n2"}
+    there[-1] = replace(vip, metadata=replace(vip.metadata, labels={"app": "x"}))
+    plan = planned(*there, shy)
+    assert bound(plan) == {}
+    assert "it would keep pod default/vip from the room that is promised to it" in whole_messages(plan)["shy"]
+
+
+def test_nobody_closes_a_place_that_is_made_in_the_same_round() -> None:
+    """The first of those that want to be beside each other may be anywhere, until another of them is somewhere."""
+    vip = waits("vip", priority=9, labels={"app": "x"}, affinity=Affinity(pod_affinity=term("only", app="x")))
+    near = pod("near", cpu="1", labels={"app": "x"}, node_selector={"only": "n2"}, created=3001)
+    there = [gpus("n1", 1, only="n1"), gpus("n2", 1, only="n2"), runs("full", "n2", priority=9)]
+    plan = planned(*there, runs("old", "n1", labels={"app": "x"}), vip, near)
+    assert (evicted(plan), bound(plan)) == (["old"], {"vip": "n1"})
+    assert "it would keep pod default/vip from the room that is promised to it" in whole_messages(plan)["near"]
+
+
+def test_a_nominated_pod_that_waits_for_anothers_place_keeps_its_own() -> None:
+    """Its room has come, and is nobody else's, though it would close the other's place by starting first."""
+    far = Affinity(pod_affinity=term("only", app="x"))
+    first = waits("first", to="n1", priority=9, labels={"app": "x"}, affinity=far, node_selector={"only": "n1"})
+    second = waits("second", to="n2", priority=5, labels={"app": "x"}, node_selector={"only": "n2"})
+    there = [gpus("n1", 1, only="n1"), gpus("n2", 1, only="n2"), ending(runs("old", "n1")), first, second]
+    plan = planned(*there, waits("late", priority=4))
+    assert bound(plan) == {}
+    assert {one.pod_key: one.node for one in plan.awaiting}["default/second"] == "n2"
+
+
+def test_who_must_go_by_the_filters_beside_a_nominated_pod_does_not_go_in_vain() -> None:
+    """Room and spread have to hold with the pods that are nominated to the node, too."""
+    spread = TopologySpreadConstraint(
+        topology_key="zone", label_selector=LabelSelector(match_labels={"app": "x"}), when_unsatisfiable="DoNotSchedule"
+    )
+    app = {"app": "x"}
+    there = [gpus("n1", 0, zone="a"), gpus("n2", 2, zone="a"), gpus("n3", 1, zone="b")]
+    there += [
+        pod("far", at="n1", labels=app),
+        runs("low", "n2", labels=app),
+        runs("kept", "n3", labels=app, priority=9),
+    ]
+    vip = waits("vip", to="n2", labels=app, priority=9)
+    new = waits("new", labels=app, priority=5, topology_spread_constraints=[spread])
+    plan = plan_round(World().add(*there, vip, new).state.snapshot(0.0), only=frozenset(["default/new"]))
+    assert (evicted(plan), plan.rejected) == (["far", "low"], ())
+
+
+def test_who_went_for_a_pod_beside_another_that_is_not_there_yet_did_not_go_in_vain() -> None:
+    """Room is being made for both, and the spread lets the second start where the first is."""
+    spread = TopologySpreadConstraint(
+        topology_key="zone", label_selector=LabelSelector(match_labels={"app": "x"}), when_unsatisfiable="DoNotSchedule"
+    )
+    app = {"app": "x"}
+    there = [gpus("n1", 1, zone="a", only="n1"), gpus("n2", 3, zone="b"), runs("low", "n2", labels=app, gpu=2)]
+    first = waits("first", to="n1", priority=5, labels=app, node_selector={"only": "n1"})
+    second = waits("second", to="n2", priority=1, labels=app, topology_spread_constraints=[spread])
+    plan = planned(*there, ending(runs("old", "n1", labels=app)), first, second)
+    assert (bound(plan), evicted(plan)) == ({}, [])
+    assert {one.pod_key: one.node for one in plan.awaiting} == {"default/first": "n1", "default/second": "n2"}
+
+
+def test_what_is_promised_in_a_quota_is_guaranteed_like_the_victims_were() -> None:
+    limits = [quota("a", {}, {GPU: 8}), quota("b", {GPU: 1}, {GPU: 8})]
+    config = KoordpyConfiguration(quota=Quota(guarantee_usage=True))
+    there = [gpus("n", 2), runs("a-0", "n", labels=A, priority=1)]
+    again = waits("old", labels=A)
+    plan = planned(*limits, *there, waits("vip", to="n", labels=A, priority=9), again, config=config)
+    assert (bound(plan), evicted(plan)) == ({"vip": "n"}, [])
+
+
+def beside_quotas(**settings: Any) -> list[Any]:
+    """a may use four of five GPUs: two of them while `free`, which counts in no quota, has two."""
+    limits = [quota("a", {}, {GPU: 8}), quota("b", {GPU: 1}, {GPU: 8}, lends=False)]
+    free = waits("free", gpu=2, node_selector={"only": "n2"}, **settings)
+    return [gpus("n1", 3), gpus("n2", 2, only="n2"), *limits, free]
+
+
+def test_nobody_goes_for_whom_those_beside_the_quotas_leave_no_room_in_his() -> None:
+    old, vip = runs("old", "n1", gpu=2, labels=A), waits("vip", gpu=3, labels=A, priority=5)
+    plan = planned(*beside_quotas(priority=9), old, vip)
+    assert (bound(plan), evicted(plan)) == ({"free": "n2"}, [])
+    assert evicted(planned(*beside_quotas(priority=9)[:-1], old, vip)) == ["old"]
+
+
+def test_nobody_beside_the_quotas_takes_what_a_promised_place_needs_of_its_own() -> None:
+    old, vip = ending(runs("old", "n1", gpu=2, labels=A)), waits("vip", to="n1", gpu=3, labels=A, priority=5)
+    plan = planned(*beside_quotas(), old, vip)
+    assert bound(plan) == {}
+    assert "it would keep pod default/vip from the room that is promised to it" in whole_messages(plan)["free"]
+    assert bound(planned(*beside_quotas(), vip)) == {"vip": "n1", "free": "n2"}
+    # who is more important may
+    assert bound(planned(*beside_quotas(priority=9), old, vip)) == {"free": "n2"}
+
+
+def test_a_quota_gains_nothing_by_what_is_promised_beside_it() -> None:
+    """Of ten GPUs the last one would be c's, of eleven it is not."""
+    limits = [quota(name, {}, {GPU: most}) for name, most in (("a", 6), ("b", 6), ("c", 2))]
+    asks = [waits(f"{name}-{i}", gpu=6, labels=belongs(name)) for name in "ab" for i in range(2)]
+    there = [gpus("n1", 1), gpus("n2", 10), runs("c-0", "n2", labels=belongs("c"))]
+    free = waits("free", to="n1", node_selector={"kubernetes.io/hostname": "n1"}, created=10)
+    old = ending(runs("old", "n1", labels=B))
+    assert planned(*limits, *there, old, free, *asks, waits("c-1", labels=belongs("c"), created=20)).rejected == ()

@@ -115,6 +115,35 @@ def test_fewer_pods_go_though_their_quota_falls_further_below_its_min(ways: Sequ
     assert {victim.pod_key for victim in plan.evictions} == {"default/b0", "default/b1"}
 
 
+def pdb(name: str) -> PodDisruptionBudget:
+    """Of pods labelled app: x; it allows one eviction."""
+    spec = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "x"}))
+    status = PodDisruptionBudgetStatus(disruptions_allowed=1)
+    return PodDisruptionBudget(metadata=ObjectMeta(name=name, namespace="default"), spec=spec, status=status)
+
+
+@pytest.mark.parametrize(
+    ("settings", "priority"),
+    [
+        ({}, 0),
+        ({"fairness": ALL}, 0),
+        ({"consolidation": Consolidation(enabled=True), "fairness": Fairness(reclaim="off")}, 0),
+        ({"fairness": Fairness(reclaim="off")}, 9),
+    ],
+    ids=["quota", "fair-share", "consolidation", "priority"],
+)
+def test_nobody_whom_two_budgets_cover_is_taken_by_a_rule_that_evicts(settings: Any, priority: int) -> None:
+    """The eviction API refuses it: whoever went for the same unit would go in vain. Priority deletes."""
+    covered = one("old", 2, at="n1", owner="b", user="bob")
+    covered = replace(covered, metadata=replace(covered.metadata, labels={**covered.metadata.labels, "app": "x"}))
+    new = one("new", 3, owner="a", user="alice", priority=priority)
+    objects = [gpus("n1", 3), gpus("n2", 2), share("a", 3), share("b", 0), covered, new]
+    [rule] = {rule for _, rule in went(run(objects, **settings))}
+    assert went(run([*objects, pdb("one")], **settings)) == [("old", rule)]
+    kept = run([*objects, pdb("one"), pdb("two")], **settings)
+    assert went(kept) == ([("old", rule)] if rule == "priority" else [])
+
+
 def test_priority_leaves_a_user_his_share_of_what_its_own_victims_hold() -> None:
     """`low` goes by priority, and its budget keeps it from any other rule; `cores` by fair share. He has less of cpu
     than his share, of which `low` holds nothing."""

@@ -5,12 +5,13 @@ quota takes as many as it has room for, which the placement problem gets as an `
 round's snapshot, use is the draft's, so it grows with every placement and falls with every eviction.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from koordpy.api.config import Quota as QuotaSettings
+from koordpy.api.keys import BUILT_IN_QUOTAS
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.pods import PodInfo, total_requests
 from koordpy.cluster.quotas import Quotas, QuotaUse
@@ -96,8 +97,8 @@ class Asking:
     """Quotas with the requests that their limits follow from."""
 
     quotas: Quotas
-    limits: dict[tuple[tuple[str, int], ...], Mapping[str, Amounts]] = field(default_factory=dict)
-    """What is promised beside the quotas -> what that leaves them, as far as it was asked for."""
+    limits: dict[Hashable, Mapping[str, Amounts]] = field(default_factory=dict)
+    """What is promised in quotas -> what that leaves them, as far as it was asked for."""
 
 
 class Admission:
@@ -119,22 +120,39 @@ class Admission:
         """Quota -> what its pods may hold at most, for the keys of its max."""
         return self._limits_beside({})
 
-    def open_limits(self, unit: Unit) -> Mapping[str, Amounts]:
-        """The same for a unit that is to start. What is promised to other pods of the built-in quotas, beyond what is
-        ending there, they will use, and that is taken off the total before it is shared."""
-        return self._limits_beside(self.promises.beside_quotas(but=unit.members) if self.promises else {})
+    def open_limits(self, *, placed: bool = False) -> Mapping[str, Amounts]:
+        """The same for who is to start. What is promised to pods of the built-in quotas, beyond what is ending there,
+        they will use, and that is taken off the total before it is shared; with guaranteeUsage what is promised in a
+        quota is guaranteed like what is used. Nobody is evicted for who would be refused beside those that this round
+        has placed in the built-in quotas. placed: these count in any case."""
+        if not self.quotas.tree.quotas or not self.settings.enable_runtime_quota:
+            return self.limits
+        placed |= self.promises.netted
+        return self._limits_beside(self.promises.by_quota(placed=placed) if self.promises or placed else {})
 
-    def _limits_beside(self, promised: Mapping[str, int]) -> Mapping[str, Amounts]:
-        known, found = tuple(sorted(promised.items())), self._asking.limits
+    def _limits_beside(self, promised: Mapping[str, Amounts]) -> Mapping[str, Amounts]:
+        guarantees = self.settings.guarantee_usage
+        if not guarantees:
+            promised = {name: of for name, of in promised.items() if name in BUILT_IN_QUOTAS}
+        known = tuple((name, *sorted(of.items())) for name, of in sorted(promised.items()))
+        found = self._asking.limits
         if known not in found:
             quotas = self._asking.quotas
-            if promised:
-                quotas = replace(quotas, total={r: n - promised.get(r, 0) for r, n in quotas.total.items()})
-            figures = self.figures if quotas is self.quotas else quota_figures(quotas, self.settings)
-            found[known] = limits(figures, quotas, self.settings)
+            off = {r: sum(promised.get(name, {}).get(r, 0) for name in BUILT_IN_QUOTAS) for r in quotas.total}
+            if any(off.values()):
+                quotas = replace(quotas, total={r: n - off[r] for r, n in quotas.total.items()})
+            same = quotas is self.quotas and not promised
+            out = limits(
+                self.figures if same else quota_figures(quotas, self.settings, promised), quotas, self.settings
+            )
             if self.lent:
-                most = self.quotas.tree.quotas
-                found[known] = {q: {r: min(n, most[q].max[r]) for r, n in of.items()} for q, of in found[known].items()}
+                tree = self.quotas.tree.quotas
+                out = {q: {r: min(n, tree[q].max[r]) for r, n in of.items()} for q, of in out.items()}
+            if promised and not guarantees:
+                # the last unit of a smaller total may be another's (quota-fairness.md 4)
+                most = self.limits
+                out = {q: {r: min(n, most[q][r]) for r, n in of.items()} for q, of in out.items()}
+            found[known] = out
         return found[known]
 
     @property
@@ -215,7 +233,7 @@ class Admission:
         used = {r: kept.used(name, r) for r in quota.max}
         rigid = {r: kept.rigid_used(name, r) for r in quota.max}
         return [
-            _Gate(name, limit_name, self.open_limits(unit)[name], used, rigid=False),
+            _Gate(name, limit_name, self.open_limits()[name], used, rigid=False),
             _Gate(name, "min", quota.min, rigid, rigid=True),
         ]
 

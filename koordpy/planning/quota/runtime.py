@@ -34,12 +34,15 @@ class QuotaFigures:
         return {r: self.used[r] - most for r, most in self.runtime.items() if self.used[r] > most}
 
 
-def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFigures]:
-    """Figures of every quota in natural name order, then of the built-in ones that pods use."""
+def quota_figures(
+    quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None
+) -> dict[str, QuotaFigures]:
+    """Figures of every quota in natural name order, then of the built-in ones that pods use. promised: to pods that sit
+    in a quota, which guaranteeUsage counts with what is used."""
     tree = quotas.tree
     per: dict[str, _Level] = {}
     for resource in sorted({name for quota in tree.quotas.values() for name in quota.max}):
-        per[resource] = _Level(quotas, settings, resource)
+        per[resource] = _Level(quotas, settings, resource, promised or {})
     out = {}
     for name, quota in tree.quotas.items():
         used, rigid = quotas.used.get(name, {}), quotas.rigid_used.get(name, {})
@@ -95,8 +98,8 @@ def overdue(
 class _Level:
     """One resource over the whole tree."""
 
-    def __init__(self, quotas: Quotas, settings: QuotaSettings, resource: str) -> None:
-        self.quotas = quotas
+    def __init__(self, quotas: Quotas, settings: QuotaSettings, resource: str, promised: Mapping[str, Amounts]) -> None:
+        self.quotas, self.promised = quotas, promised
         self.settings = settings
         self.resource = resource
         self.request: dict[str, int] = {}
@@ -123,7 +126,8 @@ class _Level:
         self.request[name] = request if self._lends(quota) else max(request, quota.least(resource))
         self.allocated[name] = self.guaranteed[name] = 0
         if self.settings.guarantee_usage:
-            self.allocated[name] = used + sum(self.guaranteed[c] for c in below)
+            promised = self.promised.get(name, {}).get(resource, 0)
+            self.allocated[name] = used + promised + sum(self.guaranteed[c] for c in below)
             self.guaranteed[name] = max(quota.least(resource), self.allocated[name])
 
     def _limited(self, name: str) -> int:

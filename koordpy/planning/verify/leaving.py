@@ -193,13 +193,15 @@ class Leaving:
     def budgets(self, taken: Sequence[Taken]) -> list[str]:
         """3.5: budgets forbid what reclaim and consolidation carry."""
         strict = {pod.key for one in taken if one.rule != PRIORITY for pod in one.pods}
-        counts, forbid = Counter[int](), set[int]()
+        counts, forbid, several = Counter[int](), set[int](), list[str]()
         for pod in (pod for one in taken for pod in one.pods) if strict and self.at.budgets else ():
+            if pod.key in strict and len(self._covering(pod)) > 1:
+                several.append(f"{pod.key} has more than one budget: the eviction API refuses it")
             for b in self._covering(pod):
                 counts[b] += 1
                 if pod.key in strict:
                     forbid.add(b)
-        return [
+        return several + [
             f"budget {self.at.budgets[b][0].metadata.name} allows {allowed}, {counts[b]} would go"
             for b in sorted(forbid)
             if counts[b] > (allowed := self.at.budgets[b][1])

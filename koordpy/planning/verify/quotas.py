@@ -25,8 +25,10 @@ def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
             if pod.owner.rigid:
                 rigid.setdefault(name, Counter()).update(pod.requests)
     faults = []
+    # what is used is guaranteed there, and with it what is promised in its place
+    limits = figures.admission.open_limits() if figures.config.quota.guarantee_usage else figures.admission.limits
     for name, request in asked.items():
-        limit, least = figures.admission.limits[name], tree.quotas[name].min
+        limit, least = limits[name], tree.quotas[name].min
         for resource in tree.quotas[name].max:
             used = draft.quotas.used(name, resource)
             most = limit[resource]

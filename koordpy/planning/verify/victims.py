@@ -132,7 +132,7 @@ class _Plan(Leaving):
 
     def _admitted(self, lost: Sums) -> list[str]:
         """No quota ends above its limit, nominated pods included."""
-        limits = self.figures.admission.open_limits(self.unit)
+        limits = self.figures.admission.open_limits()
         faults = []
         for name, asked in self.added.items():
             for resource, most in limits[name].items():
@@ -361,6 +361,12 @@ class _Plan(Leaving):
             kept = {int(node): self.promised.requests(i, columns) for i, node in enumerate(self.promised.at)}
             seated = [(pod, nodes[pod.key]) for pod in self.placed]
             refused = takes_promised(seated, kept, draft, self.figures.config.gpu.resources)
+            for node, pods in self.promised.pods.items() if not refused else ():
+                there = [(pod, names[node].name) for pod, seat in seated if seat == node]
+                with draft.trial():
+                    for pod in pods if there else ():
+                        draft.assign(pod, node)
+                    refused |= bool(there and check_filters(there, self.figures, whole=True))
         if self.back and not refused:
             for pod in self.placed:
                 draft.assign(pod, nodes[pod.key], chips=given.chips.get(pod.key, ()))
@@ -406,7 +412,7 @@ class _CheckedRoom:
         where a reclaim from outside them has to keep them within it."""
         plan = self.plan
         lost = plan._sums(pod for one in self.taken for pod in one.pods)
-        limits = plan.figures.admission.open_limits(plan.unit)
+        limits = plan.figures.admission.open_limits()
         reclaimed = [pod for one in self.taken if one.rule == QUOTA for pod in one.pods]
         gaining = {name for pod in reclaimed for name in plan._ours(pod)}
         out = []

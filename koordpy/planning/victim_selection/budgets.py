@@ -141,6 +141,10 @@ class BudgetsLeft:
         """Whether one of some budgets, by number, counts a pod's eviction."""
         return not some.isdisjoint(self._left_by(pod))
 
+    def several(self, pod: PodInfo) -> bool:
+        """Whether more than one budget counts a pod's eviction: the eviction API refuses it."""
+        return len(self._left_by(pod)) > 1
+
     def _left_by(self, pod: PodInfo) -> tuple[int, ...]:
         found = self._leaving.get(pod.key)
         if found is None:
@@ -154,6 +158,13 @@ class BudgetsLeft:
             found = tuple(b for b in self._index.may(pod) if protects(self._standing[b].budget, pod))
             self._coming[key] = found
         return found
+
+
+def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
+    """Whether the eviction API would refuse some of these pods, evicted together: it evicts nobody whom more than one
+    budget covers."""
+    victims, covers = list(victims), coverage(budgets)
+    return bool(violations(budgets, victims)) or any(len(covers(pod)) > 1 for pod in victims)
 
 
 def violations(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> int:

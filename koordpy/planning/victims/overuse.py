@@ -18,7 +18,7 @@ from koordpy.planning.quota.runtime import overdue
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.vain_demand import Reaches, startless, without
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
-from koordpy.planning.victim_selection.budgets import violations
+from koordpy.planning.victim_selection.budgets import forbid
 from koordpy.planning.victim_selection.choice import Multiple, uneven
 from koordpy.planning.victim_selection.reprieve import settled
 from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
@@ -210,7 +210,7 @@ def _least(
         if stays(i, taken) and not any(i in dict(one.terms) for one in uneven(multiples, taken)):
             continue
         trial = _with(pool, taken, i)
-        if trial and not violations(budgets, [pod for k in trial for pod in pool.units[k].pods]):
+        if trial and not forbid(budgets, [pod for k in trial for pod in pool.units[k].pods]):
             taken = trial
     while broken := uneven(multiples, taken):
         taken = [k for k in taken if k not in dict(broken[0].terms)]

@@ -62,9 +62,8 @@ class Pool:
             self.alive.append(True)
         for one in found.lendings:
             self.lendings.setdefault(one.unit.group_id, []).append(one)
-        self.__dict__.pop("entries", None)
-        self.__dict__.pop("priority", None)
-        self.__dict__.pop("ranks", None)
+        for known in ("entries", "evictable", "priority", "ranks"):
+            self.__dict__.pop(known, None)
 
     def at(self, unit: VictimUnit) -> int:
         """Position of a unit."""
@@ -144,6 +143,13 @@ class Pool:
             )
             self._spent = (budgets, len(self.units)), np.fromiter(covered, dtype=bool)
         return self._spent[1]
+
+    @cached_property
+    def evictable(self) -> Mask:
+        """[units] without a pod that more than one PodDisruptionBudget covers: the eviction API takes nobody else."""
+        if len(self.budgets) < 2:
+            return np.ones(len(self.units), dtype=bool)
+        return np.array([not any(map(self._budgets.several, unit.pods)) for unit in self.units], dtype=bool)
 
     @cached_property
     def priority(self) -> Ints:

@@ -52,7 +52,7 @@ def as_pending(pod: PodInfo, figures: Figures) -> PodInfo:
 
 def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
     """Units of at most a priority that may be moved."""
-    out = free & (pool.priority <= priority)
+    out = free & pool.evictable & (pool.priority <= priority)
     for i in np.nonzero(out)[0].tolist():
         unit = pool.units[i]
         fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)

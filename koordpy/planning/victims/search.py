@@ -221,7 +221,7 @@ class Preemptor:
             pool=self.pool,
             use=self.figures.promises.use(asked.unit, self.figures.draft.quotas, netted=True),
             config=self.config,
-            limit_of=lambda name: self.figures.admission.open_limits(asked.unit)[name],
+            limit_of=lambda name: self.figures.admission.open_limits()[name],
             mins=self._mins,
             lines=self._lines,
             gainers=gainers(self.figures.snapshot.yielded, asked.unit.id),

@@ -17,7 +17,7 @@ from koordpy.planning.grace import began, grace_seconds, since
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups
 from koordpy.planning.verify.leaving import STALE_GANG, Round, Taken, check_stale, rejection
-from koordpy.planning.victim_selection.budgets import budgets_of, violations
+from koordpy.planning.victim_selection.budgets import budgets_of, forbid
 from koordpy.planning.victim_selection.units import protected, terminating, untouchable
 
 
@@ -151,4 +151,4 @@ def _may_go(pods: tuple[PodInfo, ...], figures: Figures) -> bool:
     names = figures.snapshot.scheduler_names
     if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
         return False
-    return not violations(budgets_of(figures.draft), pods)
+    return not forbid(budgets_of(figures.draft), pods)

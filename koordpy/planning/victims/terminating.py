@@ -11,6 +11,8 @@ from koordpy.api.counted import counted, named
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.accelerators.base import NOTHING
+from koordpy.planning.accelerators.registry import give
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
@@ -18,6 +20,7 @@ from koordpy.planning.jobs.ascend.place import has_own_order, place_npus
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.nominated_capacity import coming_free
 from koordpy.planning.units import Unit
+from koordpy.planning.verify.plan import check_plan
 
 _LISTED = 3
 
@@ -52,7 +55,8 @@ def _listed(nodes: Iterable[str]) -> str:
 
 
 def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
-    """Where a unit fits, on nodes and in its quotas, once the ending pods are gone; None where it does not.
+    """Where a unit fits, on nodes and in its quotas, once the ending pods are gone; None where it does not. In the room
+    that was made for it, where it fits there: nobody else is to have that meanwhile.
 
     The draft is left as it was.
     """
@@ -66,7 +70,9 @@ def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
     with draft.trial(without=ending):
         if refused and admission.core_refusal(unit, draft.quotas) is not None:
             return None
-        if has_own_order(unit, figures):
+        if nodes := _as_nominated(unit, figures):
+            pass
+        elif has_own_order(unit, figures):
             own = place_npus(unit, figures)
             nodes = dict(own.nodes) if own is not None and not own.evicted else {}
         else:
@@ -76,11 +82,28 @@ def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
         return None
     used = {snapshot.nodes[node].name for node in nodes.values()}
     tops = {quotas.tree.path(quotas.quota_of(pod))[:1] for pod in unit.pending} if refused else set()
-    return Awaited(
-        nodes,
-        frozenset(used),
-        tuple(pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops),
-    )
+    there = [pod for pod in ending if pod.node in used or quotas.tree.path(quotas.quota_of(pod))[:1] in tops]
+    return Awaited(nodes, frozenset(used), tuple(there or ending))
+
+
+def _as_nominated(unit: Unit, figures: Figures) -> dict[str, int]:
+    """Pod key -> node of the members that room is kept for, where all of them can start in it on the draft, beside the
+    others that room is kept for, and their unit needs no more of them; else nothing."""
+    draft, pods, names, kept = figures.draft, figures.snapshot.pods, figures.snapshot.nodes, figures.promises.kept
+    nominated = [pod.key for pod in unit.pending if pod.nominated_node]
+    nodes = {key: kept[key] for key in nominated if key in kept}
+    if not nodes or len(nodes) < len(nominated):
+        return {}
+    own = {pod.key for pod in unit.members}
+    with draft.trial():
+        for key, node in kept.items():
+            if key not in own and key not in draft.placed:
+                draft.assign(pods[key], node)
+        if any(not figures.of(pods[key]).slots[node] for key, node in nodes.items()):
+            return {}
+        given = give(nodes, figures) if any(pods[key].extended for key in nodes) else NOTHING
+        named = {key: names[node].name for key, node in nodes.items()}
+        return {} if given.faults or check_plan(unit, named, figures, given.chips, given.notes) else nodes
 
 
 def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
@@ -100,12 +123,20 @@ def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
 
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> bool:
     """Whether some members (pod key -> node) would start elsewhere than where they are nominated, while pods end there
-    for them and others of their unit go without: that room would be nobody's when it comes."""
+    for them and others of their unit go without: that room would be nobody's when it comes. Likewise where those that
+    are left would be too few to start by themselves (only-waiting)."""
     names, pods = figures.snapshot.nodes, figures.snapshot.pods
+    left = [pod for pod in unit.pending if pod.key not in nodes]
     return (
-        any(pod.nominated_node and pod.key not in nodes for pod in unit.pending)
-        and any(pods[key].nominated_node != names[node].name for key, node in nodes.items())
+        any(pod.nominated_node for pod in left)
         and any(waits_on_nominated(pod, figures) for pod in unit.pending)
+        and (
+            any(pods[key].nominated_node != names[node].name for key, node in nodes.items())
+            or any(
+                gang.match_policy == "only-waiting" and 0 < sum(p.gang == gang.ref for p in left) < unit.need(gang)
+                for gang in unit.gangs
+            )
+        )
     )
 
 

@@ -95,8 +95,9 @@ BY_NAME: Mapping[RuleName, VictimRule] = {rule.name: rule for rule in VICTIM_RUL
 
 def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
     """[units] that may go, step by step: by each rule that allows any alone, then by all that do together."""
-    alone = {rule.name: rule.units(law, free) for rule in VICTIM_RULES}
-    wide = {rule.name: rule.beside(law, free, alone[rule.name]) for rule in VICTIM_RULES}
+    may = {rule.name: free & law.pool.evictable if rule.keeps_budgets else free for rule in VICTIM_RULES}
+    alone = {rule.name: rule.units(law, may[rule.name]) for rule in VICTIM_RULES}
+    wide = {rule.name: rule.beside(law, may[rule.name], alone[rule.name]) for rule in VICTIM_RULES}
     wide = {name: mask for name, mask in wide.items() if mask.any()}
     return [{name: mask} for name, mask in alone.items() if mask.any()] + ([wide] if len(wide) > 1 else [])
 
