@@ -1,13 +1,93 @@
-"""Whose units are searched for next: start-time fair queueing of the seconds that searches take, among tenants.
+"""Who is next. Of what is read and written: namespaces by turns. Of searches: start-time fair queueing of the seconds
+that they take, among tenants.
 
 The order of the queue does not part this time: a tenant that holds little comes first with all of its units, and
 each may take seconds to be refused. So a tenant that has had its part waits until the others have had theirs.
 Within a round the planner does likewise with all planning (`planning/patience.py`).
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
 from math import inf
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class ByTurns(Generic[T]):
+    """What waits of each namespace, in its order. However much one has, another's waits for one of it at a time."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, deque[T]] = {}
+        """Of namespaces of which something waits; the first is next."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, namespace: str, one: T) -> None:
+        """One more."""
+        self._count += 1
+        self.lines.setdefault(namespace, deque()).append(one)
+
+    def next(self) -> T:
+        """The next, which waits no more."""
+        self._count -= 1
+        namespace = next(iter(self.lines))
+        line = self.lines.pop(namespace)
+        one = line.popleft()
+        if line:
+            self.lines[namespace] = line
+        return one
+
+    def drop(self, least: int) -> T | None:
+        """The last of the namespace of which most waits, where that is more than so many; it waits no more."""
+        namespace = max(self.lines, key=lambda name: len(self.lines[name]))
+        line = self.lines[namespace]
+        if len(line) <= least:
+            return None
+        self._count -= 1
+        one = line.pop()
+        if not line:
+            del self.lines[namespace]
+        return one
+
+
+class Gate:
+    """So many at a time, namespaces by turns. Owned by the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._waiting: ByTurns[asyncio.Future[None]] = ByTurns()
+
+    @contextlib.asynccontextmanager
+    async def turn(self, namespace: str) -> AsyncGenerator[None]:
+        """Waits for a turn, and has it."""
+        if self._free:
+            self._free -= 1
+        else:
+            told = asyncio.get_running_loop().create_future()
+            self._waiting.add(namespace, told)
+            try:
+                await told
+            except asyncio.CancelledError:
+                if told.done() and not told.cancelled():
+                    self._next()
+                raise
+        try:
+            yield
+        finally:
+            self._next()
+
+    def _next(self) -> None:
+        while self._waiting.lines:
+            told = self._waiting.next()
+            if not told.done():
+                told.set_result(None)
+                return
+        self._free += 1
 
 
 class Waiting(Protocol):

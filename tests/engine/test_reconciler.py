@@ -1,5 +1,6 @@
 """What statuses of every kind have in common: failed writes are tried again, rights that are missing are said once."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,3 +132,22 @@ async def test_who_does_not_lead_writes_nothing_and_of_what_is_gone_nothing_is_k
     desk.words.answers = [False]
     assert await desk.after(0) == ([] if gone else ["new"])
     assert await desk.after(0) == ([] if gone else ["new", "new"]), "until the watch says what is there"
+
+
+async def test_what_is_written_of_thousands_in_one_namespace_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("koordpy.engine.status.reconciler.MOST_AT_A_TIME", 1)
+    words, order = Desk().words, list[str]()
+
+    async def look(key: str) -> bool:
+        order.append(key)
+        await asyncio.sleep(0)
+        return True
+
+    monkeypatch.setattr(words, "_look", look)
+    for i in range(5):
+        words.mark(f"evil/{i}")
+    first = asyncio.create_task(words.flush())
+    await asyncio.sleep(0)
+    words.mark("honest/a")
+    await asyncio.gather(first, words.flush())
+    assert order.index("honest/a") <= 3

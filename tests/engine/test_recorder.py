@@ -165,6 +165,26 @@ async def test_what_does_not_fit_the_queue_is_dropped_and_counted(monkeypatch: p
         assert bench.lost == ["queue_full"] * 3
 
 
+async def test_what_thousands_of_one_namespace_are_told_takes_no_room_and_no_turn_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("koordpy.engine.status.recorder.QUEUE_LENGTH", 4)
+    monkeypatch.setattr("koordpy.engine.status.recorder.WORKERS", 1)
+    other = ObjectReference("v1", "Pod", "b", "other", "uid-b")
+    async with recording(running=False) as bench:
+        bench.server.on("POST", "/apis/events.k8s.io/v1/namespaces/other/events", reply({}, 201))
+        for n in range(5):
+            bench.fail(f"note {n}")
+        bench.fail("of another", on=other)
+        bench.fail("note 3")  # nothing of it is on the server: it begins anew
+        assert bench.lost == ["queue_full"] * 3
+        task = asyncio.create_task(bench.recorder.run())
+        await bench.settled()
+        notes = [request.body["note"] for request in bench.server.sent("POST")]
+        task.cancel()
+        assert notes == ["note 0", "of another", "note 1", "note 2"]
+
+
 @pytest.mark.parametrize("answer", [drop(), status(403, "Forbidden"), status(500)], ids=["dropped", "403", "500"])
 async def test_an_event_that_is_refused_troubles_nobody(answer: Any) -> None:
     async with recording() as bench:

@@ -1,12 +1,13 @@
 """The seconds that searches take are shared among namespaces, however many units one of them has, or makes."""
 
+import asyncio
 from dataclasses import dataclass
 from math import inf
 
 import pytest
 
 from koordpy.engine.queue import QueuedPod, UnitQueue, first_of
-from koordpy.engine.turns import SearchTurns
+from koordpy.engine.turns import ByTurns, Gate, SearchTurns
 
 
 @dataclass
@@ -92,3 +93,49 @@ def test_once_nobody_waits_all_begin_anew() -> None:
     assert rounds.turns.next([]) == []
     rounds.units = [*many("a", 2), *many("b", 1)]
     assert rounds.round().tenant == "a"
+
+
+def test_who_has_much_is_next_after_each_of_those_who_have_less() -> None:
+    line: ByTurns[str] = ByTurns()
+    for one in ("a1", "a2", "a3", "b1", "b2", "c1"):
+        line.add(one[0], one)
+    assert [line.next() for _ in range(len(line))] == ["a1", "b1", "c1", "a2", "b2", "a3"]
+    assert not line and not line.lines
+
+
+def test_what_falls_out_is_the_last_of_who_has_most() -> None:
+    line: ByTurns[str] = ByTurns()
+    for one in ("a1", "a2", "b1"):
+        line.add(one[0], one)
+    assert line.drop(2) is None
+    assert [line.drop(least) for least in (1, 0, 0)] == ["a2", "a1", "b1"]
+    assert not line and not line.lines
+
+
+async def test_a_gate_lets_namespaces_in_by_turns() -> None:
+    gate, order = Gate(1), list[str]()
+
+    async def enter(name: str) -> None:
+        async with gate.turn(name[0]):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*map(enter, ("a1", "a2", "a3", "b1")))
+    assert order == ["a1", "a2", "b1", "a3"]
+
+
+async def test_who_gives_up_at_a_gate_leaves_his_turn_to_others() -> None:
+    gate, order = Gate(1), list[str]()
+
+    async def enter(name: str) -> None:
+        async with gate.turn(name):
+            order.append(name)
+
+    async with gate.turn("a"):
+        waits = [asyncio.create_task(enter(name)) for name in "bcd"]
+        await asyncio.sleep(0)
+        waits[0].cancel()
+    waits[1].cancel()  # its turn came at the same moment
+    await asyncio.gather(*waits, return_exceptions=True)
+    await enter("e")
+    assert order == ["d", "e"]

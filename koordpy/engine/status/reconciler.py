@@ -19,6 +19,7 @@ from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
 from koordpy.engine.status.patches import patch_status, status_patch
+from koordpy.engine.turns import Gate
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class Reconciler(abc.ABC):
         """Object -> not before."""
         self.under_way: set[str] = set()
         """Those that are looked at now, or wait for their turn."""
-        self._gate = asyncio.Semaphore(MOST_AT_A_TIME)
+        self._gate = Gate(MOST_AT_A_TIME)
 
     def mark(self, key: str, due: float = 0.0) -> None:
         """Something changed that its status may follow from. due: not to be looked at before, on the clock."""
@@ -53,9 +54,11 @@ class Reconciler(abc.ABC):
 
     async def run(self) -> None:
         """Looks until cancelled."""
-        while True:
-            await asyncio.sleep(self._context.settings.group_status_seconds)
-            await self.flush()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(self._context.settings.group_status_seconds)
+                # what waits for thousands of one namespace holds up no other
+                group.create_task(self.flush())
 
     async def flush(self) -> None:
         """Looks at every object that is marked."""
@@ -72,7 +75,7 @@ class Reconciler(abc.ABC):
 
         async def look(key: str) -> None:
             try:
-                async with self._gate:
+                async with self._gate.turn(key.partition("/")[0]):
                     # asked before each: the lease may run out between two
                     if not (self._context.may_write() and await self._look(key)):
                         self._marked.setdefault(key, 0.0)

@@ -17,6 +17,7 @@ from koordpy.api.times import micro_time
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.client import ApiClient, ApiError, TokenBucket, Unreachable
 from koordpy.engine.apiserver.resources import EVENTS, Resource
+from koordpy.engine.turns import ByTurns
 from koordpy.engine.watching.lines import Names
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,29 @@ def cut_note(note: str) -> str:
     return encoded[: NOTE_BYTES - 3].decode("utf-8", "ignore") + "..."
 
 
+class _Line(asyncio.Queue[_Key]):
+    """Namespaces by turns: what is told of thousands of one holds up nothing that another needs."""
+
+    def _init(self, maxsize: int) -> None:
+        self._queue: ByTurns[_Key] = ByTurns()
+
+    def qsize(self) -> int:
+        return len(self._queue)
+
+    def _put(self, item: _Key) -> None:
+        self._queue.add(item.regarding.namespace, item)
+
+    def _get(self) -> _Key:
+        return self._queue.next()
+
+    def make_room(self, namespace: str) -> _Key | None:
+        """What falls out for an event of the namespace: the last of one that has more."""
+        dropped = self._queue.drop(len(self._queue.lines.get(namespace, ())))
+        if dropped is not None:
+            self.task_done()
+        return dropped
+
+
 class EventRecorder:
     """Takes events at any time; `run()` sends them. What does not fit into the queue is dropped and counted.
 
@@ -121,7 +145,7 @@ class EventRecorder:
         self._controller = controller
         self._instance = f"{controller}-{socket.gethostname()}"[:128]
         self._bucket = TokenBucket(qps, burst)
-        self._queue: asyncio.Queue[_Key] = asyncio.Queue(QUEUE_LENGTH)
+        self._queue = _Line(QUEUE_LENGTH)
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
 
     def record(
@@ -179,14 +203,18 @@ class EventRecorder:
     def _queue_if_due(self, key: _Key, series: _Series) -> None:
         if series.queued or self._clock() - series.sent_at < SERIES_REFRESH_SECONDS:
             return
-        try:
-            self._queue.put_nowait(key)
-            series.queued, series.due = True, self._clock() + HOLD_SECONDS
-        except asyncio.QueueFull:
+        if self._queue.full():
             self._on_lost("queue_full")
-            if series.sent_count == 0:
-                # nothing of it is on the server: the next equal one starts anew
-                self._series.pop(key, None)
+            lost = self._queue.make_room(key.regarding.namespace) or key
+            if (left := self._series.get(lost)) is not None:
+                left.queued = False
+                if left.sent_count == 0:
+                    # nothing of it is on the server: the next equal one starts anew
+                    del self._series[lost]
+            if lost is key:
+                return
+        self._queue.put_nowait(key)
+        series.queued, series.due = True, self._clock() + HOLD_SECONDS
 
     async def _refresh(self) -> None:
         while True:

@@ -12,6 +12,8 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
+from koordpy.engine.turns import ByTurns
+
 MOST_BYTES = 16 << 20
 """Nothing more is read of the watch while so much waits."""
 _NAMES = re.compile(
@@ -32,8 +34,8 @@ class Backlog:
         self._knows, self._clock = knows, clock
         self._batches: deque[tuple[float, deque[tuple[str, bytes]]]] = deque()
         """Since when those are there that came together, each with the `namespace/name` that it is about."""
-        self._turns: dict[str, deque[tuple[str, bytes]]] = {}
-        """Namespace -> those that go ahead."""
+        self._turns: ByTurns[tuple[str, bytes]] = ByTurns()
+        """Those that go ahead."""
         self._new: set[str] = set()
         """What these are about."""
         self._due = 0
@@ -67,7 +69,7 @@ class Backlog:
             self._waiting[key] = self._waiting.get(key, 0) + 1
             if is_new:
                 self._new.add(key)
-                self._turns.setdefault(key.partition("/")[0], deque()).append((key, line))
+                self._turns.add(key.partition("/")[0], (key, line))
             else:
                 batch.append((key, line))
         self._batches.append((self._clock(), batch))
@@ -83,16 +85,12 @@ class Backlog:
     def take(self) -> tuple[bytes, bool] | None:
         """The next line, and whether it goes ahead of others; None where those that came together are done."""
         batch = self._batches[0][1]
-        if self._turns and (self._due or not batch or not batch[0][0] or batch[0][0] in self._new):
+        if self._turns.lines and (self._due or not batch or not batch[0][0] or batch[0][0] in self._new):
             self._due = max(0, self._due - 1)
-            namespace, ahead = next(iter(self._turns.items()))
-            key, line = ahead.popleft()
+            key, line = self._turns.next()
             self._new.remove(key)
-            del self._turns[namespace]
-            if ahead:
-                self._turns[namespace] = ahead
             return self._taken(key, line), True
-        self._due = len(self._turns)
+        self._due = len(self._turns.lines)
         return (self._taken(*batch.popleft()), False) if batch else None
 
     def done(self) -> float:
