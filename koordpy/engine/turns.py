@@ -55,7 +55,7 @@ class ByTurns(Generic[T]):
         return one
 
 
-class Gate:
+class Turnstile:
     """So many at a time, namespaces by turns. Owned by the event loop."""
 
     def __init__(self, most: int) -> None:

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from koordpy.api.names import split_address
+from koordpy.observe.doors import Doors
 from koordpy.observe.metrics import CONTENT_TYPE, Metrics
 
 logger = logging.getLogger(__name__)
@@ -30,8 +31,6 @@ SHOWING = 4
 """Requests for /debug and /configz that may wait for one another; more are turned away."""
 SHOW_SECONDS = 60.0
 """A reader that takes longer for one answer is let go, for those who wait."""
-CONNECTIONS = 512
-"""Open connections above which requests are turned away and theirs are closed."""
 CHUNK = 1 << 18
 
 
@@ -71,11 +70,12 @@ class HealthServer:
         self._rendered = (-METRICS_SECONDS, b"")
         self._showing, self._waiting = asyncio.Lock(), 0
         self._runner: web.AppRunner | None = None
+        self._doors = Doors()
         self.port = 0
 
     async def start(self) -> None:
         """Listens. Raises OSError where the address cannot be had."""
-        app = web.Application(middlewares=[self._limited])
+        app = web.Application()
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
@@ -87,12 +87,13 @@ class HealthServer:
         app.router.add_get("/debug/{name:.*}", self._debugged)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=15.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
-        self.port = int(self._runner.addresses[0][1])
+        assert self._runner.server is not None
+        self.port = await self._doors.open(self._runner.server, self._host, self._port)
         logger.info("health%s on port %d", " and metrics" if self._metrics is not None else "", self.port)
 
     async def stop(self) -> None:
         """Closes the port."""
+        self._doors.close()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -106,13 +107,6 @@ class HealthServer:
 
     async def _readyz(self, request: web.Request) -> web.Response:
         return _verdict(self._ready, "readyz", verbose="verbose" in request.query)
-
-    @web.middleware
-    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        server = self._runner.server if self._runner is not None else None
-        if server is None or len(server.connections) <= CONNECTIONS:
-            return await handler(request)
-        return web.Response(status=503, text="too many connections\n", headers={"Connection": "close"})
 
     async def _render(self, request: web.Request) -> web.Response:
         assert self._metrics is not None

@@ -1,11 +1,14 @@
 """What the admission webhook answers: the variables that a GPU pod's containers read their GPUs from.
 
 Source: gpu-topology.md 10, `env`. Pure: an AdmissionReview in, its answer out. The rule itself, which variable
-a container gets, is koordpy.cluster.gpu_env's, which `simulate` and the scheduler's own check use, too.
+a container gets, is koordpy.cluster.gpu_env's, which `simulate` and the scheduler's own check use, too. Of a review
+only what the answer follows from becomes objects: the rest may be megabytes of anything.
 """
 
 import base64
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+from types import GenericAlias
 from typing import Any
 
 import msgspec
@@ -13,38 +16,94 @@ import orjson
 
 from koordpy.api import keys
 from koordpy.api.limits import CONTAINERS, too_many
-from koordpy.api.objects import Container, Pod
-from koordpy.api.wirejson import Undecodable, read_plain
+from koordpy.api.objects import Container, Pod, PodSpec, ResourceRequirements
+from koordpy.api.quantity import RawQuantity
 from koordpy.cluster.gpu_env import NAMES, VOID, expected
 from koordpy.cluster.gpus import gpu_ask
 
 API_VERSION = "admission.k8s.io/v1"
 FORBIDDEN = 403
 PLACES = {"initContainers": keys.INIT_PREFIX}
-FIELDS = ("initContainers", "containers", "ephemeralContainers")
+FIELDS = {
+    "initContainers": "init_containers",
+    "containers": "containers",
+    "ephemeralContainers": "ephemeral_containers",
+}
 
 
 class ReviewError(ValueError):
     """The request is no AdmissionReview of a pod."""
 
 
-def answer(review: Any, resources: Collection[str]) -> dict[str, Any]:
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    env: msgspec.Raw = msgspec.Raw(b"[]")
+    resources: Any = None
+    restart_policy: str | None = None
+
+    def typed(self) -> Container:
+        """As far as it says something of GPUs."""
+        given = self.resources
+        sides = ({}, {}) if given is None else (_named(given.requests), _named(given.limits))
+        return Container(self.name, resources=ResourceRequirements(*sides), restart_policy=self.restart_policy or "")
+
+
+class _Variable(msgspec.Struct, gc=False):
+    name: str = ""
+    value: Any = None
+
+
+_variables = msgspec.json.Decoder(list[_Variable]).decode
+
+
+def _named(amounts: Any) -> dict[str, RawQuantity]:
+    fields = msgspec.structs.fields(amounts) if amounts is not None else ()
+    found = {field.encode_name: getattr(amounts, field.name) for field in fields}
+    return {name: amount for name, amount in found.items() if amount is not None}
+
+
+@lru_cache(4)
+def _reader(resources: tuple[str, ...]) -> Callable[[bytes], Any]:
+    """Decodes a review: all that is not looked at is passed over."""
+
+    def struct(name: str, **fields: Any) -> Any:
+        return msgspec.defstruct(name, [(field, kind | None, None) for field, kind in fields.items()], rename="camel")
+
+    amounts = [
+        (f"r{i}", RawQuantity | None, msgspec.field(name=name, default=None)) for i, name in enumerate(resources)
+    ]
+    of_each = msgspec.defstruct("Amounts", amounts, gc=False)
+    given = struct("Resources", requests=of_each, limits=of_each)
+    asking = [("resources", given | None, None)]
+    each = GenericAlias(list, msgspec.defstruct("Asking", asking, bases=(_Container,), rename="camel", gc=False))
+    spec = struct("Spec", **dict.fromkeys(FIELDS.values(), each))
+    request = struct("Request", uid=str, object=struct("Object", spec=spec))
+    return msgspec.json.Decoder(struct("Review", request=request)).decode
+
+
+def answer(review: bytes, resources: Collection[str]) -> dict[str, Any]:
     """The AdmissionReview that answers another. Raises ReviewError."""
-    request = review.get("request") if isinstance(review, Mapping) else None
-    if not isinstance(request, Mapping) or not request.get("uid") or not isinstance(request.get("object"), Mapping):
-        raise ReviewError("no request with uid and object")
-    pod = request["object"]
-    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-    if many := too_many(_containers(pod), CONTAINERS, "containers"):
-        return _reviewed(response | _forbidden(f"spec: {many}"))
     try:
-        named = read_plain(pod, Pod)
-    except Undecodable as fault:
+        request = _reader(tuple(resources))(review).request
+    except (ValueError, RecursionError) as fault:
+        raise ReviewError(f"{fault}") from None
+    if request is None or not request.uid or request.object is None:
+        raise ReviewError("no request with uid and object")
+    spec = request.object.spec
+    places = {field: getattr(spec, attribute, None) or [] for field, attribute in FIELDS.items()}
+    response: dict[str, Any] = {"uid": request.uid, "allowed": True}
+    if many := too_many(sum(map(len, places.values())), CONTAINERS, "containers"):
+        return _reviewed(response | _forbidden(f"spec: {many}"))
+    typed = {field: [one.typed() for one in places[field]] for field in FIELDS}
+    pod = Pod(spec=PodSpec(containers=typed["containers"], init_containers=typed["initContainers"]))
+    try:
+        asks = gpu_ask(pod, resources) is not None
+    except ValueError as fault:
         raise ReviewError(f"request.object: {fault}") from None
-    if gpu_ask(named, resources) is not None:
-        if wrong := _literal(pod):
+    if asks:
+        if wrong := _literal(places):
             response |= _forbidden(wrong)
-        elif patch := injection(pod, resources):
+        elif patch := injection(places, typed, resources):
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
     return _reviewed(response)
 
@@ -57,47 +116,52 @@ def _forbidden(why: str) -> dict[str, Any]:
     return {"allowed": False, "status": {"code": FORBIDDEN, "reason": "Forbidden", "message": why}}
 
 
-def _containers(pod: Mapping[str, Any]) -> int:
-    spec = pod.get("spec")
-    lists = [spec.get(field) for field in FIELDS] if isinstance(spec, Mapping) else []
-    return sum(len(one) for one in lists if isinstance(one, list))
-
-
-def injection(pod: Mapping[str, Any], resources: Collection[str]) -> list[dict[str, Any]]:
+def injection(
+    places: Mapping[str, Sequence[_Container]], typed: Mapping[str, Sequence[Container]], resources: Collection[str]
+) -> list[dict[str, Any]]:
     """JSON patch that gives every container of a GPU pod its variables; empty where all have them already."""
-    spec = pod["spec"]
-    patch = []
-    for field in FIELDS:
-        for number, container in enumerate(spec.get(field) or ()):
-            typed = read_plain({"resources": container.get("resources")}, Container)
-            wanted = expected(typed, f"{PLACES.get(field, '')}{number}", resources)
+    patch: list[dict[str, Any]] = []
+    for field, containers in places.items():
+        for number, container in enumerate(containers):
+            wanted = expected(typed[field][number], f"{PLACES.get(field, '')}{number}", resources)
             variables = [msgspec.to_builtins(one) for one in wanted]
-            env, path = container.get("env") or [], f"/spec/{field}/{number}/env"
-            if env and not _set_in(env, [one["name"] for one in variables]):
+            path = f"/spec/{field}/{number}/env"
+            if not any(one.name in NAMES for one in _set_in(container)):
                 # what is there is not said again: it may be megabytes
-                patch += [{"op": "add", "path": f"{path}/-", "value": one} for one in variables]
+                ours = [{"op": "add", "path": f"{path}/-", "value": one} for one in variables]
+                patch += ours if _env(container) else [{"op": "add", "path": path, "value": variables}]
                 continue
-            names = {one["name"] for one in variables}
+            env, names = orjson.loads(_env(container)), {one["name"] for one in variables}
             new = [*(one for one in env if one.get("name") not in names), *variables]
             if new != env:
                 patch.append({"op": "add", "path": path, "value": new})
     return patch
 
 
-def _set_in(env: list[Mapping[str, Any]], names: Collection[str]) -> bool:
-    """Whether an environment has a variable of these names."""
-    there = [one.get("name") for one in env]
-    return any(name in there for name in names)
+def _env(container: _Container) -> bytes:
+    """The environment as it stands there; empty where it has nothing. Raises ReviewError where it is no list."""
+    raw = bytes(container.env).strip()
+    if raw[:1] not in (b"[", b"n"):
+        raise ReviewError("request.object: env is no list")
+    return b"" if raw[1:].strip() in (b"]", b"ull") else raw
 
 
-def _literal(pod: Mapping[str, Any]) -> str:
+def _set_in(container: _Container) -> Sequence[_Variable]:
+    """The variables of a container, where one may be of our names. Raises ReviewError."""
+    raw = _env(container)
+    if not raw or not (b"\\" in raw or any(name.encode() in raw for name in NAMES)):
+        return ()
+    try:
+        return _variables(raw)
+    except ValueError as fault:
+        raise ReviewError(f"request.object: env: {fault}") from None
+
+
+def _literal(places: Mapping[str, Sequence[_Container]]) -> str:
     """What is wrong with a GPU pod that names its GPUs itself; `void`, which gives none, may stand."""
-    for field in FIELDS:
-        for number, container in enumerate(pod["spec"].get(field) or ()):
-            env = container.get("env") or []
-            for one in env if _set_in(env, NAMES) else ():
-                if one.get("name") in NAMES and one.get("value") not in (None, "", VOID):
-                    return (
-                        f"spec.{field}[{number}].env: GPU pods do not set {one['name']}: the scheduler chooses the GPUs"
-                    )
+    for field, containers in places.items():
+        for number, container in enumerate(containers):
+            for one in _set_in(container):
+                if one.name in NAMES and one.value not in (None, "", VOID):
+                    return f"spec.{field}[{number}].env: GPU pods do not set {one.name}: the scheduler chooses the GPUs"
     return ""

@@ -33,7 +33,7 @@ class QuotaHook:
         """Whether it can answer."""
         return self._synced.is_set()
 
-    async def answer(self, review: Any) -> dict[str, Any]:
+    async def answer(self, review: bytes) -> dict[str, Any]:
         """The AdmissionReview that answers another. Raises ReviewError; ApiError or Unreachable where the API server
         has to be asked and does not say."""
         uid, change = read_change(review)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from koordpy.api import keys
@@ -16,7 +17,7 @@ from koordpy.api.config import Quota as Settings
 from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import literal
 from koordpy.api.natural import natural_key
-from koordpy.api.wirejson import Undecodable, read_plain
+from koordpy.api.wirejson import Undecodable, WireReader
 from koordpy.cluster.quota_owners import EVERYBODY, QuotaFault, counts_in
 from koordpy.cluster.quota_tree import QuotaTree, read_quotas
 from koordpy.operator.injection import ReviewError
@@ -36,30 +37,46 @@ class QuotaChange:
     after: ElasticQuota | None
 
 
-def read_change(review: Any) -> tuple[str, QuotaChange]:
+class _Request(msgspec.Struct, rename="camel", frozen=True):
+    uid: str = ""
+    operation: Any = None
+    namespace: str | None = None
+    object: msgspec.Raw = msgspec.Raw(b"")
+    old_object: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _QuotaReview(msgspec.Struct):
+    request: _Request = _Request()
+
+
+_review, _reader = msgspec.json.Decoder(_QuotaReview).decode, WireReader(ElasticQuota)
+
+
+def read_change(review: bytes) -> tuple[str, QuotaChange]:
     """(uid of the request, what it would change) of an AdmissionReview. Raises ReviewError."""
-    request = review.get("request") if isinstance(review, Mapping) else None
-    if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str) or not request["uid"]:
+    try:
+        request = _review(review).request
+    except (ValueError, RecursionError) as fault:
+        raise ReviewError(f"{fault}") from None
+    if not request.uid:
         raise ReviewError("no request with uid")
-    operation = request.get("operation")
-    if operation not in OPERATIONS:
-        raise ReviewError(f"request.operation: {literal(operation)} is none of {', '.join(OPERATIONS)}")
-    before = _quota(request, "oldObject") if operation != "CREATE" else None
-    after = _quota(request, "object") if operation != "DELETE" else None
+    if request.operation not in OPERATIONS:
+        raise ReviewError(f"request.operation: {literal(request.operation)} is none of {', '.join(OPERATIONS)}")
+    before = _quota(request.old_object, "oldObject") if request.operation != "CREATE" else None
+    after = _quota(request.object, "object") if request.operation != "DELETE" else None
     one = after or before
     assert one is not None
-    namespace = str(request.get("namespace") or one.metadata.namespace)
+    namespace = request.namespace or one.metadata.namespace
     if after is not None and before is None:
         after = replace(after, metadata=replace(after.metadata, creation_timestamp=_UNBORN))
-    return request["uid"], QuotaChange(f"{namespace}/{one.metadata.name}", before, after)
+    return request.uid, QuotaChange(f"{namespace}/{one.metadata.name}", before, after)
 
 
-def _quota(request: Mapping[str, Any], field: str) -> ElasticQuota:
-    raw = request.get(field)
-    if not isinstance(raw, Mapping):
+def _quota(raw: msgspec.Raw, field: str) -> ElasticQuota:
+    if bytes(raw) in (b"", b"null"):
         raise ReviewError(f"request.{field}: is missing")
     try:
-        return read_plain(raw, ElasticQuota)
+        return _reader.read(raw)
     except Undecodable as fault:
         raise ReviewError(f"request.{field}: {fault}") from None
 

@@ -6,6 +6,7 @@ read Secrets.
 """
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Collection
@@ -16,6 +17,8 @@ from aiohttp import web
 
 from koordpy.api.names import split_address
 from koordpy.engine.apiserver.client import ApiError, Unreachable
+from koordpy.engine.turns import Turnstile
+from koordpy.observe.doors import Doors
 from koordpy.operator.injection import answer
 from koordpy.operator.quota_hook import QuotaHook
 
@@ -26,6 +29,11 @@ QUOTAS_PATH = "/validate-quotas"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 LOOK_SECONDS = 30.0
 MOST_BYTES = 8 << 20
+LARGE_BYTES = 1 << 16
+"""A body above that waits for its turn."""
+LARGE_AT_A_TIME = 8
+READ_SECONDS = 5.0
+"""A body that takes longer is not waited for."""
 MOST_SAID = 1000
 """Characters of an answer to a request that is none."""
 ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -42,6 +50,7 @@ class Webhook:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._loaded: tuple[int, int] | None = None
         self._runner: web.AppRunner | None = None
+        self._doors, self._gate = Doors(self._context), Turnstile(LARGE_AT_A_TIME)
         self._looking: asyncio.Task[None] | None = None
         self.port = 0
         self.quotas: QuotaHook | None = None
@@ -55,8 +64,8 @@ class Webhook:
         app.router.add_post(QUOTAS_PATH, self._validate)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port, ssl_context=self._context).start()
-        self.port = int(self._runner.addresses[0][1])
+        assert self._runner.server is not None
+        self.port = await self._doors.open(self._runner.server, self._host, self._port)
         self._looking = asyncio.create_task(self._look())
         logger.info("admission webhook on port %d", self.port)
 
@@ -65,13 +74,15 @@ class Webhook:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
+        self._doors.close()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     async def _mutate(self, request: web.Request) -> web.Response:
+        review = await self._read(request)
         try:
-            body = answer(orjson.loads(await request.read()), self._resources)
+            body = answer(review, self._resources)
         except ODD as fault:
             raise web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n") from None
         return web.Response(body=orjson.dumps(body), content_type="application/json")
@@ -79,13 +90,26 @@ class Webhook:
     async def _validate(self, request: web.Request) -> web.Response:
         if self.quotas is None or not self.quotas.ready:
             raise web.HTTPServiceUnavailable(text="the caches are not in sync yet\n")
+        review = await self._read(request)
         try:
-            body = await self.quotas.answer(orjson.loads(await request.read()))
+            async with self._gate.turn(request.remote or ""):  # what is refused is asked of the API server before
+                body = await self.quotas.answer(review)
         except ODD as fault:
             raise web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n") from None
         except (ApiError, Unreachable) as error:
             raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
         return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+    async def _read(self, request: web.Request) -> bytes:
+        """A body; of large ones few are read at a time, addresses by turns, so that they take little memory
+        whoever sends them."""
+        large = request.content_length is None or request.content_length > LARGE_BYTES
+        try:
+            async with self._gate.turn(request.remote or "") if large else contextlib.nullcontext():
+                async with asyncio.timeout(READ_SECONDS):
+                    return await request.read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text=f"the body did not come within {READ_SECONDS:g} s\n") from None
 
     def reload(self) -> None:
         """Takes the certificate and key as they are now; connections that are open keep theirs."""

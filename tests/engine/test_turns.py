@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from koordpy.engine.queue import QueuedPod, UnitQueue, first_of
-from koordpy.engine.turns import ByTurns, Gate, SearchTurns
+from koordpy.engine.turns import ByTurns, SearchTurns, Turnstile
 
 
 @dataclass
@@ -113,7 +113,7 @@ def test_what_falls_out_is_the_last_of_who_has_most() -> None:
 
 
 async def test_a_gate_lets_namespaces_in_by_turns() -> None:
-    gate, order = Gate(1), list[str]()
+    gate, order = Turnstile(1), list[str]()
 
     async def enter(name: str) -> None:
         async with gate.turn(name[0]):
@@ -125,7 +125,7 @@ async def test_a_gate_lets_namespaces_in_by_turns() -> None:
 
 
 async def test_who_gives_up_at_a_gate_leaves_his_turn_to_others() -> None:
-    gate, order = Gate(1), list[str]()
+    gate, order = Turnstile(1), list[str]()
 
     async def enter(name: str) -> None:
         async with gate.turn(name):

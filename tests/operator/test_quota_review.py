@@ -1,5 +1,6 @@
 """Which changes of ElasticQuotas the webhook refuses, and why (quota-fairness.md 7)."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ def said(
         request["operation"] = "DELETE"
     for field, one in (("oldObject", before), ("object", after)):
         request[field] = msgspec.to_builtins(one) if one is not None else None
-    uid, change = read_change({"request": request})
+    uid, change = read_change(json.dumps({"request": request}).encode())
     assert uid == "u"
     return objection(change, by_key(quotas), lambda name: (pods or {}).get(name, 0), settings)
 
@@ -127,7 +128,7 @@ def test_a_quota_with_pods_stays_and_stays_a_leaf() -> None:
 def test_where_another_of_the_name_remains_its_children_and_pods_do_too() -> None:
     twin = quota("org", 1, 2, namespace="b")
     request = {"uid": "u", "operation": "DELETE", "namespace": "b", "oldObject": msgspec.to_builtins(twin)}
-    change = read_change({"request": request})[1]
+    change = read_change(json.dumps({"request": request}).encode())[1]
     assert objection(change, by_key([*TREE, twin]), lambda name: 5) == ""
 
 
@@ -184,7 +185,8 @@ def test_what_is_on_its_way_out_and_what_stays_the_same_pass() -> None:
 @pytest.mark.parametrize(
     ("body", "what"),
     [
-        ([], "uid"),
+        ([], "array"),
+        ({}, "uid"),
         ({"request": {"uid": "u"}}, "operation"),
         ({"request": {"uid": "u", "operation": "CONNECT"}}, "operation"),
         ({"request": {"uid": "u", "operation": "CREATE"}}, "object"),
@@ -194,4 +196,4 @@ def test_what_is_on_its_way_out_and_what_stays_the_same_pass() -> None:
 )
 def test_what_is_no_review_of_a_quota_is_told(body: Any, what: str) -> None:
     with pytest.raises(ReviewError, match=what):
-        read_change(body)
+        read_change(json.dumps(body).encode())

@@ -19,7 +19,7 @@ from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
 from koordpy.engine.status.patches import patch_status, status_patch
-from koordpy.engine.turns import Gate
+from koordpy.engine.turns import Turnstile
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Reconciler(abc.ABC):
         """Object -> not before."""
         self.under_way: set[str] = set()
         """Those that are looked at now, or wait for their turn."""
-        self._gate = Gate(MOST_AT_A_TIME)
+        self._gate = Turnstile(MOST_AT_A_TIME)
 
     def mark(self, key: str, due: float = 0.0) -> None:
         """Something changed that its status may follow from. due: not to be looked at before, on the clock."""
