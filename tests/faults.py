@@ -68,6 +68,12 @@ class Faults:
         self._running = asyncio.Event()
         self._running.set()
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether no request has to wait."""
+        waits = self.latency_seconds or any(one.effect == "timeout" and one.times != 0 for one in self._rules)
+        return self._running.is_set() and not waits
+
     def seed(self, seed: int) -> None:
         """Start the generator of shares anew."""
         self._random = random.Random(seed)

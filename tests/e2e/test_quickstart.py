@@ -1,7 +1,7 @@
 """docs/quickstart.md, followed to the letter on a real API server that knows nothing of koordpy yet.
 
 Its files are written as they stand, its commands are given in their order, and what they print is what the page shows.
-Section 1 plays the demo, which tests/demo hold.
+Section 2 plays the demo, which tests/demo hold.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class Step:
 
 
 def steps() -> list[Step]:
-    """Those of sections 2 and on."""
-    text = PAGE.read_text(encoding="utf-8").partition("\n## 2. ")[2]
+    """Those of all sections but the second."""
+    before, _, after = PAGE.read_text(encoding="utf-8").partition("\n## 2. ")
+    text = before + after.partition("\n## 3. ")[2]
     found = []
     for block in _BLOCK.findall(_FENCED.sub("", text)):
         lines = [line[4:] for line in block.splitlines()]
@@ -83,6 +84,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_page_has_the_steps_that_are_followed() -> None:
     text = "\n".join(step.command for step in steps())
+    assert "examples/workloads/job.yaml" in steps()[1].command
     for part in (
         "crds/",
         "apply -f topology.yaml",

@@ -52,6 +52,7 @@ class GroupLives(WorkloadLives):
         "succeed": 2.0, "fail": 3.0, "delete": 3.0, "drain": 1.0, "uncordon": 1.0, "scale": 2.0, "roll": 3.0,
         "suspend": 1.0, "resume": 1.5, "remake": 1.2, "retire": 0.6, "kill": 0.6, "wait": 3.0,
     }  # fmt: skip
+    kinds = ("LeaderWorkerSet", "PyTorchJob")
     more_nodes = 12
 
     def prepare(self) -> None:

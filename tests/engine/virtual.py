@@ -12,10 +12,11 @@ import gc
 import heapq
 import random
 import threading
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from unittest import mock
 
 import aiohttp
@@ -61,6 +62,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.on_send: Callable[[Wire, str, str, bytes | None], None] | None = None
         self.on_reply: Callable[[Wire, str, str, int, bytes], None] | None = None
         self.history: list[tuple[Any, ...]] = []
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        """Its own: of all that there are, most are of loops that have ended."""
         super().__init__()
         self._clock_resolution = 1e-9
 
@@ -92,6 +95,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
         self.call_later(late + self.dice.choice((0.0, 0.002, 0.02)) * self.dice.random(), tell)
         return future
+
+    def create_task(self, coro: Coroutine[Any, Any, T], **named: Any) -> asyncio.Task[T]:  # type: ignore[override]
+        task = super().create_task(coro, **named)
+        self.tasks.add(task)
+        return task
 
     def _run_once(self) -> None:
         """One turn, as the base class takes it but for what comes from outside, which nothing does: the time until the
@@ -138,7 +146,7 @@ def run(schedule: Callable[[VirtualLoop], Coroutine[Any, Any, T]], seed: int) ->
     try:
         return loop.run_until_complete(schedule(loop))
     finally:
-        loop.run_until_complete(_end())
+        loop.run_until_complete(_end(loop))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
@@ -159,16 +167,16 @@ def one_after_the_other() -> Iterator[None]:
         gc.unfreeze()
 
 
-async def _end() -> None:
+async def _end(loop: VirtualLoop) -> None:
     """Cancels what is left."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
+    left = {task for task in loop.tasks if not task.done()} - {asyncio.current_task()}
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
-async def virtual_server(seed: int) -> AsyncIterator[ApiServer]:
+async def virtual_server(seed: int) -> AsyncIterator[FaultyServer]:
     """An API server in virtual time that listens nowhere."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
@@ -180,6 +188,15 @@ async def virtual_server(seed: int) -> AsyncIterator[ApiServer]:
         yield server
     finally:
         await server.stop()
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """The result of what waits for nobody: a task would take three turns of the loop for it."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    raise AssertionError("it waits")
 
 
 class _Request:
@@ -245,7 +262,7 @@ class _Watched:
 class Wire(ApiClient):
     """A client whose requests reach an API server in this process. `cut` parts it from the server."""
 
-    def __init__(self, server: ApiServer, *, timeout_seconds: float = 2.0) -> None:
+    def __init__(self, server: FaultyServer, *, timeout_seconds: float = 2.0) -> None:
         super().__init__(ClusterAccess("http://inside"), qps=0, timeout_seconds=timeout_seconds)
         self._server = server
         self._loop = asyncio.get_running_loop()
@@ -310,16 +327,17 @@ class Wire(ApiClient):
             self._deliver(request, reply, self._serve_watch(request))
             return
         self._tell(request, "before")
-        task = self._loop.create_task(self._server.answer(request))  # type: ignore[arg-type]
+        work = self._server.answer(request)  # type: ignore[arg-type]
+        if self._server.faults.is_prompt:
+            self._answered(request, reply, at_once(work))
+            return
+        task = self._loop.create_task(work)
+        task.add_done_callback(lambda done: done.cancelled() or self._answered(request, reply, done.result()))
 
-        def answered(task: "asyncio.Task[Any]") -> None:
-            if not task.cancelled():
-                answer = task.result()
-                body = bytes(answer.body or b"")
-                self._tell(request, "after")
-                self._deliver(request, reply, _Answer(request, answer.status, answer.headers, body))
-
-        task.add_done_callback(answered)
+    def _answered(self, request: _Request, reply: "asyncio.Future[_Answer | None]", answer: Any) -> None:
+        body = bytes(answer.body or b"")
+        self._tell(request, "after")
+        self._deliver(request, reply, _Answer(request, answer.status, answer.headers, body))
 
     def _tell(self, request: _Request, moment: str) -> None:
         if self._loop.on_request is not None:

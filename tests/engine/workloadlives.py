@@ -79,6 +79,7 @@ class WorkloadLives:
     dice: random.Random
     trace: ClassVar[bool] = False
     acts: ClassVar[dict[str, float]] = ACTS
+    kinds: ClassVar[tuple[str, ...]] = ("Job", "JobSet")
     more_nodes: ClassVar[int] = 6
     """That come at the end, so that there is room for everybody."""
     works: list[Work] = field(default_factory=list)
@@ -90,7 +91,8 @@ class WorkloadLives:
 
     def __post_init__(self) -> None:
         server = self.cluster.server
-        self.replica = Replica(lambda: Wire(server), self.loop.wall, False, Nobody(), gangs=Gangs(), settings=SELDOM)
+        gangs = Gangs(kinds=self.kinds, volcano="off")
+        self.replica = Replica(lambda: Wire(server), self.loop.wall, False, Nobody(), gangs=gangs, settings=SELDOM)
         server.store.listeners.append(self._changed)
         self.loop.on_send = self._sent
 
@@ -461,7 +463,7 @@ class WorkloadLives:
         self.prepare()
         tasks = [asyncio.create_task(self.replica.run()), asyncio.create_task(self.controllers())]
         try:
-            for _ in range(self.dice.choice((4, 8, 12, 20))):
+            for _ in range(self.dice.choice((3, 6, 9, 14))):
                 self.act()
                 await asyncio.sleep(self.dice.random() * self.dice.choice((0.1, 0.5, 2.0)))
             self.do_uncordon(self.works[0])

@@ -115,12 +115,12 @@ async def discover(client: "ApiClient", wanted: Iterable[Wanted]) -> dict[Wanted
 
     Raises what the client raises when the server cannot be asked (`ApiError` other than 404, `Unreachable`).
     """
-    listings: dict[str, dict[str, Any]] = {}
+    listings: dict[str, asyncio.Task[dict[str, Any] | None]] = {}
 
     async def listing(path: str) -> dict[str, Any]:
         if path not in listings:
-            listings[path] = await client.get_or_none(path, type=dict[str, Any]) or {}
-        return listings[path]
+            listings[path] = asyncio.create_task(client.get_or_none(path, type=dict[str, Any]))
+        return await listings[path] or {}
 
     async def find(want: Wanted) -> Resource | None:
         root = f"/apis/{want.group}" if want.group else "/api"
