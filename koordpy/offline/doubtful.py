@@ -7,7 +7,6 @@ submitting it wants to hear of it now.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from koordpy.api import keys
@@ -19,12 +18,12 @@ from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import UNMADE
 from koordpy.offline.manifests import InputObject, Loaded
-from koordpy.offline.workloads import Read, WorkloadManifest, moved
+from koordpy.offline.workloads import Read, WorkloadManifest
 from koordpy.planning.words.ignored_pods import misspelt, of_another
-from koordpy.workloads.kinds.registry import GANG_KINDS
+from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.known import controller
 from koordpy.workloads.model import Role
-from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
+from koordpy.workloads.unread import unread_of
 
 
 def of_manifests(read: Read) -> Iterator[str]:
@@ -34,17 +33,12 @@ def of_manifests(read: Read) -> Iterator[str]:
 
 
 def _of_fields(part: WorkloadManifest) -> Iterator[str]:
-    told: dict[str, None] = {}
-    for source, path in part.sources:
-        for fault in source.asked.doubts() if source.asked is not None else ():
-            told[f"{moved(fault.path, path)}: {fault.text}"] = None
-    yield from told
+    asked = part.source.asked
+    return (f"{fault.path}: {fault.text}" for fault in (asked.doubts() if asked is not None else ()))
 
 
 def _of_keys(part: WorkloadManifest) -> Iterator[str]:
-    found = part.workload.templates() if part.workload is not None else ()
-    templates = [replace(one, path=moved(one.path, part.path)) for one in found]
-    return unread_of(part.head, templates)
+    return unread_of(part.head, part.workload.templates() if part.workload is not None else ())
 
 
 def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:

@@ -22,8 +22,16 @@ from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import group_of
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, with_identity
 from koordpy.workloads.kinds.jobsets import JOBSET
-from koordpy.workloads.kinds.registry import CHILDREN, RUNTIMES, TRAIN_JOB, VOLCANO_GROUP, child_of, workload_of
-from koordpy.workloads.kinds.trainer import checked_runtime, jobset_of, runtime_key
+from koordpy.workloads.kinds.registry import (
+    RUNTIMES,
+    TRAIN_JOB,
+    VOLCANO_GROUP,
+    Child,
+    child_of,
+    kind_of,
+    workload_of,
+)
+from koordpy.workloads.kinds.trainer import jobset_of, runtime_key
 from koordpy.workloads.known import Known
 from koordpy.workloads.making import (
     Expansion,
@@ -39,25 +47,6 @@ from koordpy.workloads.volcano import VolcanoGroup
 if TYPE_CHECKING:
     from koordpy.offline.manifests import InputObject, Loaded
 
-RUNTIME_KINDS = {kind for _, kind in RUNTIMES}
-SIZES = {
-    "Job": "parallelism",
-    "CronJob": "jobTemplate.spec.parallelism",
-    "JobSet": "replicatedJobs",
-    "TrainJob": "trainer.numNodes",
-    "PyTorchJob": "pytorchReplicaSpecs",
-    "TFJob": "tfReplicaSpecs",
-    "XGBoostJob": "xgbReplicaSpecs",
-    "PaddleJob": "paddleReplicaSpecs",
-    "JAXJob": "jaxReplicaSpecs",
-    "MPIJob": "mpiReplicaSpecs",
-    "RayCluster": "workerGroupSpecs",
-    "RayJob": "rayClusterSpec.workerGroupSpecs",
-    "RayService": "rayClusterConfig.workerGroupSpecs",
-}
-"""Kind -> the field that is named where it makes too many pods; replicas of the others."""
-
-
 Put = Callable[[KubernetesObject], None]
 """Takes an object into a state."""
 
@@ -68,17 +57,9 @@ class WorkloadManifest:
 
     maker: "InputObject"
     head: Head
-    sources: tuple[tuple[Source, str], ...]
-    """(what was read of it, where that stands in it)."""
+    source: Source
     workload: Workload | None = None
     """With the pod templates that stand in it."""
-    path: str = ""
-    """Where the workload stands in it."""
-
-
-def moved(path: str, into: str) -> str:
-    """A path of the object that another makes, in that other one. into: where its spec stands there."""
-    return into + path.removeprefix("spec") if into and path.startswith("spec") else path
 
 
 class Read:
@@ -96,137 +77,128 @@ class Read:
         self.tops: list[Top] = []
         self.warnings: list[str] = []
         self.parts: list[WorkloadManifest] = []
-        self._makers: dict[str, InputObject] = {}
-        self._heads: list[tuple[InputObject, Source, Head]] = []
+        self._given: list[WorkloadManifest] = []
         self._sources: dict[str, Source] = {}
-        self._runtimes: dict[tuple[str, str, str], Mapping[str, Any]] = {}
-        self._faulty: set[tuple[str, str, str]] = set()
-        """Runtimes that are not used."""
+        self._trained: list[tuple[WorkloadManifest, Source, WorkloadManifest]] = []
+        """(a TrainJob, its runtime, the JobSet that it makes)."""
+        self._runtimes: dict[tuple[str, str, str], WorkloadManifest] = {}
         self.groups: dict[str, VolcanoGroup] = {}
         for maker in loaded.workloads:
-            kind = str(maker.raw.get("kind"))
-            if kind in RUNTIME_KINDS:
-                runtime = Source(maker.raw, asked=AskedFields())
-                self.parts.append(WorkloadManifest(maker, replaced(head_of(runtime), maker), ((runtime, ""),)))
-                self._runtimes[kind, maker.namespace, maker.name] = checked_runtime(runtime)
-                if runtime.faults:
-                    self._faulty.add((kind, maker.namespace, maker.name))
-                for fault in runtime.faults:
-                    self._loaded.fault_of(maker, fault)
-                continue
-            if (group_of(str(maker.raw.get("apiVersion"))), kind) == VOLCANO_GROUP:
-                found = Source(maker.raw)
-                group = VolcanoGroup.of(found, replaced(head_of(found), maker))
-                self.groups[group.head.key] = group
-                for fault in found.faults:
-                    self._loaded.fault_of(maker, fault)
-                continue
-            if group_of(str(maker.raw.get("apiVersion"))) in ("", "apps") and _is_bare(kind, maker.raw):
-                loaded.makers.append(maker)
-                continue
-            source = Source(maker.raw, asked=AskedFields())
-            uid = made_up_uid(kind, maker.namespace, maker.name)
-            head = replaced(head_of(source, uid=uid, created=exact_time(created(maker.order))), maker)
-            self._heads.append((maker, source, head))
-            self._sources[head.uid] = source
-        by_uid = {head.uid: head for _, _, head in self._heads}
-        by_name = {(head.kind, head.key): head for _, _, head in self._heads if not head.has_uid}
-        self._heads = [(maker, source, _owned(head, by_uid, by_name)) for maker, source, head in self._heads]
-        for _, source, head in self._heads:
-            self.known.put(workload_of(source, head))
-        by_jobs: dict[str, list[tuple[InputObject, Head]]] = {}
-        for maker, source, head in self._heads:
-            above = self.known.above(head)
+            self._take(maker, created)
+        by_uid = {one.head.uid: one.head for one in self._given}
+        by_name = {(head.kind, head.key): head for head in by_uid.values() if not head.has_uid}
+        self._given = [changed(one, head=_owned(one.head, by_uid, by_name)) for one in self._given]
+        for one in self._given:
+            self.known.put(workload_of(one.source, one.head))
+        by_jobs: dict[str, list[WorkloadManifest]] = {}
+        for one in self._given:
+            above = self.known.above(one.head)
             if _is_unread(above):
-                by_jobs.setdefault(above[0].head.uid, []).append((maker, head))
-            self._read(maker, source, head, above)
+                by_jobs.setdefault(above[0].head.uid, []).append(one)
+            self._read(one, above)
         for uid, jobs in by_jobs.items():
             jobset = self.known.get(uid)
             assert jobset is not None
-            self._add(jobs[0][0], Top(jobset.head, jobset, jobs={head.name: head for _, head in jobs}))
-        for maker, source, _ in self._heads:
-            for fault in source.faults:
-                self._loaded.fault_of(maker, fault)
+            self._add(jobs[0].source, Top(jobset.head, jobset, jobs={one.head.name: one.head for one in jobs}))
+        self.parts += self._runtimes.values()
 
-    def _read(self, maker: "InputObject", source: Source, head: Head, above: Sequence[Workload]) -> None:
+    def _take(self, maker: "InputObject", created: Callable[[int], datetime]) -> None:
+        source, kind = Source(maker.raw, asked=AskedFields()), str(maker.raw.get("kind"))
+        group = group_of(str(maker.raw.get("apiVersion")))
+        if group in ("", "apps") and _is_bare(kind, maker.raw):
+            self._loaded.makers.append(maker)
+            return
+        uid = made_up_uid(kind, maker.namespace, maker.name)
+        read = head_of(source, uid=uid, created=exact_time(created(maker.order)))
+        # with the namespace that holds where none is given
+        found = WorkloadManifest(maker, changed(read, namespace=maker.namespace, name=maker.name), source)
+        if (group, kind) in RUNTIMES:
+            self._runtimes[kind, maker.namespace, maker.name] = found
+        elif (group, kind) == VOLCANO_GROUP:
+            self.groups[found.head.key] = VolcanoGroup.of(source, found.head)
+            self._tell(found)
+        else:
+            self._given.append(found)
+            self._sources[found.head.uid] = source
+
+    def _tell(self, given: WorkloadManifest) -> None:
+        for fault in dict.fromkeys(given.source.faults):
+            self._loaded.fault_of(given.maker, fault)
+
+    def _read(self, given: WorkloadManifest, above: Sequence[Workload]) -> None:
         """above: the objects of the input that control it."""
-        if (group_of(head.api_version), head.kind) in CHILDREN:
-            self._read_parent(maker, source, head)
+        head = given.head
+        if _child(head) is not None:
+            self._read_parent(given)
             return
         workload = self.known.get(head.uid)
         assert workload is not None
-        makes = not above or (group_of(above[0].head.api_version), above[0].head.kind) in CHILDREN
+        makes = not above or _child(above[0].head) is not None
         if not makes and not _is_unread(above):
             return  # the one above makes these pods
-        self.parts.append(WorkloadManifest(maker, head, ((source, ""),), workload))
+        self.parts.append(changed(given, workload=workload))
         if makes:
             top = above[-1].head if above else head
             held = top is not head and self._sources[top.uid].at("spec").flag("suspend")
-            self._add(maker, Top(top, workload, "suspended" if held else ""))
+            self._add(given.source, Top(top, workload, "suspended" if held else ""))
 
-    def _read_parent(self, maker: "InputObject", source: Source, head: Head) -> None:
+    def _read_parent(self, given: WorkloadManifest) -> None:
         """An object that makes another, which makes the pods: in the input that stands for it."""
-        group = group_of(head.api_version)
-        child = CHILDREN[group, head.kind]
+        head, source, child = given.head, given.source, _child(given.head)
+        assert child is not None
         below = map(self.known.get, self.known.below(head.uid))
-        there = any(one is not None and one.head.kind == child.kind for one in below)
-        if there:
+        if any(one is not None and one.head.kind == child.kind for one in below):
             return
-        ended = source.at("status").text("jobDeploymentStatus") in ("Complete", "Failed")
-        if head.kind == "RayJob" and ended:
+        if head.kind == "RayJob" and source.at("status").text("jobDeploymentStatus") in ("Complete", "Failed"):
             self.tops.append(Top(head, None, "finished"))
             return
         if source.at("spec").has("clusterSelector"):
             self.warnings.append(f"RayJob {head.key}: uses a cluster that exists: no pods")
             self.tops.append(Top(head, None))
             return
-        if (group, head.kind) == TRAIN_JOB:
+        if head.kind == TRAIN_JOB[1]:
             key = runtime_key(source, head.namespace)
             runtime = self._runtimes.get(key)
             if runtime is None:
                 source.at("spec").fault("runtimeRef", f'{key[0]} "{key[2]}" is not in the input')
                 return
-            if key in self._faulty:
-                return
-            raw = jobset_of(source, head, runtime)
+            runtime = self._runtimes[key] = changed(
+                runtime, workload=workload_of(*child_of(child, runtime.source, head))
+            )
+            inner, made = jobset_of(source, head, runtime.source)
+            workload = workload_of(inner, made)
+            self._trained.append((given, runtime.source, changed(given, source=inner, workload=workload)))
+            self.parts.append(given)
         else:
-            raw = child_of(group, source, head)
-        inner = Source(raw, asked=AskedFields())
-        made = changed(replaced(head_of(inner, created=head.created), maker), has_uid=head.has_uid)
-        workload = workload_of(inner, made)
-        path = ".".join(child.path)
-        for fault in inner.faults:
-            self._loaded.fault_of(maker, Fault(moved(fault.path, path), fault.text))
-        own = path != ""  # what a runtime says is told there
-        sources = ((source, ""), (inner, path)) if own else ((source, ""),)
-        self.parts.append(WorkloadManifest(maker, head, sources, workload if own else None, path))
+            inner, made = child_of(child, source, head)
+            workload = workload_of(inner, made)
+            self.parts.append(changed(given, workload=workload))
         self.known.put(workload)
-        self._add(maker, Top(head, workload, workload.note))
+        self._add(inner, Top(head, workload, workload.note))
 
-    def _add(self, maker: "InputObject", top: Top) -> None:
+    def _add(self, source: Source, top: Top) -> None:
         workload = top.workload
         assert workload is not None
         self.tops.append(top)
-        self._makers[workload.head.uid] = maker
-        number = sum(role.number for role in workload.roles)
-        spec = Source({}, "spec")
-        can_make(spec, SIZES.get(top.head.kind, "replicas"), number)
-        for fault in spec.faults:
-            self._loaded.fault_of(maker, fault)
+        can_make(source.at("spec"), workload.sized_by, sum(role.number for role in workload.roles))
 
     def check(self, priorities: Priorities) -> None:
-        """Takes down which templates name a PriorityClass that is not there."""
-        for top in self.tops:
-            if top.workload is None:
-                continue
-            maker = self._makers[top.workload.head.uid]
-            for template in top.workload.templates():
-                pod = template.pod
-                if pod is not None and priorities.of_pod(pod.spec) is None:
-                    name = pod.spec.priority_class_name
+        """Tells what is wrong with workloads, and which templates name a PriorityClass that is not there. What a
+        TrainJob alone makes wrong of a runtime is told of it."""
+        for part in (*self.parts, *(jobset for _, _, jobset in self._trained)):
+            for template in part.workload.templates() if part.workload is not None else ():
+                if template.pod is not None and priorities.of_pod(template.pod.spec) is None:
+                    name = template.pod.spec.priority_class_name
+                    text = f"no PriorityClass {name} in the input{hint(name, priorities.classes)}"
                     if not self._loaded.is_faulty("PriorityClass", name):
-                        text = f"no PriorityClass {name} in the input{hint(name, priorities.classes)}"
-                        self._loaded.fault_of(maker, Fault(f"{template.path}.spec.priorityClassName", text))
+                        part.source.faults.append(Fault(f"{template.path}.spec.priorityClassName", text))
+        for given, runtime, jobset in self._trained:
+            spec = given.source.at("spec")
+            field = "runtimePatches" if spec.has("runtimePatches") else "trainer"
+            for fault in () if given.source.faults or runtime.faults else jobset.source.faults:
+                spec.fault(field, f"{fault.path} of its JobSet: {fault.text}")
+        for one in (*self._given, *self._runtimes.values()):
+            self._tell(one)
 
     def started(self, given: Sequence[str], faults: list[str]) -> frozenset[RoleKey]:
         """What `--started` names."""
@@ -267,14 +239,14 @@ def _owned(head: Head, by_uid: Mapping[str, Head], by_name: Mapping[tuple[str, s
     return changed(head, owner=replace(owner, uid=uid))
 
 
+def _child(head: Head) -> Child | None:
+    kind = kind_of(head)
+    return kind.child if kind is not None else None
+
+
 def _is_unread(above: Sequence[Workload]) -> bool:
     """Whether it stands below a JobSet that is not in the input, and is known by its Jobs."""
     return bool(above) and above[0].head.kind == JOBSET and above[0].source is None
-
-
-def replaced(head: Head, maker: "InputObject") -> Head:
-    """The head with the namespace that holds where none is given."""
-    return changed(head, namespace=maker.namespace, name=maker.name)
 
 
 def _is_bare(kind: str, raw: Mapping[str, Any]) -> bool:

@@ -13,12 +13,11 @@ from koordpy.api.settings import whole_number
 from koordpy.workloads.gangs import AUTO
 from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
-from koordpy.workloads.kinds.registry import GANG_KINDS
+from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.known import Lineage, PodPlace, controller
 from koordpy.workloads.model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
 from koordpy.workloads.source import Head, index_of
-from koordpy.workloads.unread import ASKED_BY_TEMPLATE
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"

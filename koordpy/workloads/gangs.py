@@ -16,13 +16,13 @@ from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.limits import some
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.workloads.kinds.registry import GANG_KINDS
+from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.known import Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import index_of
-from koordpy.workloads.unread import ASKED_BY_TEMPLATE, unread_of
+from koordpy.workloads.unread import unread_of
 
 AUTO = keys.GANG_AUTO
 BEYOND = "beyond"

@@ -47,7 +47,7 @@ class Template:
         if not spec.list("containers"):
             spec.fault("containers", "required")
         scheduler = spec.text("schedulerName", "default-scheduler")
-        labels, notes = (meta.strings(name, told=False) for name in ("labels", "annotations"))
+        labels, notes = (meta.strings(name) for name in ("labels", "annotations"))
         pod = _pod_of(source, source.asked) if source.asked is not None else None
         return cls(source.raw, source.path, labels, notes, scheduler, pod)
 
@@ -236,6 +236,8 @@ class Workload:
     """Role with whose first Succeeded pod it is finished."""
     counted: bool = True
     """Whether the number in the spec is read."""
+    sized_by: str = "replicas"
+    """The field that is named where it makes too many pods."""
     packed: tuple[str, str] = ("", "")
     """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     note: str = ""

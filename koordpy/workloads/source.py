@@ -4,14 +4,15 @@ Sources: workloads.md 4 and 10.6.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-from koordpy.api.faults import Fault, key_path, kind_name, literal, shown
+from koordpy.api.faults import Fault, key_path, literal, shown
 from koordpy.api.limits import WORKLOAD_PODS
 from koordpy.api.objects import OwnerReference
 from koordpy.api.spelling import hint
 
+T = TypeVar("T")
 _PREFIX_LETTERS = 8
 """Letters of a name that may stand for a longer one that begins with it."""
 
@@ -60,10 +61,17 @@ class Source:
     """Of the whole manifest: all its parts share them."""
     asked: AskedFields | None = None
     """The same, where somebody wants to know."""
+    spec_path: str = "spec"
+    """Where the spec of an object stands: elsewhere in the manifest of another one that makes it."""
 
-    def _get(self, name: str) -> Any:
+    def _typed(self, name: str, kind: type[T], said: str) -> T | None:
+        """The value of a field; None where it is absent, or of another type, which is a fault."""
         self.knows(name)
-        return self.raw.get(name)
+        value = self.raw.get(name)
+        if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
+            return value
+        self.fault(name, f"{shown(value)} in place of {said}")
+        return None
 
     def knows(self, *names: str) -> None:
         """Takes down that fields are known, whether they are read or not."""
@@ -72,7 +80,9 @@ class Source:
 
     def where(self, name: str) -> str:
         """Path of a field."""
-        return f"{self.path}.{name}" if self.path else name
+        if self.path:
+            return f"{self.path}.{name}"
+        return self.spec_path if name == "spec" else name
 
     def fault(self, name: str, text: str) -> None:
         """Takes down what is wrong with a field."""
@@ -82,47 +92,34 @@ class Source:
 
     def has(self, name: str) -> bool:
         """Whether a field is given."""
-        return self._get(name) is not None
+        self.knows(name)
+        return self.raw.get(name) is not None
 
     def at(self, *names: str) -> "Source":
         """The mapping at a path; an empty one where there is none."""
         found = self
         for name in names:
-            value = found._get(name)
-            if value is not None and not isinstance(value, Mapping):
-                found.fault(name, f"{kind_name(value)} in place of a mapping")
-                value = None
-            found = Source(value or {}, found.where(name), found.faults, found.asked)
+            inner: Mapping[str, Any] = found._typed(name, dict, "a mapping") or {}
+            found = Source(inner, found.where(name), found.faults, found.asked)
         return found
 
     def list(self, name: str) -> "list[Source]":
         """The mappings of a list; an empty one where there is none."""
-        value = self._get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            self.fault(name, f"{kind_name(value)} in place of a list")
-            return []
         found = []
-        for i, item in enumerate(value):
-            if isinstance(item, Mapping):
+        for i, item in enumerate(self._typed(name, list, "a list") or ()):
+            if isinstance(item, dict):
                 found.append(Source(item, self.where(f"{name}[{i}]"), self.faults, self.asked))
             else:
-                self.fault(f"{name}[{i}]", f"{kind_name(item)} in place of a mapping")
+                self.fault(f"{name}[{i}]", f"{shown(item)} in place of a mapping")
         return found
 
     def maybe(self, name: str) -> int | None:
         """A count; None where it is absent, or cannot be read."""
-        value = self._get(name)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool):
-            self.fault(name, f"{kind_name(value)} in place of a whole number")
-            return None
-        if value < 0:
-            self.fault(name, f"{value} is negative")
-            return None
-        return value
+        value = self._typed(name, int, "a whole number")
+        if value is None or value >= 0:
+            return value
+        self.fault(name, f"{value} is negative")
+        return None
 
     def count(self, name: str, default: int = 0) -> int:
         """A count, or its default."""
@@ -131,11 +128,7 @@ class Source:
 
     def text(self, name: str, default: str = "") -> str:
         """A text, or its default."""
-        value = self._get(name)
-        if value is not None and not isinstance(value, str):
-            self.fault(name, f"{literal(value)} is no text")
-            return default
-        return value or default
+        return self._typed(name, str, "text") or default
 
     def word(self, name: str, *words: str) -> str:
         """One of several words, of which the first is the default; any other one counts as itself."""
@@ -147,23 +140,23 @@ class Source:
 
     def flag(self, name: str) -> bool:
         """Whether a field says true."""
-        return self._get(name) is True
+        self.knows(name)
+        return self.raw.get(name) is True
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts; an empty one where there is none."""
-        value = self._get(name)
-        if value is None or (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-            return tuple(value or ())
-        self.fault(name, f"{kind_name(value)} in place of a list of texts")
-        return ()
+        given = self._typed(name, list, "a list") or ()
+        return tuple(one for i, one in enumerate(given) if self._is_text(f"{name}[{i}]", one))
 
-    def strings(self, name: str, *, told: bool = True) -> dict[str, str]:
-        """Labels, annotations and the like: texts by key. told: whether it takes down what is none."""
-        found = self.at(name).raw
-        for key, value in found.items() if told else ():
-            if not isinstance(value, str) and value is not None:
-                self.fault(key_path(name, str(key)), f"{shown(value)} in place of text")
-        return {key: value for key, value in found.items() if isinstance(value, str)}
+    def strings(self, name: str) -> dict[str, str]:
+        """Labels, annotations and the like: texts by key."""
+        given = [(str(key), one) for key, one in self.at(name).raw.items() if one is not None]
+        return {key: one for key, one in given if self._is_text(key_path(name, key), one)}
+
+    def _is_text(self, name: str, value: Any) -> bool:
+        if not isinstance(value, str):
+            self.fault(name, f"{shown(value)} in place of text")
+        return isinstance(value, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +184,14 @@ class Head:
         """`Job train`."""
         return f"{self.kind} {self.name}"
 
+    @property
+    def reference(self) -> OwnerReference:
+        """What names it in what it controls."""
+        return controlling(self.api_version, self.kind, self.name, self.uid)
 
-def _owner(source: Source) -> OwnerReference:
-    api_version, kind, name, uid = (source.text(name) for name in ("apiVersion", "kind", "name", "uid"))
+
+def controlling(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
+    """The ownerReference of a controller."""
     return OwnerReference(api_version=api_version, kind=kind, name=name, uid=uid, controller=True)
 
 
@@ -211,27 +209,22 @@ def head_of(source: Source, *, uid: str = "", created: str = "") -> Head:
         created=meta.text("creationTimestamp") or created,
         labels=meta.strings("labels"),
         annotations=meta.strings("annotations"),
-        owner=_owner(owner) if owner is not None else None,
+        owner=controlling(*map(owner.text, ("apiVersion", "kind", "name", "uid"))) if owner is not None else None,
         has_uid=bool(said),
     )
 
 
-def owned_object(head: Head, api_version: str, kind: str, meta: Source, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The object of its own name that another makes; meta: what its labels and annotations are taken from."""
-    owner = {"apiVersion": head.api_version, "kind": head.kind, "name": head.name, "uid": head.uid, "controller": True}
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {
-            "name": head.name,
-            "namespace": head.namespace,
-            "uid": f"{head.uid}/{head.name}",
-            "labels": meta.strings("labels"),
-            "annotations": meta.strings("annotations"),
-            "ownerReferences": [owner],
-        },
-        "spec": spec,
-    }
+def owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
+    """Who an object of its own name is that another makes; meta: what its labels and annotations are taken from."""
+    return replace(
+        head,
+        api_version=api_version,
+        kind=kind,
+        uid=f"{head.uid}/{head.name}",
+        labels=meta.strings("labels"),
+        annotations=meta.strings("annotations"),
+        owner=head.reference,
+    )
 
 
 def can_make(spec: Source, name: str, number: int) -> bool:
@@ -248,9 +241,8 @@ def index_of(text: str) -> int | None:
 
 def conditions(source: Source, *types: str) -> bool:
     """Whether the status has one of the conditions."""
-    found = source.at("status").raw.get("conditions")
-    entries = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    return any(one.get("status") == "True" and one.get("type") in types for one in entries)
+    listed = source.at("status").list("conditions")
+    return any(one.text("type") in types and one.text("status") == "True" for one in listed)
 
 
 def note_of(source: Source, complete: str, where: Source) -> str:

@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterator
 from koordpy.api import keys
 from koordpy.api.faults import key_path
 from koordpy.api.unread import LABEL, Holder, place_of, unread_keys
+from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE
 from koordpy.workloads.model import Template
 from koordpy.workloads.source import Head
 
-ASKED_BY_TEMPLATE = ("ReplicaSet", "ReplicationController")
-"""Kinds whose pods are a gang by min-available on the pod template, and by nothing else."""
 _BY_TEMPLATE = (*ASKED_BY_TEMPLATE, "Deployment")
 
 

@@ -326,6 +326,43 @@ def test_faults_of_a_runtime_are_told_of_it(tmp_path: Path) -> None:
         assert simulate(tmp_path, *nodes(2), broken, train_job()).status in (0, 2)
 
 
+def test_a_class_that_is_not_there_is_told_where_its_author_wrote_it(tmp_path: Path) -> None:
+    inner = template(priorityClassName="hi")
+    torch = runtime(numNodes=1)
+    torch["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"] = inner
+    cluster = {"rayClusterSpec": {"headGroupSpec": {"template": inner}}}
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "J", "controller": True}
+    meta = {"labels": {"jobset.sigs.k8s.io/replicatedjob-name": "a"}, "ownerReferences": [owner]}
+    given = {
+        "Job default/train: spec.template": job(pod=inner),
+        "Job default/js-a-0: spec.template": job("js-a-0", pod=inner, meta=meta),
+        "CronJob default/c: spec.jobTemplate.spec.template": workload(
+            "batch/v1", "CronJob", "c", {"jobTemplate": {"spec": {"template": inner}}}
+        ),
+        "RayJob default/r: spec.rayClusterSpec.headGroupSpec.template": workload("ray.io/v1", "RayJob", "r", cluster),
+        "ClusterTrainingRuntime/torch: spec.template.spec.replicatedJobs[0].template.spec.template": torch,
+    }
+    answer = simulate(tmp_path, *nodes(2), *given.values(), train_job())
+    told = [line.partition(": document ")[2].partition(": ")[2] for line in answer.err.splitlines()]
+    assert told == [f"{where}.spec.priorityClassName: no PriorityClass hi in the input" for where in given]
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"trainer": {"numNodes": 200_000}}, "spec.trainer.numNodes: makes 200000 pods, 100000 at most"),
+        (
+            {"runtimePatches": [{"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "x"}]}}}}]},
+            "spec.runtimePatches: spec.replicatedJobs[1].template.spec.template.spec.containers of its JobSet: "
+            "required",
+        ),
+    ],
+)
+def test_what_a_train_job_makes_wrong_of_its_runtime_is_told_of_it(more: Json, text: str, tmp_path: Path) -> None:
+    answer = simulate(tmp_path, *nodes(2), runtime(numNodes=1), train_job(**more))
+    assert answer.status == 2 and f"TrainJob default/tj: {text}" in answer.err and answer.err.count("\n") == 1
+
+
 def test_lists_of_a_patch_replace_but_for_jobs_and_containers(tmp_path: Path) -> None:
     base = runtime(numNodes=2)
     pod_spec = base["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.workloads.kinds.registry import READERS
+from koordpy.workloads.kinds.registry import BY_KEY
 from koordpy.workloads.source import Source, head_of
 from tests.workloads.cluster import Json, job, jobset, nodes, pod, role, simulate, template, workload
 
@@ -129,7 +129,8 @@ def changed(raw: Json, path: tuple[Any, ...], value: Any) -> Json:
 @pytest.mark.parametrize("given", GIVEN, ids=lambda one: one["kind"])
 def test_whatever_a_field_holds_is_read_or_is_a_fault(given: Json) -> None:
     group = given["apiVersion"].rpartition("/")[0]
-    read = READERS.get((group, given["kind"]))
+    kind = BY_KEY.get((group, given["kind"]))
+    read = kind.read if kind is not None else None
     for path in paths(given) if read is not None else ():
         for value in ODD:
             source = Source(changed(given, path, value))

@@ -101,6 +101,7 @@ def read_job(source: Source, head: Head) -> Workload:
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),
         total_keys=(*JOB_TOTALS, PARALLELISM),
+        sized_by="parallelism",
         note=part.note,
         source=source if head.owner is not None and head.owner.kind == "JobSet" else None,
     )

@@ -201,6 +201,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         marks=((PREFIX + "jobset-name", head.name),),
         run=attempt,
         total_keys=JOB_TOTALS[:1],
+        sized_by="replicatedJobs",
         note=note,
     )
 
@@ -215,7 +216,7 @@ def jobset_by_jobs(jobs: Sequence[Workload]) -> Workload | None:
     sources = {(job.head.namespace, job.head.name): job.source for job in jobs if job.source is not None}
     for job in sources.values():
         meta = job.at("metadata")
-        labels = meta.strings("labels", told=False)
+        labels = meta.strings("labels")
         name = labels.get(PREFIX + "replicatedjob-name", "")
         replicas = index_of(labels.get(PREFIX + "replicatedjob-replicas", ""))
         template = {"metadata": meta.raw, "spec": job.at("spec").raw}

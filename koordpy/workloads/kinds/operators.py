@@ -79,6 +79,7 @@ def _read(field: str, source: Source, head: Head) -> Workload:
         roles=tuple(roles),
         seat=seats(dict.fromkeys(starts, 0) if is_mpi else starts, role_of, rank),
         by_default=True,
+        sized_by=field,
         ends_with="launcher" if is_mpi else "",
         children=(("Job", f"{head.name}-launcher"),) if is_mpi else (),
         marks=((PREFIX + "job-name", head.name),),

@@ -75,5 +75,6 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
         seat=seats({name: i for i, name in enumerate(roles)}, role_of, lambda _: 0),  # natural order decides in a role
         by_default=True,
         marks=((PREFIX + "cluster", head.name),),
+        sized_by="workerGroupSpecs",
         note=note,
     )

@@ -6,7 +6,7 @@ Source: workloads.md 10.2.
 from collections.abc import Mapping
 from typing import Any
 
-from koordpy.workloads.source import Head, Source, conditions, owned_object
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, owned
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 NAMED = ("replicatedJobs", "containers")
@@ -19,24 +19,6 @@ def runtime_key(source: Source, namespace: str) -> tuple[str, str, str]:
     ref.knows("apiGroup")
     kind = ref.text("kind", "ClusterTrainingRuntime")
     return kind, namespace if kind == "TrainingRuntime" else "", ref.text("name")
-
-
-def checked_runtime(source: Source) -> Mapping[str, Any]:
-    """A runtime without fields that say nothing; takes down what is of a wrong type in it."""
-    source = Source(_given(source.raw), faults=source.faults, asked=source.asked)
-    source.at("spec", "mlPolicy").count("numNodes", 1)
-    for job in source.at("spec", "template", "spec").list("replicatedJobs"):
-        job.text("name")
-        pod = job.at("template", "spec", "template", "spec")
-        for container in (*pod.list("containers"), *pod.list("initContainers")):
-            container.text("name")
-    return source.raw
-
-
-def _given(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _given(part) for name, part in value.items() if part is not None}
-    return [_given(part) for part in value if part is not None] if isinstance(value, list) else value
 
 
 def merged(old: Any, new: Any, field: str = "") -> Any:
@@ -61,7 +43,9 @@ def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
     """What the trainer of a TrainJob, and the policy of its runtime, say of a replicatedJob: a part of it."""
     name, trains, mpi = job.text("name"), _trains(job), policy.has("mpi")
     launcher_runs = policy.at("mpi").flag("runLauncherAsNode")
-    number = trainer.count("numNodes", policy.count("numNodes", 1))
+    asked_by = trainer if trainer.has("numNodes") else policy
+    number = asked_by.count("numNodes", 1)
+    can_make(asked_by, "numNodes", number)
     spec: dict[str, Any] = {}
     if name == "node" if mpi else trains:
         spec["parallelism"] = spec["completions"] = max(1, number - 1) if launcher_runs and mpi else number
@@ -73,19 +57,17 @@ def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
     return {"template": {"spec": spec}}
 
 
-def jobset_of(source: Source, head: Head, runtime: Mapping[str, Any]) -> dict[str, Any]:
+def jobset_of(source: Source, head: Head, runtime: Source) -> tuple[Source, Head]:
     """The JobSet that a TrainJob's controller makes."""
-    template = Source(runtime).at("spec", "template")
-    trainer, policy = source.at("spec", "trainer"), Source(runtime).at("spec", "mlPolicy")
-    spec = dict(template.at("spec").raw)
+    template, spec = runtime.at("spec", "template"), source.at("spec")
+    trainer, policy = spec.at("trainer"), runtime.at("spec", "mlPolicy")
+    made = {**template.at("spec").raw}
     jobs = template.at("spec").list("replicatedJobs")
-    spec["replicatedJobs"] = [merged(job.raw, _change(job, trainer, policy)) for job in jobs]
-    for patch in source.at("spec").list("runtimePatches"):
-        spec = merged(spec, patch.at("trainingRuntimeSpec", "template", "spec").raw)
-    suspended = source.at("spec").flag("suspend") or spec.get("suspend") is True
-    made = owned_object(
-        head, "jobset.x-k8s.io/v1alpha2", "JobSet", template.at("metadata"), {**spec, "suspend": suspended}
-    )
+    made["replicatedJobs"] = [merged(job.raw, _change(job, trainer, policy)) for job in jobs]
+    for patch in spec.list("runtimePatches"):
+        made = merged(made, patch.at("trainingRuntimeSpec", "template", "spec").raw)
+    made["suspend"] = spec.flag("suspend") or made.get("suspend") is True
     names = {"Complete": "Completed", "Failed": "Failed"}
     ended = [{"type": names[one], "status": "True"} for one in names if conditions(source, one)]
-    return {**made, "status": {"conditions": ended}}
+    inner = Source({"spec": made, "status": {"conditions": ended}}, asked=source.asked and AskedFields())
+    return inner, owned(head, "jobset.x-k8s.io/v1alpha2", "JobSet", template.at("metadata"))
