@@ -21,7 +21,6 @@ from koordpy.offline.manifests import InputObject, Loaded
 from koordpy.offline.workloads import Read, WorkloadManifest
 from koordpy.planning.words.ignored_pods import misspelt, of_another
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.known import controller
 from koordpy.workloads.model import Role
 from koordpy.workloads.unread import unread_of
 
@@ -63,7 +62,7 @@ def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
     told: dict[str, None] = {}
     minima = {key: group.spec.min_member for key, group in state.gangs.groups.items()}
     for info in state.pods() if ordered else ():
-        owner = controller(info.pod)
+        owner = info.pod.metadata.controller
         workload = ordered.get(owner.uid) if owner is not None else None
         if workload is None or info.gang is None or info.bound:
             continue
@@ -91,7 +90,7 @@ def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:
     for top in read.tops:
         if top.head.key in groups and top.workload is not None:
             yield (
-                f"PodGroup {top.head.key}: no pod names it: the pods of {top.head.title} would be in it by the label "
+                f"PodGroup {top.head.key}: no pod names it: the pods of {top.head} would be in it by the label "
                 f"{keys.LABEL_POD_GROUP}: {top.head.name} of their template"
             )
 
@@ -101,7 +100,7 @@ def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Itera
     kinds = GANG_KINDS - {*ASKED_BY_TEMPLATE, "StatefulSet"}
     lost: dict[str, dict[str, None]] = {}
     for info in state.pods():
-        owner, meta = controller(info.pod), info.pod.metadata
+        owner, meta = info.pod.metadata.controller, info.pod.metadata
         if info.gang is not None or owner is None or owner.kind not in kinds:
             continue
         if owner.kind == "Job" and keys.JOB_COMPLETION_INDEX not in (*meta.labels, *meta.annotations):

@@ -22,7 +22,7 @@ from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
 from koordpy.workloads.kinds.jobs import index_in, indexes, read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
-from koordpy.workloads.known import Known, controller
+from koordpy.workloads.known import Known
 from koordpy.workloads.making import SCHEDULED, Expansion, RoleKey, Top
 from koordpy.workloads.model import JobPart, Role, Workload
 from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, head_of
@@ -226,17 +226,14 @@ class WorkloadControllers:
         expansion = Expansion(known, tops, present, started=frozenset(started))
         uids = {head.name: head.uid for _, head in self._sources(JOBS, namespace)}
         for pod in expansion.make(self._node_of, self._label_of).pods:
-            place, owner = known.place(pod), controller(pod)
-            if place is None or owner is None:
-                continue
-            role = next(
-                one for one in place.workload.roles if (one.group, one.name) == (place.seat.group, place.seat.role)
-            )
+            lineage, owner = known.lineage(pod), pod.metadata.controller
+            assert owner is not None
+            role = next(one for one in lineage.workload.roles if one.name == lineage.seat.role)
             made = _wire(pod, role, uids[owner.name])
             try:
                 self._store.create(PODS, made)
             except StatusError as error:
-                self._tell(JOBS, place.lineage.chain[0].head, f"pod {pod.metadata.name}: {error}")
+                self._tell(JOBS, lineage.chain[0].head, f"pod {pod.metadata.name}: {error}")
 
     def _node_of(self, key: str) -> str:
         namespace, _, name = key.partition("/")

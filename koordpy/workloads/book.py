@@ -15,7 +15,7 @@ from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.workloads.bylabels import label_group, run_by_labels
 from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
 from koordpy.workloads.kinds.jobsets import JOBSET
-from koordpy.workloads.known import Known, controller
+from koordpy.workloads.known import Known
 from koordpy.workloads.model import Workload
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
 from koordpy.workloads.volcano import Matches, VolcanoGroup, group_of_pod, volcano_gangs
@@ -90,8 +90,6 @@ class _Filed(WorkloadPod):
     """Whether it names no gang itself ..."""
     named: bool = False
     """... or is in one that it names, be it a PodGroup of Volcano."""
-    missing: OwnerReference | None = None
-    """Who is named above it, and not known."""
     buckets: tuple[_Bucket, ...] = ()
     """Those that may take it; where it names a gang its run is told of that."""
     gang: str = ""
@@ -216,7 +214,7 @@ class DerivedBook:
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
             filed = None
-        anew = filed is None or controller(filed.pod) != controller(pod)
+        anew = filed is None or filed.pod.metadata.controller != pod.metadata.controller
         if filed is None:
             filed = self._pods[key] = _Filed(key, pod, bound, created)
         elif anew:
@@ -225,14 +223,13 @@ class DerivedBook:
         if not anew:
             self._file(filed)
             return
-        if (owner := controller(pod)) is not None:
+        if (owner := pod.metadata.controller) is not None:
             self._controlled.setdefault(owner.uid, {})[key] = None
         self._place_anew([key, *self._below(uid)])
 
     def _place_anew(self, pods: Iterable[str]) -> None:
         for filed in filter(None, map(self._pods.get, pods)):
-            lineage = self.known.lineage(filed.pod)
-            filed.place, filed.missing = lineage.place(filed.pod), lineage.missing
+            filed.lineage = self.known.lineage(filed.pod)
             self._file(filed)
             self._anew.add(filed.key)
 
@@ -270,7 +267,7 @@ class DerivedBook:
 
     def _uncontrol(self, filed: _Filed) -> None:
         """Forgets who controls a pod."""
-        if (owner := controller(filed.pod)) is not None:
+        if (owner := filed.pod.metadata.controller) is not None:
             controlled = self._controlled[owner.uid]
             del controlled[filed.key]
             if not controlled:
@@ -286,10 +283,10 @@ class DerivedBook:
         self._dirty[self._bucket((VOLCANO, group))] = None
 
     def _buckets_of(self, filed: _Filed) -> tuple[BucketKey, ...]:
-        meta, place = filed.pod.metadata, filed.place
+        meta, workload = filed.pod.metadata, filed.lineage.workload
         found: list[BucketKey] = []
-        if place is not None and place.workload.is_kind:
-            found.append((RUN, place.workload.head.uid, place.seat.group, place.seat.run))
+        if workload.is_kind:
+            found.append((RUN, workload.head.uid, filed.seat.group, filed.seat.run))
         volcano = group_of_pod(filed.pod) if filed.free and self.volcano else ""
         filed.named = bool(volcano) or not filed.free
         if volcano:
@@ -310,7 +307,7 @@ class DerivedBook:
 
     def _awaited(self, filed: _Filed) -> OwnerReference | None:
         """Who is named above a pod, and is to be seen soon, or was deleted."""
-        owner, watched = filed.missing, self.known.watched
+        owner, watched = filed.lineage.missing, self.known.watched
         if owner is None or not watched:
             return None
         young = owner.kind in watched and filed.created + OWNER_SECONDS > self._now
@@ -335,8 +332,7 @@ class DerivedBook:
 
     def index(self, key: str) -> int | None:
         """Rank index of a pod by its workload."""
-        place = self._pods[key].place
-        return place.seat.index if place is not None else None
+        return self._pods[key].seat.index
 
     def gang_of(self, key: str) -> str:
         """`namespace/name` of the gang of a pod; empty for none."""
@@ -399,7 +395,7 @@ class DerivedBook:
         elif key[0] == AWAITED:
             return _Found((self._awaited_gang(key, members.values()),), kind=key[2].lower())
         elif left := [pod for pod in members.values() if not self._is_of_run(pod.key)]:
-            owner = controller(left[0].pod)
+            owner = left[0].pod.metadata.controller
             kind = owner.kind.lower() if owner is not None and key[2] != "kueue" else "kueue"
             young = any(pod.key in self._until for pod in left)
             run = run_by_labels(key[1:], left, young=young)
@@ -437,7 +433,7 @@ class DerivedBook:
             return _NOTHING
         run = WorkloadRun.of(free)
         head = run.workload.head
-        spoken = {one.place.seat.role for one in bucket.members.values() if one.place is not None and one.named}
+        spoken = {one.seat.role for one in bucket.members.values() if one.named}
         if bucket.derivation is None or not bucket.derivation.holds(run, spoken):
             bucket.derivation = Derivation(run, self._settings, spoken)
         derivation = bucket.derivation
@@ -449,7 +445,7 @@ class DerivedBook:
             run=run.run,
             is_present=run.is_present,
             own=f"{head.namespace}/{head.name}",
-            kind=derivation.title.kind.lower() if gangs or derivation.is_gang else "",
+            kind=derivation.top.kind.lower() if gangs or derivation.is_gang else "",
         )
 
     def _give_names(self, others: dict[_Bucket, None]) -> list[_Bucket]:

@@ -14,7 +14,7 @@ from koordpy.workloads.gangs import AUTO
 from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.known import Lineage, PodPlace, controller
+from koordpy.workloads.known import Lineage
 from koordpy.workloads.model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
 from koordpy.workloads.source import Head, index_of
@@ -46,7 +46,7 @@ def _nnodes(pod: Pod) -> tuple[int, int] | None:
 def _group(pod: Pod) -> tuple[str, str, str] | None:
     """(what makes it, name, uid of the owner): equal for pods of one gang."""
     labels, notes = pod.metadata.labels, pod.metadata.annotations
-    owner = controller(pod)
+    owner = pod.metadata.controller
     if LWS + "size" in notes and LWS + "name" in labels:
         group = labels.get(LWS + "group-index", "")
         uid = labels.get(LWS + "template-revision-hash", "") + labels.get(LWS + "group-key", "")
@@ -66,9 +66,8 @@ NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"}
 def _is_below_a_group(one: WorkloadPod) -> bool:
     """Whether all that is known of a pod is the StatefulSet of a LeaderWorkerSet, or that of workers whose leader is
     gone."""
-    if one.place is None or (owner := one.place.lineage.missing) is None:
-        return False
-    return owner.kind == "LeaderWorkerSet" or LWS + "name" in one.pod.metadata.labels
+    owner = one.lineage.missing
+    return owner is not None and (owner.kind == "LeaderWorkerSet" or LWS + "name" in one.pod.metadata.labels)
 
 
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
@@ -77,9 +76,9 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
     meta = one.pod.metadata
     if how == "off" or meta.annotations.get(AUTO) == "off":
         return None
-    is_known = one.place is not None and how == "workloads" and not _is_below_a_group(one)
+    is_known = bool(one.lineage.workload.roles) and how == "workloads" and not _is_below_a_group(one)
     if not is_known and (found := _group(one.pod)) is not None:
-        owner = controller(one.pod)
+        owner = one.pod.metadata.controller
         kind = "LeaderWorkerSet" if found[0] == "lws" else owner.kind if owner is not None else ""
         if kind not in GANG_KINDS or kind in kinds or kind in ASKED_BY_TEMPLATE:
             return (meta.namespace, *found)
@@ -93,7 +92,7 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
     pods = by_age(members)
     namespace, how, name, uid = group
     pod = pods[0].pod
-    notes, owner = pod.metadata.annotations, controller(pod)
+    notes, owner = pod.metadata.annotations, pod.metadata.controller
     head = Head(owner.api_version if owner else "", owner.kind if owner else "job", namespace, name, uid)
     if how == "lws":
         workload = _leader_workers(head, index_of(notes[LWS + "size"]) or 1, young=young)
@@ -115,13 +114,12 @@ def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, you
         )
     else:
         workload = _one_role(head, 0, counted=False)
-    lineage, run = Lineage((workload,), None), "/".join(group)
 
     def placed(one: WorkloadPod) -> WorkloadPod:
-        seat = PodSeat(_role_of(one.pod) if how == "lws" else "", group=workload.roles[0].group, run=run)
-        return WorkloadPod(one.key, one.pod, one.bound, one.created, PodPlace(workload, seat, lineage))
+        seat = PodSeat(_role_of(one.pod) if how == "lws" else "", group=workload.roles[0].group, run="/".join(group))
+        return WorkloadPod(one.key, one.pod, one.bound, one.created, Lineage((workload,), None, workload, seat))
 
-    return WorkloadRun.of(map(placed, pods))
+    return WorkloadRun.of(list(map(placed, pods)))
 
 
 def _role_of(pod: Pod) -> str:

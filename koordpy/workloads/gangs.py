@@ -17,11 +17,10 @@ from koordpy.api.limits import some
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.known import Title
 from koordpy.workloads.minimum import Minimum, asks, minima
 from koordpy.workloads.model import Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
-from koordpy.workloads.source import index_of
+from koordpy.workloads.source import Head, index_of
 from koordpy.workloads.unread import unread_of
 
 AUTO = keys.GANG_AUTO
@@ -53,8 +52,8 @@ class Derived:
     meta: ObjectMeta
     """With what is said of it, the nearest first asked."""
     fault: str = ""
-    title: Title | None = None
-    """Of a workload of a kind that is read."""
+    title: Head | None = None
+    """The topmost object, of a kind that is read."""
     maker: str = ""
     """`Job train`: who makes its pods."""
     role: str = ""
@@ -147,8 +146,7 @@ def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
 
 
 def _seat_order(one: WorkloadPod) -> tuple[object, ...]:
-    index = one.place.seat.index if one.place is not None else None
-    return index is None, index or 0, natural_key(one.pod.metadata.name)
+    return one.seat.index is None, one.seat.index or 0, natural_key(one.pod.metadata.name)
 
 
 def _asks(said: Mapping[str, str]) -> bool:
@@ -169,7 +167,7 @@ class Derivation:
 
     def __init__(self, run: WorkloadRun, settings: Settings, spoken: Container[str]) -> None:
         """spoken: roles of pods that name a gang themselves."""
-        self.run, self.title, self._seen = run, run.lineage.title, self._look(run, spoken)
+        self.run, self.top, self._seen = run, run.lineage.top, self._look(run, spoken)
         self._workload, head = run.workload, run.workload.head
         every = run.roles()
         ours = [role for role in every if self._is_ours(role, settings.schedulers)]
@@ -194,10 +192,10 @@ class Derivation:
         if head.kind in ASKED_BY_TEMPLATE:
             template = run.workload.roles[0].template.annotations
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
-        self._minima = minima(run.workload, self._roles, str(self.title), notes, oldest, several=self._several)
+        self._minima = minima(run.workload, self._roles, str(self.top), notes, oldest, several=self._several)
         self._by_labels = run.workload.origin != "workload"
         kinds = settings.kinds | set(ASKED_BY_TEMPLATE)
-        of_kinds = {head.kind, self.title.kind} <= kinds and settings.auto(head.namespace) == "workloads"
+        of_kinds = {head.kind, self.top.kind} <= kinds and settings.auto(head.namespace) == "workloads"
         self._is_read = bool(self._roles) and (self._by_labels or of_kinds)
         odd = any(one.get(AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in every) <= 1
@@ -271,14 +269,14 @@ class Derivation:
         """Pods that wait beyond the number that is wanted, those of the last indexes: their controller is about to
         delete them."""
         alive = [one for one in members if one.alive]
-        own = not self._by_labels and any(one.head.uid == self.title.uid for one in self.run.chain)
+        own = not self._by_labels and any(one.head.uid == self.top.uid for one in self.run.chain)
         if len(alive) <= wanted or not own:
             return ()  # or its numbers are another's
         alive.sort(key=lambda one: (not one.bound, _seat_order(one)))
         by_index = any(part.filling is Filling.INDEX for part in role.parts)
         there: dict[object, WorkloadPod] = {}
         for one in alive:  # of two pods of one index one counts
-            index = one.place.seat.index if one.place is not None and by_index else None
+            index = one.seat.index if by_index else None
             there.setdefault(one.key if index is None else index, one)
         return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
 
@@ -289,7 +287,7 @@ class Derivation:
             name=f"{gang.name}@{BEYOND}",
             pods=pods,
             min_member=0,
-            halted=f"{self.title} wants {counted(wanted, 'pod')}, and there are more",
+            halted=f"{self.top} wants {counted(wanted, 'pod')}, and there are more",
             joined=False,
             apart=False,
             warning="",
@@ -313,7 +311,7 @@ class Derivation:
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
         name = f"{head.name}-{group}" if group else head.name
-        named = role.name if self._several or self.title.kind in ("JobSet", "TrainJob") else ""
+        named = role.name if self._several or self.top.kind in ("JobSet", "TrainJob") else ""
         return Derived(
             namespace=head.namespace,
             name=f"{name}:{role.name}" if self._several else name,
@@ -322,8 +320,8 @@ class Derivation:
             origin=self._origin(role, wanted, named) + by,
             meta=self._metas[role.name],
             fault=fault,
-            title=self.title if self.title.kind in GANG_KINDS else None,
-            maker=str(self.title),
+            title=self.top if self.top.kind in GANG_KINDS else None,
+            maker=str(self.top),
             source=workload.origin,
             role=named,
             run=(head.uid, group, self.run.run),
@@ -346,10 +344,10 @@ class Derivation:
             return ""
         notes = {self._workload.note} if self._workload.note else {part.note for part in role.parts}
         note = notes.pop() if len(notes) == 1 else ""
-        return f"{self.title} is {note}" if note else ""
+        return f"{self.top} is {note}" if note else ""
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
-        text = f"{counted(wanted, 'member')} {self._workload.said or f'of {self.title}'}"
+        text = f"{counted(wanted, 'member')} {self._workload.said or f'of {self.top}'}"
         if self.run.group:
             text += f", group {self.run.group}"
         if named:

@@ -10,63 +10,35 @@ from koordpy.api.limits import OWNERS
 from koordpy.api.objects import OwnerReference, Pod
 from koordpy.workloads.kinds.jobsets import JOBSET, jobset_by_jobs, read_jobset
 from koordpy.workloads.kinds.registry import GANG_KINDS
-from koordpy.workloads.model import PodSeat, Workload
+from koordpy.workloads.model import NOWHERE, PodSeat, Workload
 from koordpy.workloads.source import Head
 
-
-@dataclass(frozen=True, slots=True)
-class Title:
-    """What a workload is called: the topmost of its kind of object."""
-
-    kind: str
-    namespace: str
-    name: str
-    api_version: str = ""
-    uid: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
+NO_WORKLOAD = Workload(head=Head("", "", "", "", ""), is_kind=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What stands above a pod."""
+    """What stands above a pod, and where it belongs in that."""
 
-    chain: tuple[Workload, ...]
+    chain: tuple[Workload, ...] = ()
     """From the object that controls it, or counts it, up to the topmost that is known."""
-    missing: OwnerReference | None
+    missing: OwnerReference | None = None
     """Who is named above these, and not known itself."""
-
-    def place(self, pod: Pod) -> "PodPlace | None":
-        """Where the pod belongs; None where nothing is known of who made it."""
-        workload = next((one for one in reversed(self.chain) if one.roles), None)
-        seat = workload.seat(pod) if workload is not None else None
-        return PodPlace(workload, seat, self) if workload is not None and seat is not None else None
+    workload: Workload = NO_WORKLOAD
+    """The one whose roles count."""
+    seat: PodSeat = NOWHERE
 
     @property
-    def title(self) -> Title:
-        """What its topmost object is called: kinds that are no gangs' are passed over, and one that is only named
-        counts."""
+    def top(self) -> Head:
+        """The topmost object: kinds that are no gangs' are passed over, and one that is only named counts."""
         heads = [one.head for one in reversed(self.chain)]
-        found: Head | OwnerReference = next((one for one in heads if one.kind in GANG_KINDS), heads[-1])
-        if self.missing is not None and self.missing.kind in GANG_KINDS:
-            found = self.missing
-        return Title(found.kind, heads[0].namespace, found.name, found.api_version, found.uid)
+        named = self.missing
+        if named is not None and named.kind in GANG_KINDS:
+            return Head(named.api_version, named.kind, heads[0].namespace, named.name, named.uid)
+        return next((one for one in heads if one.kind in GANG_KINDS), heads[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlace:
-    """Where a pod belongs."""
-
-    workload: Workload
-    """The one whose roles count."""
-    seat: PodSeat
-    lineage: Lineage
-
-
-def controller(pod: Pod) -> OwnerReference | None:
-    """The controlling owner of a pod."""
-    return pod.metadata.controller
+UNKNOWN = Lineage()
 
 
 def _adopts(workload: Workload, pod: Pod) -> bool:
@@ -212,7 +184,7 @@ class Known:
         pod = self._pod_at(f"{namespace}/{owner.name}")
         if pod is None or not (self._by_names or pod.metadata.uid == owner.uid):
             return None
-        above = controller(pod)
+        above = pod.metadata.controller
         return above if above is not None and above.kind == "StatefulSet" and above != owner else None
 
     def _unowned(self, pod: Pod, owner: OwnerReference | None) -> Workload | None:
@@ -234,21 +206,22 @@ class Known:
 
     def lineage(self, pod: Pod) -> Lineage:
         """What stands above a pod."""
-        owner, namespace = controller(pod), pod.metadata.namespace
-        chain: list[Workload] = []
-        if (first := self._unowned(pod, owner)) is not None:
-            chain.append(first)
-            owner = first.head.owner
-        return Lineage(*self._climb(owner, namespace, chain))
+        owner = pod.metadata.controller
+        first = self._unowned(pod, owner)
+        chain, missing = self._climb(first.head.owner if first is not None else owner, pod.metadata.namespace, first)
+        workload = next((one for one in reversed(chain) if one.roles), NO_WORKLOAD)
+        seat = workload.seat(pod)
+        return Lineage(chain, missing, workload, seat) if seat is not None else Lineage(chain, missing)
 
     def above(self, head: Head) -> tuple[Workload, ...]:
         """The objects that are known above one, from the one that controls it up."""
-        return self._climb(head.owner, head.namespace, [])[0]
+        return self._climb(head.owner, head.namespace)[0]
 
     def _climb(
-        self, owner: OwnerReference | None, namespace: str, chain: list[Workload]
+        self, owner: OwnerReference | None, namespace: str, *below: Workload | None
     ) -> tuple[tuple[Workload, ...], OwnerReference | None]:
-        """(what is known above these, these included, and who is named above that)."""
+        """(what is known from `below` up, and who is named above that)."""
+        chain = [*filter(None, below)]
         for _ in range(OWNERS):
             if owner is None:
                 break
@@ -259,10 +232,6 @@ class Known:
             chain += [found] if found is not None else []
             owner = above
         return tuple(chain), owner
-
-    def place(self, pod: Pod) -> PodPlace | None:
-        """Where a pod belongs; None where nothing is known of who made it."""
-        return self.lineage(pod).place(pod)
 
     def steps(self, namespace: str, train_job: str) -> list[int]:
         """Pods of each step of a TrainJob: of the roles that live together. Empty where its JobSet is not known."""

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
-from koordpy.workloads.known import Known, Lineage, PodPlace
-from koordpy.workloads.model import Filling, JobPart, Role, Slot, Workload
+from koordpy.workloads.known import Known, Lineage
+from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Workload
 from koordpy.workloads.podspecs import node_of_daemon, placed
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import Head
@@ -84,7 +84,7 @@ class _Step:
         return bool(self.top.note or self.workload.note)
 
     def of_part(self, part: JobPart) -> list[WorkloadPod]:
-        return [one for one in self.pods if one.place is not None and one.place.seat.part == part.key]
+        return [one for one in self.pods if one.seat.part == part.key]
 
 
 def _preceding(workload: Workload, role: Role) -> Iterator[tuple[RoleKey, bool]]:
@@ -148,8 +148,8 @@ class Expansion:
         """Pods of the input."""
         for pod in present:
             self._present.add(pod.key)
-            if (place := known.place(pod)) is not None:
-                self._file(pod, place)
+            if (lineage := known.lineage(pod)).workload.roles:
+                self._file(pod, lineage)
         self._taken = set(self._present)
 
     def _put(self, top: Top, workload: Workload) -> None:
@@ -158,23 +158,23 @@ class Expansion:
             run = (
                 siblings[0].run
                 if siblings
-                else WorkloadRun(workload, Lineage((workload,), None), role.group, workload.run)
+                else WorkloadRun(Lineage((workload,), None, workload, PodSeat("", group=role.group, run=workload.run)))
             )
             step = _Step(top, workload, role, run)
             self._steps[step.key] = step
             siblings.append(step)
 
-    def _file(self, pod: Pod, place: PodPlace) -> None:
+    def _file(self, pod: Pod, lineage: Lineage) -> None:
         """Takes a pod of the input, where it is of the run that there is now."""
-        seat, workload = place.seat, place.workload
+        seat, workload = lineage.seat, lineage.workload
         if workload.run and seat.run != workload.run:
             return
-        one = WorkloadPod(pod.key, pod, bound=False, created=0.0, place=place)
+        one = WorkloadPod(pod.key, pod, bound=False, created=0.0, lineage=lineage)
         step = self._steps.get((workload.head.uid, seat.group, seat.role))
         if step is not None:
             step.pods.append(one)
         if _fills_slot(one, step.role if step is not None else None):
-            for above in place.lineage.chain:
+            for above in lineage.chain:
                 if (account := self.accounts.get(above.head.uid)) is not None:
                     account.present += 1
 
@@ -231,8 +231,8 @@ class Expansion:
                     batch.pods.append(pod := Pod(metadata=meta, spec=placed(base.spec, slot, of_leader)))
                     batch.claims += self._new_claims(slot, meta.namespace, maker)
                     self.accounts[maker.uid].made += 1
-                    if (place := self._known.place(pod)) is not None:
-                        step.pods.append(WorkloadPod(pod.key, pod, bound=False, created=0.0, place=place))
+                    lineage = self._known.lineage(pod)
+                    step.pods.append(WorkloadPod(pod.key, pod, bound=False, created=0.0, lineage=lineage))
         return batch
 
     def _open(self, step: _Step, part: JobPart, wanted: int) -> list[Slot]:
@@ -320,9 +320,8 @@ def _of_group(run: WorkloadRun) -> Mapping[str, str]:
 
 def _fills_slot(one: WorkloadPod, role: Role | None) -> bool:
     """Whether a present pod of a role counts (workloads.md 10.3)."""
-    assert one.place is not None
     parts = role.parts if role is not None else ()
-    filling = next((part.filling for part in parts if part.key == one.place.seat.part), Filling.COUNT)
+    filling = next((part.filling for part in parts if part.key == one.seat.part), Filling.COUNT)
     if filling is Filling.COUNT:
         return one.alive
     return filling is not Filling.INDEX or not (one.failed or one.leaving)

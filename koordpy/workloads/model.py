@@ -201,6 +201,10 @@ class PodSeat:
     """What tells runs of one workload apart: restart-attempt, revision."""
 
 
+NOWHERE = PodSeat("")
+"""Where a pod is of which nobody knows who made it."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
     """An object that makes pods."""

@@ -3,15 +3,15 @@
 Source: workloads.md 5.3.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
 from koordpy.workloads.kinds.jobs import index_in
-from koordpy.workloads.known import Lineage, PodPlace
-from koordpy.workloads.model import JobPart, Role, Workload
+from koordpy.workloads.known import UNKNOWN, Lineage
+from koordpy.workloads.model import JobPart, PodSeat, Role, Workload
 
 
 @dataclass(eq=False, slots=True)
@@ -24,7 +24,11 @@ class WorkloadPod:
     bound: bool
     """On a node, and not finished."""
     created: float
-    place: PodPlace | None = None
+    lineage: Lineage = UNKNOWN
+
+    @property
+    def seat(self) -> PodSeat:
+        return self.lineage.seat
 
     @property
     def leaving(self) -> bool:
@@ -71,24 +75,30 @@ def by_age(pods: Iterable[P]) -> list[P]:
 class WorkloadRun:
     """Pods of one run by role."""
 
-    workload: Workload
     lineage: Lineage
-    group: str
-    run: str
+    """Of one of them."""
     members: dict[str, list[WorkloadPod]] = field(default_factory=dict)
     """By role, the oldest first."""
 
     @classmethod
-    def of(cls, pods: Iterable[WorkloadPod]) -> "WorkloadRun":
+    def of(cls, pods: Sequence[WorkloadPod]) -> "WorkloadRun":
         """The run of these pods, one at least and the oldest first, which are all that belong to it."""
-        found: WorkloadRun | None = None
+        found = cls(pods[0].lineage)
         for one in pods:
-            assert one.place is not None
-            seat, workload = one.place.seat, one.place.workload
-            found = found or cls(workload, one.place.lineage, seat.group, seat.run)
-            found.members.setdefault(seat.role, []).append(one)
-        assert found is not None
+            found.members.setdefault(one.seat.role, []).append(one)
         return found
+
+    @property
+    def workload(self) -> Workload:
+        return self.lineage.workload
+
+    @property
+    def group(self) -> str:
+        return self.lineage.seat.group
+
+    @property
+    def run(self) -> str:
+        return self.lineage.seat.run
 
     @property
     def chain(self) -> tuple[Workload, ...]:
@@ -111,8 +121,7 @@ class WorkloadRun:
         ended = bool(last) and any(one.succeeded for one in self.members.get(last, ()))
         seen: dict[str, list[WorkloadPod]] = {}
         for one in self.members.get(role.name, ()):
-            if one.place is not None:
-                seen.setdefault(one.place.seat.part, []).append(one)
+            seen.setdefault(one.seat.part, []).append(one)
         for part in role.parts:
             pods = seen.get(part.key, ())
             done = sum(one.succeeded and part.counts(one.index) for one in pods)

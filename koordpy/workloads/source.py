@@ -179,8 +179,7 @@ class Head:
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
-    @property
-    def title(self) -> str:
+    def __str__(self) -> str:
         """`Job train`."""
         return f"{self.kind} {self.name}"
 

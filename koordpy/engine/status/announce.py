@@ -11,7 +11,7 @@ from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.engine.apiserver.resources import DEVICES, HYPERNODES, NODES, UPSTREAM_POD_GROUPS, Resource
 from koordpy.engine.status.recorder import EventRecorder, EventType, ObjectReference, of_object, of_pod
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.workloads.known import Title
+from koordpy.workloads.source import Head
 
 GANG_SCHEDULED, GANG_UNSCHEDULABLE, GANG_EVICTED = "GangScheduled", "GangUnschedulable", "GangEvicted"
 GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
@@ -73,7 +73,7 @@ def _known(resource: Resource | None, obj: Any) -> ObjectReference | None:
     return of_object(resource, obj.metadata) if obj is not None and resource is not None else None
 
 
-def _titled(title: Title | None) -> ObjectReference | None:
+def _titled(title: Head | None) -> ObjectReference | None:
     if title is None or not title.uid:
         return None
     return ObjectReference(title.api_version, title.kind, title.name, title.namespace, title.uid)
@@ -84,7 +84,7 @@ class References:
 
     def __init__(self, feeds: Feeds) -> None:
         self._feeds, self._state = feeds, feeds.state
-        self._titled: tuple[object, dict[tuple[str, str], Title]] = None, {}
+        self._titled: tuple[object, dict[tuple[str, str], Head]] = None, {}
         """The gangs that follow from workloads, and these by kind and `namespace/name`."""
 
     def pod_group(self, key: str) -> ObjectReference | None:
@@ -152,5 +152,5 @@ class References:
             return None
         if self._titled[0] is not book.derived:  # many warnings are told of one round
             titles = [gang.title for gang in book.derived.values() if gang.title is not None]
-            self._titled = book.derived, {(one.kind, f"{one.namespace}/{one.name}"): one for one in titles}
+            self._titled = book.derived, {(one.kind, one.key): one for one in titles}
         return _titled(self._titled[1].get((kind, key)))

@@ -179,8 +179,8 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         labels, notes = pod.metadata.labels, pod.metadata.annotations
         if head.has_uid and labels.get(PREFIX + "jobset-uid", head.uid) != head.uid:
             return None  # of an earlier JobSet of the name
-        owners = (one.name for one in pod.metadata.owner_references if one.controller and one.kind == "Job")
-        job = labels.get(JOB_NAME) or next(owners, "")
+        owner = pod.metadata.controller
+        job = labels.get(JOB_NAME) or (owner.name if owner is not None and owner.kind == "Job" else "")
         stem, _, end = job.rpartition("-")
         own = (name for name in named if stem == f"{head.name}-{name}")
         role = named.get(labels.get(PREFIX + "replicatedjob-name") or next(own, ""))
