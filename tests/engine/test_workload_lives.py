@@ -1,4 +1,4 @@
-"""Random lives of workloads in virtual time: 2,000 in every run; KOORDPY_WORKLOADS=2000 tries that many of each sort."""
+"""Random lives of workloads in virtual time: 2,000 in every run; KOORDPY_WORKLOADS=2000: that many of each sort."""
 
 import os
 from collections import Counter
