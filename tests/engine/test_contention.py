@@ -1,0 +1,44 @@
+"""Random lives of units that take room from one another: contention.py says what must hold."""
+
+from collections import Counter
+
+import pytest
+
+from tests.engine.contention import Story, live_through
+from tests.engine.seeds import batches
+from tests.engine.virtual import one_after_the_other
+
+BATCH = 100
+
+
+@pytest.mark.parametrize("first", batches("KOORDPY_CONTENTIONS", 400, BATCH))
+def test_nobody_goes_in_vain_or_in_a_circle_and_all_comes_to_rest(first: int) -> None:
+    wrong: dict[int, str] = {}
+    tally: Counter[str] = Counter()
+    with one_after_the_other():
+        for seed in (seed for seed in range(first, first + BATCH) if not Story(seed).dull):
+            try:
+                tally += live_through(seed).tally
+            except AssertionError as error:
+                wrong[seed] = str(error)
+    assert not wrong, f"python -m tests.engine.contention --least --seeds SEED shows what happened: {wrong}"
+    assert {"priority", "quota", "fair-share"} <= tally.keys()
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(126, id="with-guaranteeUsage-what-is-promised-is-guaranteed-as-its-victims-were"),
+        pytest.param(411, id="two-budgets-cover-a-victim"),
+        pytest.param(445, id="a-pod-shuns-one-that-is-nominated-elsewhere-in-its-zone"),
+        pytest.param(653, id="an-affinity-is-closed-by-a-pod-of-the-same-round"),
+        pytest.param(171, id="awaited-room-stays-closed-to-whom-it-was-taken-from"),
+        pytest.param(715, id="a-nominated-pod-waits-for-another-whose-place-its-spread-counts-on"),
+        pytest.param(994, id="pods-without-a-quota-start-in-the-round-of-an-eviction"),
+        pytest.param(1454, id="room-is-judged-with-the-pods-that-are-nominated-to-it"),
+        pytest.param(2257, id="two-places-that-are-made-in-one-round-lean-on-each-other"),
+        pytest.param(3198, id="a-part-that-starts-leaves-too-few-that-only-wait"),
+    ],
+)
+def test_what_went_wrong_once_goes_right(seed: int) -> None:
+    assert live_through(seed).tally
