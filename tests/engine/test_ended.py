@@ -19,7 +19,7 @@ from koordpy.engine.evictions.calls import is_gone
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.scheduler import Scheduler
-from tests.engine.live import Live, until
+from tests.engine.live import Live, in_virtual_time, until
 from tests.engine.test_evictor import cluster_of, ending, running_on, worker
 
 
@@ -130,6 +130,7 @@ async def test_room_that_the_reply_gives_is_taken_while_the_watch_is_silent() ->
             assert scheduler.state.usage.held("n1")[0] == 3
 
 
+@in_virtual_time
 async def test_a_victim_that_a_finalizer_holds_keeps_its_room() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}", grace=0) for i in range(4)))

@@ -16,8 +16,10 @@ from koordpy.api.config import KoordpyConfiguration, Planning
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.patience import Interrupted, Interrupts, Patience
-from koordpy.planning.plan import Deferred, RoundPlan
+from koordpy.planning.plan import Deferred, Proof, RoundPlan
 from koordpy.planning.round import plan_round
+from koordpy.planning.solver.budget import TimeBudget
+from koordpy.planning.solver.cpsat import cp_model
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
 from tests.scenarios.quotas import quota
 
@@ -259,15 +261,26 @@ def test_a_search_that_is_given_up_leaves_the_round_as_it_found_it() -> None:
     assert given_up > 50
 
 
-def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
-    from koordpy.planning.solver.budget import TimeBudget
-    from koordpy.planning.solver.cpsat import cp_model
-
+def hard_model() -> cp_model.CpModel:
+    """A knapsack of 300 dimensions, whose best filling no machine proves in hours."""
     rng, model = random.Random(1), cp_model.CpModel()
     some = [model.new_bool_var("") for _ in range(400)]
     for _ in range(300):
         model.add(sum(rng.randint(1, 50) * one for one in rng.sample(some, 30)) <= 300)
     model.maximize(sum(rng.randint(1, 50) * one for one in some))
+    return model
+
+
+def test_the_watchdog_ends_a_solve_that_its_deterministic_time_lets_go_on() -> None:
+    budget = TimeBudget(1e9, watchdog_seconds=0.05)
+    proof, _ = budget.solve("hard", hard_model())
+    assert proof in (Proof.FEASIBLE, Proof.UNKNOWN)
+    assert not budget.proven
+    assert budget.left > 0
+
+
+def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
+    model = hard_model()
     came = threading.Event()
     interrupts = Interrupts(came.is_set)
     ended = threading.Event()
@@ -288,8 +301,6 @@ def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
 
 
 def test_offline_no_solve_ends_by_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
-    from koordpy.planning.solver.budget import TimeBudget
-
     known, seconds = TimeBudget.__init__, list[float]()
 
     def asked(self: TimeBudget, deterministic_time: float, **options: Any) -> None:
