@@ -210,7 +210,7 @@ class Known:
         first = self._unowned(pod, owner)
         chain, missing = self._climb(first.head.owner if first is not None else owner, pod.metadata.namespace, first)
         workload = next((one for one in reversed(chain) if one.roles), NO_WORKLOAD)
-        seat = workload.seat(pod)
+        seat = workload.seat(pod) if workload.seat is not None else None
         return Lineage(chain, missing, workload, seat) if seat is not None else Lineage(chain, missing)
 
     def above(self, head: Head) -> tuple[Workload, ...]:

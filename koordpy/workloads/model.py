@@ -212,8 +212,8 @@ class Workload:
     head: Head
     roles: tuple[Role, ...] = ()
     """None where it makes another object, which makes the pods."""
-    seat: Callable[[Pod], PodSeat | None] = lambda _: None
-    """Where a pod belongs that this one, or an object between, controls."""
+    seat: Callable[[Pod], PodSeat | None] | None = None
+    """Where a pod belongs that this one, or an object between, controls; None where nobody says so."""
     is_kind: bool = True
     """Whether it is of a kind whose pods may be a gang (workloads.md 4)."""
     by_default: bool = False

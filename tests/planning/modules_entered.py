@@ -59,8 +59,8 @@ def of_a_binding() -> Entered:
     async def bind(loop: VirtualLoop) -> None:
         async with live([small("n1", gpus=0), small("n2", gpus=0)]) as cluster, cluster.running() as scheduler:
             await cluster.at_rest(scheduler, "nodes")
+            cluster.pod("plain")
             with entered("koordpy", without="koordpy.sim") as seen:
-                cluster.pod("plain")
                 await until(lambda: cluster.bound("plain"))
                 await cluster.at_rest(scheduler, "pods")
             found.update(seen)
