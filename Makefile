@@ -84,8 +84,8 @@ attack: install ## Hostile tenants beside an honest one on a real control plane,
 yardstick: install ## koordpy beside kube-scheduler on a real control plane, one table (ROUNDS=1, YARDSTICK_ARGS=...)
 	$(BIN)/python -m bench.yardstick --rounds $(or $(ROUNDS),1) $(YARDSTICK_ARGS)
 
-storms: install ## Random schedules in bad weather, COUNT (20000) of them, and a death at every turn of a commit
-	KOORDPY_STORMS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 --dist worksteal tests/engine/test_storms.py tests/engine/test_deaths.py $(PYTEST_ARGS)
+storms: install ## Random schedules in bad weather, COUNT (20000) of them, as many of units that take room from one another, and a death at every turn of a commit
+	KOORDPY_STORMS=$(or $(COUNT),20000) KOORDPY_CONTENTIONS=$(or $(COUNT),20000) $(BIN)/python -m pytest -n 2 --dist worksteal tests/engine/test_storms.py tests/engine/test_contention.py tests/engine/test_deaths.py $(PYTEST_ARGS)
 
 oracle: install ## The planner and the solver against enumeration, COUNT (1000) random problems a family; then random clusters, and examples with a fault
 	$(BIN)/python -m tests.planning.agreement $(or $(COUNT),1000)

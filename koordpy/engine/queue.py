@@ -104,6 +104,7 @@ class Entry:
     first_tried: float | None = None
     """When its first try began; None before, and once it was placed."""
     tenant_of: Callable[[str], str] = str
+    """Whose a namespace is."""
 
     @property
     def priority(self) -> int:

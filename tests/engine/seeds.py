@@ -3,6 +3,10 @@ that the two that CI tries play all of them; a variable asks for more, which one
 
 import os
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from tests.engine.virtual import one_after_the_other
 
 
 def batches(variable: str, most: int, batch: int) -> list[int]:
@@ -10,3 +14,16 @@ def batches(variable: str, most: int, batch: int) -> list[int]:
     `most`."""
     asked = int(os.environ.get(variable, "0"))
     return list(range(0, asked, batch)) or list(range(0, most, batch))[sys.version_info.minor // 2 % 2 :: 2]
+
+
+def played(seeds: Iterable[int], play: Callable[[int], Counter[str]]) -> tuple[Counter[str], dict[int, str]]:
+    """What these histories turned, as `play` counts it, and what went wrong in which."""
+    tally: Counter[str] = Counter()
+    wrong: dict[int, str] = {}
+    with one_after_the_other():
+        for seed in seeds:
+            try:
+                tally += play(seed)
+            except AssertionError as error:
+                wrong[seed] = str(error)
+    return tally, wrong

@@ -1,26 +1,18 @@
 """Random lives of units that take room from one another: contention.py says what must hold."""
 
-from collections import Counter
-
 import pytest
 
 from tests.engine.contention import Story, live_through
-from tests.engine.seeds import batches
-from tests.engine.virtual import one_after_the_other
+from tests.engine.seeds import batches, played
 
 BATCH = 100
 
 
 @pytest.mark.parametrize("first", batches("KOORDPY_CONTENTIONS", 400, BATCH))
 def test_nobody_goes_in_vain_or_in_a_circle_and_all_comes_to_rest(first: int) -> None:
-    wrong: dict[int, str] = {}
-    tally: Counter[str] = Counter()
-    with one_after_the_other():
-        for seed in (seed for seed in range(first, first + BATCH) if not Story(seed).dull):
-            try:
-                tally += live_through(seed).tally
-            except AssertionError as error:
-                wrong[seed] = str(error)
+    tally, wrong = played(
+        (seed for seed in range(first, first + BATCH) if not Story(seed).dull), lambda seed: live_through(seed).tally
+    )
     assert not wrong, f"python -m tests.engine.contention --least --seeds SEED shows what happened: {wrong}"
     assert {"priority", "quota", "fair-share"} <= tally.keys()
 

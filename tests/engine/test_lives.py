@@ -1,12 +1,9 @@
 """Random lives of gangs in virtual time; KOORDPY_LIVES=20000 tries that many."""
 
-from collections import Counter
-
 import pytest
 
 from tests.engine.lives import ACTS, live_through
-from tests.engine.seeds import batches
-from tests.engine.virtual import one_after_the_other
+from tests.engine.seeds import batches, played
 
 BATCH = 250
 FIRST = batches("KOORDPY_LIVES", 2000, BATCH)
@@ -17,14 +14,7 @@ FIRST = batches("KOORDPY_LIVES", 2000, BATCH)
     [(at, False) for at in FIRST] + [(at, True) for at in FIRST[::4]],
 )
 def test_whoever_could_run_runs_and_nobody_is_evicted(first: int, driven: bool) -> None:
-    wrong: dict[int, str] = {}
-    tally: Counter[str] = Counter()
-    with one_after_the_other():
-        for seed in range(first, first + BATCH):
-            try:
-                tally += live_through(seed, driven=driven).tally
-            except AssertionError as error:
-                wrong[seed] = str(error)
+    tally, wrong = played(range(first, first + BATCH), lambda seed: live_through(seed, driven=driven).tally)
     assert not wrong, f"python -m tests.engine.lives --trace --seeds SEED shows what happened: {wrong}"
     assert [act for act in ACTS if not tally[act]] == [], "these were never played"
 

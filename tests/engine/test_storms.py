@@ -3,15 +3,13 @@
 import os
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 
 from tests.engine.live import live
 from tests.engine.network import MOMENTS
-from tests.engine.seeds import batches
+from tests.engine.seeds import batches, played
 from tests.engine.storm import through_a_real_storm, through_a_storm
-from tests.engine.virtual import one_after_the_other
 
 BATCH = 250
 KNOBS = (
@@ -31,14 +29,7 @@ KNOBS = (
 
 @pytest.mark.parametrize("first", batches("KOORDPY_STORMS", 2000, BATCH))
 def test_whatever_the_weather_the_end_is_right(first: int) -> None:
-    wrong: dict[int, str] = {}
-    tally: Counter[str] = Counter()
-    with one_after_the_other():
-        for seed in range(first, first + BATCH):
-            try:
-                tally += through_a_storm(seed).tally
-            except AssertionError as error:
-                wrong[seed] = str(error)
+    tally, wrong = played(range(first, first + BATCH), lambda seed: through_a_storm(seed).tally)
     assert not wrong, f"python -m tests.engine.storm --trace --seeds SEED shows what happened: {wrong}"
     assert [knob for knob in KNOBS if not tally[knob]] == [], "these were never turned"
 
