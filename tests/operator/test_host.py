@@ -192,9 +192,10 @@ async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
     async with FaultyServer() as server:
         server.store.create("nodes", training_cluster(1).nodes[0])
         async with hosting(server) as host:
-            # what kopf alone writes: its watch is open, else it would try for long to open it
-            server.store.create(TOPOLOGIES, topology("other"))
-            await until(lambda: server.store.get(TOPOLOGIES, "other").get("status"))
+            # by kopf alone: the first it may have listed, the second tells that its watch is open
+            for name in ("other", "another"):
+                server.store.create(TOPOLOGIES, topology(name))
+                await until(lambda name=name: server.store.get(TOPOLOGIES, name).get("status"))  # type: ignore[misc]
             server.faults.fail(410, method="WATCH", path="*clusternetworktopologies*")
             server.faults.drop_watches(abort=True)
             await until(lambda: host.kopf is not None and host.kopf.starts > 1)
