@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from math import inf
 
 from koordpy.cluster.snapshot import Snapshot
@@ -224,39 +225,40 @@ class SchedulingLoop:
         patient = not stops and not any(entry.is_new for entry in entries)
         searches = stops or not waiting
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
-        leaves = 0.0 if stops else self._settings.newcomer_seconds if patient else seconds
+        part = self._settings.newcomer_seconds
         first = inf
 
         def begins() -> None:
             nonlocal first
             first = self._clock()
 
-        def came() -> bool:
+        def came(leaves: float) -> bool:
             # as long again as it took to begin: else a stream of pods would leave time for nothing else
             lasts = self._clock() - first
             return self._queue.last_added > began and lasts >= max(leaves, first - began)
 
-        def spent() -> bool:
-            return self._clock() - began >= seconds or came()
+        def cut() -> bool:
+            # rounds of plain pods are as short anyhow
+            return not stops and (patient or not all(entry.light for entry in entries)) and came(part)
 
-        def part() -> float:
-            return max(self._settings.newcomer_seconds, first - began)
+        # the search for one that is new is given up later than its round is cut
+        ends = partial(came, 0.0 if stops else part if patient else seconds)
 
         return Patience(
             searches=searches,
-            spent=spent,
+            spent=lambda: self._clock() - began >= seconds or ends(),
             stops=stops,
             begins=begins,
-            cut=came if patient else lambda: False,
+            cut=cut,
             waiting=frozenset(entry.unit for entry in waiting),
             lapsed=frozenset(
                 entry.unit
                 for entry in (*entries, *waiting)
                 if entry.deferred is not None and began - entry.deferred >= keeps
             ),
-            interrupts=Interrupts(came),
+            interrupts=Interrupts(ends),
             clock=self._clock,
-            shared=part,
+            shared=lambda: max(part, first - began),
             came=lambda: self._queue.came,
             # else in a stream of pods nobody would ever be searched for
             firm=frozenset(entry.unit for entry in entries if entry.interrupted >= keeps),

@@ -27,6 +27,9 @@ SHORT_PACE_SECONDS = 0.25
 """A gang that lacks members is looked at again so much later at least, unless the last of them comes: hundreds that
 arrive one after the other would all be told of each that came."""
 
+OWN_CHANGES = ("PodGroupMember", "PodGroupUpdate", "WorkloadUpdate")
+"""Changes of a unit itself, with which it is as new as one that came."""
+
 
 class State(enum.StrEnum):
     """Values are the labels of scheduler_pending_pods, but for in flight ones, which count as active."""
@@ -254,9 +257,9 @@ class UnitQueue:
         return pod
 
     def touch(self, unit: str, event: str) -> None:
-        """The unit itself changed: a member came or went, its PodGroup or settings changed."""
+        """The unit is to be tried again: it changed itself, or what was decided for it."""
         if (entry := self._entries.get(unit)) is not None:
-            entry.resumes, entry.woken = 0.0, event == "PlanOvertaken"
+            entry.resumes, entry.woken = 0.0, event not in OWN_CHANGES
             self._touch(entry, event)
 
     def hurry(self, unit: str, event: str) -> None:

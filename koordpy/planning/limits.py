@@ -42,7 +42,7 @@ OFFLINE_WATCHDOG_SECONDS = 3600.0
 # --- Order of ranks ---
 RANK_MIXTURES = 400
 """Ways to mix one node's runs in a ring; beyond, nothing is said of any."""
-RANK_STEPS = 8_000
+RANK_STEPS = 3_000
 """Steps of one walk of the search for ranks; no further walk begins after as many."""
 RANK_RING_PODS = 80
 """Members of a ring up to which walks are tried; longer ones are only tried at one run per domain."""

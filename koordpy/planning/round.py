@@ -115,7 +115,8 @@ def _planned(
                 guard.keep_waiting(unit)
             continue
         beside.comes(unit)
-        shape = unit_shape(unit, figures)
+        # once nobody is tried any more, only who failed counts: whoever came waits for the end of this round
+        shape = unit_shape(unit, figures) if failed or not beside.over else None
         if backfill is not None and shape is not None:
             shape = backfill.key(unit, shape)
         if shape is not None and shape in failed:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from koordpy.engine.loop import SchedulingLoop
-from koordpy.engine.queue import Entry
+from koordpy.engine.queue import Entry, QueuedPod
 from koordpy.engine.settings import EngineSettings
 from koordpy.planning.patience import Patience
 
@@ -52,9 +52,19 @@ def test_nobody_who_came_is_no_reason_to_cut_it() -> None:
     assert at.patience.spent()
 
 
-def test_a_round_with_somebody_new_in_it_is_not_cut() -> None:
+def test_a_round_of_plain_pods_with_somebody_new_in_it_is_not_cut() -> None:
     at = Moment(woken(), Entry("default/b"))
     at.patience.begins()
     at.after(0.01).comes()
     assert not at.after(0.3).patience.cut() and not at.patience.spent()
     assert at.after(0.2).patience.spent() and not at.patience.cut()
+
+
+def test_one_of_gangs_that_are_new_is_cut_between_two_of_them_and_a_search_in_it_ended_later() -> None:
+    gang = Entry("gang:default/a", pods={"default/a-0": QueuedPod("default/a-0", "u", 0.0, 0, 0.0, light=False)})
+    at = Moment(gang, Entry("default/b"))
+    at.patience.begins()
+    at.after(0.01).comes()
+    assert not at.patience.cut()
+    assert at.after(0.1).patience.cut() and not at.patience.interrupts.came()
+    assert at.after(0.4).patience.interrupts.came()

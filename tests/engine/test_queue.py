@@ -475,8 +475,16 @@ def test_who_is_new_alone_waits_for_nobody(queue: UnitQueue, clock: Clock) -> No
 def test_what_a_unit_itself_does_makes_it_new_again(queue: UnitQueue, clock: Clock) -> None:
     add(queue, "a", "b")
     wake(queue, "a", "b")
-    queue.touch("default/a", "PodGroup")
+    queue.touch("default/a", "PodGroupUpdate")
     assert units(queue) == ["a"]
+
+
+def test_what_was_decided_for_a_unit_does_not(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b")
+    wake(queue, "a", "b")
+    add(queue, "c")
+    queue.touch("default/a", "VictimsGone")
+    assert units(queue) == ["c"]
 
 
 def test_a_search_that_was_given_up_counts_in_the_next_round(queue: UnitQueue, clock: Clock) -> None:

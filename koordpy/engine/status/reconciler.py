@@ -30,7 +30,7 @@ Said = TypeVar("Said")
 
 TRUSTED_SECONDS = 10.0
 """How long a write of ours counts for more than what the watch says."""
-MOST_AT_A_TIME = 16
+MOST_AT_A_TIME = 4
 """Statuses that one writer sends at a time: Bindings are more urgent."""
 RETRY_SECONDS = 5.0
 """A write that failed is tried again that much later, or with the next change of its object."""
