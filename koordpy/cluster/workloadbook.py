@@ -14,7 +14,8 @@ from koordpy.workloads.bylabels import kueue_index
 from koordpy.workloads.gangs import Derived, Settings
 from koordpy.workloads.kinds.registry import TRAIN_JOB
 from koordpy.workloads.runs import WorkloadPod
-from koordpy.workloads.volcano import VolcanoGroup, group_of_pod, task_index
+from koordpy.workloads.source import index_in
+from koordpy.workloads.volcano import TASK_INDEX, VolcanoGroup, group_of_pod
 
 
 class WorkloadBook(DerivedBook):
@@ -101,7 +102,7 @@ class WorkloadBook(DerivedBook):
         index = self.index(info.key)
         if index is None:
             index = kueue_index(info.pod)
-        return gang, rank_index(info.pod, task_index(info.pod) if index is None else index)
+        return gang, rank_index(info.pod, index_in(info.pod.metadata, TASK_INDEX) if index is None else index)
 
 
 def ref_of(gang: Derived) -> GangRef:

@@ -272,12 +272,12 @@ class Growth:
 
     def begin(self, *, later: bool = True) -> list[str]:
         """Makes the pods that begin now, as an API server would have them; their keys."""
-        batch = self._expansion.make(self._node_of, self._label_of)
-        for claim in batch.claims:
+        pods, claims = self._expansion.make(self._node_of, self._label_of)
+        for claim in claims:
             found = decode(claim, PersistentVolumeClaim).value
             if found is not None:
                 self._put(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
-        for pod in batch.pods:
+        for pod in pods:
             if later:
                 self._later += 1
                 created = exact_time(self._now + timedelta(milliseconds=self._later))
@@ -285,7 +285,7 @@ class Growth:
             filled = filled_pod(pod, self._priorities)
             assert filled is not None  # Read.check has looked at its class
             self._put(filled)
-        return [pod.key for pod in batch.pods]
+        return [pod.key for pod in pods]
 
     def document(self) -> list[dict[str, Any]]:
         """`workloads` of the output, in its order: what became of each workload of the input."""

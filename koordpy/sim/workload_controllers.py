@@ -13,19 +13,20 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Pod
+from koordpy.api.keys import JOB_COMPLETION_INDEX
+from koordpy.api.objects import ObjectMeta, Pod
 from koordpy.sim.defaults import rewritten
 from koordpy.sim.definitions import DEFINITIONS
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, is_true
 from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
-from koordpy.workloads.kinds.jobs import index_in, indexes, read_job
+from koordpy.workloads.kinds.jobs import indexes, read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
 from koordpy.workloads.known import Known
 from koordpy.workloads.making import SCHEDULED, Expansion, RoleKey, Top
 from koordpy.workloads.model import JobPart, Role, Workload
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, head_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, head_of, index_in
 
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
 _DELAY_SECONDS = 0.02
@@ -224,14 +225,11 @@ class WorkloadControllers:
                 tops.append(Top(head, job))
         present = [msgspec.convert(one, Pod) for one in self._store.list(PODS, namespace)]
         expansion = Expansion(known, tops, present, started=frozenset(started))
-        uids = {head.name: head.uid for _, head in self._sources(JOBS, namespace)}
-        for pod in expansion.make(self._node_of, self._label_of).pods:
-            lineage, owner = known.lineage(pod), pod.metadata.controller
-            assert owner is not None
+        for pod in expansion.make(self._node_of, self._label_of)[0]:
+            lineage = known.lineage(pod)
             role = next(one for one in lineage.workload.roles if one.name == lineage.seat.role)
-            made = _wire(pod, role, uids[owner.name])
             try:
-                self._store.create(PODS, made)
+                self._store.create(PODS, _wire(pod, role))
             except StatusError as error:
                 self._tell(JOBS, lineage.chain[0].head, f"pod {pod.metadata.name}: {error}")
 
@@ -345,8 +343,7 @@ def _owner(head: Head) -> Object:
 
 def _index(pod: Object) -> int:
     """Completion index of a pod; -1 without one."""
-    meta = pod["metadata"]
-    found = index_in(meta.get("labels") or {}, meta.get("annotations") or {})
+    found = index_in(msgspec.convert(pod["metadata"], ObjectMeta), JOB_COMPLETION_INDEX)
     return -1 if found is None else found
 
 
@@ -362,13 +359,13 @@ def _end_of(source: Source, part: JobPart, status: Object, active: int) -> str:
     return "Complete" if status["succeeded"] and not active else ""
 
 
-def _wire(pod: Pod, role: Role, uid: str) -> Object:
-    """A made pod as it is sent: its template, and what its controller adds. uid: of its Job."""
+def _wire(pod: Pod, role: Role) -> Object:
+    """A made pod as it is sent: its template, and what its controller adds."""
     base = role.template.pod
     assert base is not None
     meta, raw = pod.metadata, role.template.raw
-    index = index_in(meta.labels, meta.annotations)
-    owner = {**msgspec.to_builtins(meta.owner_references[0]), "uid": uid, "blockOwnerDeletion": True}
+    index = index_in(meta, JOB_COMPLETION_INDEX)
+    owner = {**msgspec.to_builtins(meta.owner_references[0]), "blockOwnerDeletion": True}
     return {
         "metadata": {
             **(raw.get("metadata") or {}),

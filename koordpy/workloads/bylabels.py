@@ -5,6 +5,7 @@ Sources: workloads.md 2 (8) and 3 (labels).
 
 import re
 from collections.abc import Container, Iterable
+from functools import partial
 from typing import Any
 
 from koordpy.api import keys
@@ -136,16 +137,8 @@ def _leader_workers(head: Head, size: int, *, young: bool) -> Workload:
     """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
     name, _, group = head.name.rpartition("-")
     seen = () if young else (StepCondition("", "seen", "its pods seen"),)
-    roles = (
-        Role(
-            name=role,
-            parts=(JobPart(number=number),),
-            template=NO_TEMPLATE,
-            group=group,
-            after=seen,
-            detail=f"(size {size})",
-        )
-        for role, number in ((LEADER, 1), (WORKERS, size - 1))
-    )
+    make = partial(Role, template=NO_TEMPLATE, group=group, after=seen, detail=f"(size {size})")
+    sizes = {LEADER: 1, WORKERS: size - 1}
+    roles = tuple(make(name=role, parts=(JobPart(number=number),)) for role, number in sizes.items())
     head = Head("", "LeaderWorkerSet", head.namespace, name, "")
-    return Workload(head=head, roles=tuple(roles), by_default=True, origin="labels")
+    return Workload(head=head, roles=roles, by_default=True, origin="labels")

@@ -130,19 +130,13 @@ class Settings:
     schedulers: frozenset[str]
 
 
-def _merged(notes: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    out: dict[str, str] = {}
-    for one in reversed(notes):
-        out.update(one)
-    return out
-
-
-def _notes(run: WorkloadRun, role: Role) -> list[Mapping[str, str]]:
-    """Annotations that may speak of a role, nearest first."""
+def _notes(run: WorkloadRun, role: Role) -> dict[str, str]:
+    """Annotations that speak of a role: of each key the nearest."""
     templates = [one.annotations for one in role.templates]
     if not role.template.raw and run.members.get(role.name):
         templates = [run.members[role.name][0].pod.metadata.annotations]
-    return [*templates, role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
+    every = [*templates, role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
+    return {key: text for one in reversed(every) for key, text in one.items()}
 
 
 def _seat_order(one: WorkloadPod) -> tuple[object, ...]:
@@ -175,7 +169,7 @@ class Derivation:
         """Roles that are another scheduler's."""
         self._several = len(every) > 1
         self._metas = {
-            role.name: ObjectMeta(namespace=head.namespace, name=head.name, annotations=_merged(_notes(run, role)))
+            role.name: ObjectMeta(namespace=head.namespace, name=head.name, annotations=_notes(run, role))
             for role in ours
         }
         """Role -> what is said of it."""

@@ -4,7 +4,7 @@ Sources: workloads.md 10.1 to 10.4.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
 from itertools import islice
@@ -39,24 +39,10 @@ class Account:
     """What has become of one topmost object."""
 
     head: Head
+    note: str
+    """What holds for all objects that its pods are counted by: several are there of the Jobs of a CronJob."""
     made: int = 0
     present: int = 0
-    notes: list[str] = field(default_factory=list)
-    """Of each object that its pods are counted by: several are there of the Jobs of a CronJob."""
-
-    @property
-    def note(self) -> str:
-        """What holds for all that it makes."""
-        return self.notes[0] if len(set(self.notes)) == 1 else ""
-
-
-@dataclass(slots=True)
-class Batch:
-    """What is made at one time."""
-
-    pods: list[Pod] = field(default_factory=list)
-    claims: list[Mapping[str, Any]] = field(default_factory=list)
-    """Manifests of the volume claims that are made with pods."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,10 +50,13 @@ class _Step:
     """A role, and its pods."""
 
     top: Top
-    workload: Workload
     role: Role
     run: WorkloadRun
     made: bool = False
+
+    @property
+    def workload(self) -> Workload:
+        return self.run.workload
 
     @property
     def key(self) -> RoleKey:
@@ -134,9 +123,10 @@ class Expansion:
         self._siblings: dict[tuple[str, str], list[_Step]] = {}
         """(uid of the workload, group) -> its roles."""
         for top in tops:
+            note = top.note or (top.workload.note if top.workload is not None else "")
             for head in (top.jobs or {"": top.head}).values():
-                account = self.accounts.setdefault(head.uid, Account(head))
-                account.notes.append(top.note or (top.workload.note if top.workload is not None else ""))
+                account = self.accounts.setdefault(head.uid, Account(head, note))
+                account.note = note if account.note == note else ""
             if top.workload is not None:
                 self._put(top, top.workload)
         self._begun = set(started)
@@ -155,14 +145,10 @@ class Expansion:
     def _put(self, top: Top, workload: Workload) -> None:
         for role in workload.roles:
             siblings = self._siblings.setdefault((workload.head.uid, role.group), [])
-            run = (
-                siblings[0].run
-                if siblings
-                else WorkloadRun(Lineage((workload,), None, workload, PodSeat("", group=role.group, run=workload.run)))
-            )
-            step = _Step(top, workload, role, run)
+            seat = PodSeat("", group=role.group, run=workload.run)
+            run = siblings[0].run if siblings else WorkloadRun(Lineage((workload,), None, workload, seat))
+            siblings.append(step := _Step(top, role, run))
             self._steps[step.key] = step
-            siblings.append(step)
 
     def _file(self, pod: Pod, lineage: Lineage) -> None:
         """Takes a pod of the input, where it is of the run that there is now."""
@@ -173,7 +159,8 @@ class Expansion:
         step = self._steps.get((workload.head.uid, seat.group, seat.role))
         if step is not None:
             step.pods.append(one)
-        if _fills_slot(one, step.role if step is not None else None):
+        parts = step.role.parts if step is not None else ()
+        if _fills(next((part.filling for part in parts if part.key == seat.part), Filling.COUNT), one):
             for above in lineage.chain:
                 if (account := self.accounts.get(above.head.uid)) is not None:
                     account.present += 1
@@ -211,12 +198,15 @@ class Expansion:
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
-    def make(self, node_of: Callable[[str], str], label_of: Callable[[str, str], str]) -> Batch:
-        """The pods of all roles that have begun and were not made before.
+    def make(
+        self, node_of: Callable[[str], str], label_of: Callable[[str, str], str]
+    ) -> tuple[list[Pod], list[Mapping[str, Any]]]:
+        """The pods of all roles that have begun and were not made before; manifests of the claims made with them.
 
         node_of: pod -> its node, empty for none; label_of: (pod, key) -> that label of its node.
         """
-        batch = Batch()
+        pods: list[Pod] = []
+        claims: list[Mapping[str, Any]] = []
         for step in [one for one in self._steps.values() if not one.made and not self._waits_for(one, node_of)]:
             step.made, kept = True, _of_group(step.run)
             for part, wanted in [] if step.is_over else list(step.run.wanted(step.role)):
@@ -224,48 +214,46 @@ class Expansion:
                 maker = step.top.head if step.top.jobs is None else step.top.jobs.get(part.key)
                 if base is None or maker is None:
                     continue  # nobody is there to make them
-                owner, of_leader = _owner(step.workload.head, part), partial(label_of, self._leader(step, part))
+                owner = part.owner or step.workload.head.reference
+                of_leader = partial(label_of, self._leader(step, part))
                 for slot in self._open(step, part, wanted):
-                    meta = self._meta(slot, step.workload.head.namespace, maker, base.metadata, owner)
+                    meta = self._meta(slot, maker, base.metadata, owner)
                     meta.labels.update(kept)
-                    batch.pods.append(pod := Pod(metadata=meta, spec=placed(base.spec, slot, of_leader)))
-                    batch.claims += self._new_claims(slot, meta.namespace, maker)
+                    pods.append(pod := Pod(metadata=meta, spec=placed(base.spec, slot, of_leader)))
+                    claims += self._new_claims(slot, maker)
                     self.accounts[maker.uid].made += 1
                     lineage = self._known.lineage(pod)
                     step.pods.append(WorkloadPod(pod.key, pod, bound=False, created=0.0, lineage=lineage))
-        return batch
+        return pods, claims
 
     def _open(self, step: _Step, part: JobPart, wanted: int) -> list[Slot]:
         """The slots that are to be filled."""
         head, own = step.workload.head, step.of_part(part)
-        alive = [one for one in own if one.alive]
-        free = (one for one in part.slots() if f"{head.namespace}/{one.name}" not in self._present)
-        if part.filling is Filling.NAME:
-            return list(islice(free, wanted))
-        if part.filling is Filling.NODE:
-            template = step.role.template.pod
-            filled = {node_of_daemon(one.pod) for one in own}
-            nodes = self._daemons(template) if template is not None else ()
-            slots = (Slot(f"{head.name}-{node}", {}, node=node) for node in nodes if node not in filled)
-            return [one for one in slots if f"{head.namespace}/{one.name}" not in self._present]
+        filling = [one for one in own if _fills(part.filling, one)]
+        if part.filling is Filling.COUNT:
+            names = {one.pod.metadata.name for one in own}
+            free = (one for taken in (False, True) for one in part.slots() if (one.name in names) is taken)
+            return list(islice(free, max(0, wanted - len(filling))))
         if part.filling is Filling.INDEX:
-            # of two pods of one index one counts, and none of an index that there is not; where one Failed it is open
-            there = {one.index for one in alive} - {None}
-            over = part.closed | {one.index for one in own if not one.failed and not one.leaving}
-            return list(islice(part.slots(over), max(0, wanted - sum(i in part.indexes for i in there))))
-        names = {one.pod.metadata.name for one in own}
-        slots = (one for taken in (False, True) for one in part.slots() if (one.name in names) is taken)
-        return list(islice(slots, max(0, wanted - len(alive))))
+            # of two pods of one index one counts, and none of an index that there is not
+            there = {one.index for one in own if one.alive} - {None}
+            left = max(0, wanted - sum(i in part.indexes for i in there))
+            return list(islice(part.slots(part.closed | {one.index for one in filling}), left))
+        slots = part.slots()
+        if part.filling is Filling.NODE and step.role.template.pod is not None:
+            nodes, filled = self._daemons(step.role.template.pod), {node_of_daemon(one.pod) for one in own}
+            slots, wanted = (Slot(f"{head.name}-{one}", {}, node=one) for one in nodes if one not in filled), len(nodes)
+        return list(islice((one for one in slots if f"{head.namespace}/{one.name}" not in self._present), wanted))
 
-    def _meta(self, slot: Slot, namespace: str, maker: Head, base: ObjectMeta, owner: OwnerReference) -> ObjectMeta:
+    def _meta(self, slot: Slot, maker: Head, base: ObjectMeta, owner: OwnerReference) -> ObjectMeta:
         """Of the pod of a slot. maker: the topmost object; base: of the template."""
         name = slot.name
-        while f"{namespace}/{name}" in self._taken:
+        while f"{maker.namespace}/{name}" in self._taken:
             name = f"{name}-{maker.kind.lower()}"
-        self._taken.add(f"{namespace}/{name}")
+        self._taken.add(f"{maker.namespace}/{name}")
         return ObjectMeta(
             name=name,
-            namespace=namespace,
+            namespace=maker.namespace,
             uid=f"{maker.uid}/{name}",
             creation_timestamp=maker.created or None,
             labels={**base.labels, **slot.labels},
@@ -273,13 +261,13 @@ class Expansion:
             owner_references=[owner],
         )
 
-    def _new_claims(self, slot: Slot, namespace: str, maker: Head) -> Iterator[Mapping[str, Any]]:
+    def _new_claims(self, slot: Slot, maker: Head) -> Iterator[Mapping[str, Any]]:
         """Manifests of the claims of a slot that are not there."""
         for volume, spec in slot.claims:
             name = f"{volume}-{slot.name}"
-            if f"{namespace}/{name}" not in self._claims:
-                self._claims.add(f"{namespace}/{name}")
-                meta = {"name": name, "namespace": namespace, "creationTimestamp": maker.created}
+            if f"{maker.namespace}/{name}" not in self._claims:
+                self._claims.add(f"{maker.namespace}/{name}")
+                meta = {"name": name, "namespace": maker.namespace, "creationTimestamp": maker.created}
                 yield {"metadata": meta, "spec": spec}
 
     # -- what is told -------------------------------------------------------------------------------------------------
@@ -318,17 +306,8 @@ def _of_group(run: WorkloadRun) -> Mapping[str, str]:
     return next(({_OF_GROUP: labels[_OF_GROUP]} for labels in pods if _OF_GROUP in labels), {})
 
 
-def _fills_slot(one: WorkloadPod, role: Role | None) -> bool:
-    """Whether a present pod of a role counts (workloads.md 10.3)."""
-    parts = role.parts if role is not None else ()
-    filling = next((part.filling for part in parts if part.key == one.seat.part), Filling.COUNT)
+def _fills(filling: Filling, one: WorkloadPod) -> bool:
+    """Whether a present pod counts (workloads.md 10.3): a name, or a node, is taken whatever has become of its pod."""
     if filling is Filling.COUNT:
         return one.alive
     return filling is not Filling.INDEX or not (one.failed or one.leaving)
-
-
-def _owner(head: Head, part: JobPart) -> OwnerReference:
-    if head.kind == "JobSet":
-        uid = f"{head.uid}/{part.key}"
-        return OwnerReference(api_version="batch/v1", kind="Job", name=part.key, uid=uid, controller=True)
-    return OwnerReference(api_version=head.api_version, kind=head.kind, name=head.name, uid=head.uid, controller=True)

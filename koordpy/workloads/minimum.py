@@ -27,6 +27,7 @@ class Minimum:
     """What its author may not have meant."""
 
 
+Notes = Sequence[Mapping[str, str]]
 MIN_REPLICAS = "minReplicas"
 ANNOTATION, SPEC = "annotation ", "spec."
 
@@ -45,12 +46,13 @@ def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
     return Minimum(0, "", f"{key} cannot be read: {fault}")
 
 
-def _total(workload: Workload, notes: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
-    """What is said of all roles together. notes: annotations of the workload and those above it, nearest first."""
-    for key in (GANG_MIN, *workload.total_keys):
-        for one in notes:
-            if key in one:
-                return _read(ANNOTATION + key, one[key], most, title)
+def _total(workload: Workload, notes: Notes, own: Notes, most: int | None, title: str) -> Minimum | None:
+    """What is said of all roles together. notes: annotations of the workload and those above it, nearest first; own: of
+    its pods."""
+    said = [(GANG_MIN, one) for one in notes] + [(key, one) for key in workload.total_keys for one in (*notes, *own)]
+    for key, one in said:
+        if key in one:
+            return _read(ANNOTATION + key, one[key], most, title)
     for key, value in workload.totals:
         return _read(key, value, most, title)
     if workload.total_least is not None:
@@ -71,7 +73,7 @@ def minima(
     workload: Workload,
     roles: Sequence[Role],
     title: str,
-    notes: Sequence[Mapping[str, str]],
+    notes: Notes,
     pods: Mapping[str, Mapping[str, str]],
     *,
     several: bool,
@@ -80,11 +82,8 @@ def minima(
     those above it, nearest first; pods: of the oldest pod of each role, where others' systems write them."""
     most = sum(role.number for role in roles) if workload.counted else None
     own = _owns(workload, roles, title, pods, several=several)
-    templates = dict(next(iter(pods.values()), {}))
-    for role in reversed(roles):
-        templates.update(role.template.annotations)
-    others = {key: value for key, value in templates.items() if key in workload.total_keys}
-    total = _total(workload, [*notes, others], most, title)
+    templates = [role.template.annotations for role in roles]
+    total = _total(workload, notes, [*templates, *list(pods.values())[:1]], most, title)
     if total is None:
         return {role.name: own.get(role.name) or Minimum(role.least, MIN_REPLICAS) for role in roles}
     left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
@@ -113,7 +112,7 @@ def _owns(
     return out
 
 
-def asks(workload: Workload, notes: Sequence[Mapping[str, str]], pods: Mapping[str, Mapping[str, str]]) -> bool:
+def asks(workload: Workload, notes: Notes, pods: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether a total of others is said of a workload, which asks for a gang."""
     templates = (role.template.annotations for role in workload.roles)
     return any(key in one for one in (*notes, *pods.values(), *templates) for key in workload.total_keys)

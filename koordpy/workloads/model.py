@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from koordpy.api.faults import Fault
-from koordpy.api.objects import Pod
+from koordpy.api.objects import OwnerReference, Pod
 from koordpy.api.strict import decode
-from koordpy.workloads.source import AskedFields, Head, Source
+from koordpy.workloads.source import AskedFields, Head, Source, index_in
 
 
 class Filling(Enum):
@@ -95,6 +96,8 @@ class JobPart:
     """Indexes of all pods that may be made of it, in order; None: as many as its number."""
     key: str = ""
     """Tells it from other parts of its role."""
+    owner: OwnerReference | None = None
+    """What controls its pods, where that is another object than the workload: a Job of a JobSet."""
     template: Template | None = None
     """Its own, where not all parts of its role are alike."""
     filling: Filling = Filling.NAME
@@ -260,16 +263,23 @@ class Workload:
         return {one.path: one for role in self.roles for one in role.templates if one.raw}.values()
 
 
+NO_INDEXES: Mapping[str, int] = MappingProxyType({})
+
+
 def seats(
-    starts: Mapping[str, int], role_of: Callable[[Pod], str], index_of: Callable[[Pod], int | None]
+    starts: Mapping[str, int],
+    role_of: Callable[[Pod], str],
+    key: str,
+    default: Mapping[str, int] = MappingProxyType({}),
 ) -> Callable[[Pod], PodSeat | None]:
-    """Where pods belong that tell their role, and their index in it. starts: role -> rank index of its first pod."""
+    """Where pods belong that tell their role, and by a label their index in it. starts: role -> rank index of its first
+    pod; default: role -> index of those without one."""
 
     def seat(pod: Pod) -> PodSeat | None:
-        role = role_of(pod)
+        role, index = role_of(pod), index_in(pod.metadata, key)
         if role not in starts:
             return None
-        index = index_of(pod)
+        index = default.get(role) if index is None else index
         return PodSeat(role, None if index is None else starts[role] + index)
 
     return seat

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
-from koordpy.workloads.kinds.jobs import index_in
 from koordpy.workloads.known import UNKNOWN, Lineage
 from koordpy.workloads.model import JobPart, PodSeat, Role, Workload
+from koordpy.workloads.source import index_in
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +51,7 @@ class WorkloadPod:
     @property
     def index(self) -> int | None:
         """Its completion index."""
-        return index_in(self.pod.metadata.labels, self.pod.metadata.annotations)
+        return index_in(self.pod.metadata, JOB_COMPLETION_INDEX)
 
     @property
     def stands(self) -> bool:

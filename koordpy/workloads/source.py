@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from koordpy.api.faults import Fault, key_path, literal, shown
 from koordpy.api.limits import WORKLOAD_PODS
-from koordpy.api.objects import OwnerReference
+from koordpy.api.objects import ObjectMeta, OwnerReference
 from koordpy.api.spelling import hint
 
 T = TypeVar("T")
@@ -236,6 +236,11 @@ def can_make(spec: Source, name: str, number: int) -> bool:
 def index_of(text: str) -> int | None:
     """A number that a label, an annotation or a name holds, of 18 digits at most; None where it is none."""
     return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
+
+
+def index_in(meta: ObjectMeta, key: str) -> int | None:
+    """The number that a label, else an annotation, of a pod holds."""
+    return index_of(meta.labels.get(key) or meta.annotations.get(key, ""))
 
 
 def conditions(source: Source, *types: str) -> bool:

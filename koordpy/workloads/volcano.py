@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from koordpy.api import keys
-from koordpy.api.faults import Fault, UnreadableError, key_path, kind_name
+from koordpy.api.faults import FieldWalk
+from koordpy.api.leafreaders import quantity_values
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
-from koordpy.api.quantity import units
 from koordpy.api.strict import decode
 from koordpy.workloads.gangs import Derived, PodSet
 from koordpy.workloads.runs import WorkloadPod, by_age
-from koordpy.workloads.source import Head, Source, index_of
+from koordpy.workloads.source import Head, Source
 
 GROUP = "scheduling.volcano.sh"
 TASK = "volcano.sh/task-spec"
@@ -38,21 +38,11 @@ class SubGroupPolicy:
     tier: Tier | None
 
 
-def _resources(asked: Source) -> dict[str, str | int | float]:
-    """Amounts that are said; faults of their fields where one cannot be read, which holds the gang."""
-    found: dict[str, str | int | float] = {}
-    for name, value in asked.raw.items():
-        if value is None:
-            continue
-        is_amount = isinstance(value, str | int | float) and not isinstance(value, bool)
-        found[name] = value if is_amount else str(value)
-        try:
-            if not is_amount:
-                raise UnreadableError(f"{kind_name(value)} in place of a quantity")
-            units(name, found[name])
-        except UnreadableError as wrong:
-            asked.faults.append(Fault(key_path(asked.path, name), str(wrong)))
-    return found
+def _resources(asked: Source) -> dict[str, str]:
+    """Amounts that are said, also one that cannot be read, which holds the gang."""
+    walk = FieldWalk(unknown=False, faults=asked.faults)
+    quantity_values(asked.raw, asked.path, walk)
+    return {name: str(value) for name, value in asked.raw.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,7 @@ class VolcanoGroup:
     tasks: Mapping[str, int]
     """Task -> how many of it."""
     tier: Tier | None
-    resources: Mapping[str, str | int | float]
+    resources: Mapping[str, str]
     queue: str = ""
     """Name of the quota of pods that name none."""
     policies: tuple[SubGroupPolicy, ...] = ()
@@ -113,11 +103,6 @@ def group_of_pod(pod: Pod) -> str:
     """Name of the PodGroup of Volcano that a pod names; empty for none."""
     said = pod.metadata.annotations
     return (said.get(_GROUP) or said.get(_OWN_GROUP) or "") if said else ""
-
-
-def task_index(pod: Pod) -> int | None:
-    """Rank index in a job of Volcano."""
-    return index_of(pod.metadata.labels.get(TASK_INDEX) or pod.metadata.annotations.get(TASK_INDEX, ""))
 
 
 def _task(pod: Pod) -> str:

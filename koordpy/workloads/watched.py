@@ -5,7 +5,7 @@ counted by.
 Sources: workloads.md 4, 5.1 and 11.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -15,8 +15,15 @@ from koordpy.workloads.book import DerivedBook
 from koordpy.workloads.kinds.registry import WorkloadKind, workload_of
 from koordpy.workloads.source import Source, head_of
 
-COUNTED = ("succeeded", "failedIndexes", "completedIndexes", "restarts", "updateRevision")
-"""Fields of a status that decide how many pods are wanted, and which run they are of."""
+_ANY = ""
+"""Of fields whatever their names."""
+_COUNTED: Mapping[str, Any] = {
+    **dict.fromkeys(("succeeded", "failedIndexes", "completedIndexes", "restarts", "updateRevision")),
+    "conditions": dict.fromkeys(("type", "status")),
+    "replicatedJobsStatus": dict.fromkeys(("name", "succeeded", "failed")),
+    "replicaStatuses": {_ANY: {"succeeded": None}},
+}
+"""Fields of a status, and in these, that decide how many pods are wanted, and which run they are of."""
 
 
 class WatchedWorkloads:
@@ -75,27 +82,16 @@ def _slim(value: Any) -> Any:
     return value
 
 
-def _counted(status: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: status[name] for name in COUNTED if name in status}
-    found["conditions"] = list(_conditions(status))
-    roles = status.get("replicatedJobsStatus")
-    if isinstance(roles, list):
-        names = ("name", "succeeded", "failed")
-        found["replicatedJobsStatus"] = [
-            {name: one[name] for name in names if name in one} for one in roles if isinstance(one, Mapping)
-        ]
-    replicas = status.get("replicaStatuses")
-    if isinstance(replicas, Mapping):
-        found["replicaStatuses"] = {
-            name: {"succeeded": one["succeeded"]}
-            for name, one in replicas.items()
-            if isinstance(one, Mapping) and "succeeded" in one
-        }
-    return found
+def _counted(value: Any, fields: Mapping[str, Any] | None = _COUNTED) -> Any:
+    """Of a status, or a part of it, the fields that decide; of conditions those that hold."""
+    if isinstance(value, list):
+        return [_counted(one, fields) for one in value if not _is_not_so(one)]
+    if not isinstance(value, Mapping) or fields is None:
+        return value
+    kept = {name: part for name, part in value.items() if name in fields or _ANY in fields}
+    return {name: _counted(part, fields.get(name, fields.get(_ANY))) for name, part in kept.items()}
 
 
-def _conditions(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    conditions = status.get("conditions")
-    for one in conditions if isinstance(conditions, list) else ():
-        if isinstance(one, Mapping) and one.get("status") == "True":
-            yield {"type": one.get("type"), "status": "True"}
+def _is_not_so(one: Any) -> bool:
+    """Whether it is a condition that does not hold."""
+    return isinstance(one, Mapping) and one.get("status", "True") != "True"

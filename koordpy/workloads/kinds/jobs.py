@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from koordpy.api.keys import JOB_COMPLETION_INDEX as COMPLETION_INDEX
 from koordpy.api.keys import MAX_RUNTIME
 from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
-from koordpy.workloads.source import Head, Source, index_of, note_of
+from koordpy.workloads.source import Head, Source, index_in, index_of, note_of
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -25,11 +25,6 @@ def indexes(text: str) -> frozenset[int]:
         if low is not None and high is not None:
             found.update(range(low, min(high, low + 1_000_000) + 1))
     return frozenset(found)
-
-
-def index_in(meta_labels: Mapping[str, str], annotations: Mapping[str, str]) -> int | None:
-    """Completion index of a pod."""
-    return index_of(meta_labels.get(COMPLETION_INDEX) or annotations.get(COMPLETION_INDEX) or "")
 
 
 def sizes(spec: Source) -> tuple[int, int | None]:
@@ -97,7 +92,7 @@ def read_job(source: Source, head: Head) -> Workload:
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=template, above=deadline(spec), detail=detail),),
-        seat=lambda pod: PodSeat("", index_in(pod.metadata.labels, pod.metadata.annotations), head.name),
+        seat=lambda pod: PodSeat("", index_in(pod.metadata, COMPLETION_INDEX), head.name),
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),
         total_keys=(*JOB_TOTALS, PARALLELISM),

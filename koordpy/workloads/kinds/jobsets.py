@@ -10,10 +10,11 @@ from hashlib import sha1
 from typing import Any
 
 from koordpy.api.faults import literal
+from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.objects import Pod
-from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, index_in, job_part, sizes
+from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, index_of, note_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, controlling, index_in, index_of, note_of
 
 JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
@@ -84,11 +85,12 @@ class _ReplicatedJob:
         for j in range(self.replicas):
             name = f"{head.name}-{self.name}-{j}"
             exists = jobs.get((head.namespace, name))
+            uid = exists.at("metadata").text("uid") if exists is not None else f"{head.uid}/{name}"
             if exists is not None:
-                part = job_part(exists, name, exists.at("metadata").text("uid"), of_jobset=True)
+                part = job_part(exists, name, uid, of_jobset=True)
                 ended = part.over or bool(self._note)
             else:
-                part = job_part(self._job, name, f"{head.uid}/{name}", of_jobset=True, note=self._note)
+                part = job_part(self._job, name, uid, of_jobset=True, note=self._note)
                 ended, over = part.over or over > 0, over - 1
             job_key = sha1(f"{head.namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
             own = {
@@ -98,7 +100,8 @@ class _ReplicatedJob:
                 "job-group-index": str(self._group_before + j),
             }
             marks = {PREFIX + key: value for key, value in {**self._labels, **own}.items()}
-            yield replace(part, over=ended, slot=partial(self._slot, part, marks, job_key))
+            owner = controlling("batch/v1", "Job", name, uid)
+            yield replace(part, over=ended, owner=owner, slot=partial(self._slot, part, marks, job_key))
 
     def _slot(self, part: JobPart, marks: Mapping[str, str], job_key: str, i: int) -> Slot:
         """A pod of a Job; its first one seeks a domain of its own, where that is asked, and the others follow it."""
@@ -176,7 +179,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     attempt = str(source.at("status").count("restarts"))
 
     def seat(pod: Pod) -> PodSeat | None:
-        labels, notes = pod.metadata.labels, pod.metadata.annotations
+        labels = pod.metadata.labels
         if head.has_uid and labels.get(PREFIX + "jobset-uid", head.uid) != head.uid:
             return None  # of an earlier JobSet of the name
         owner = pod.metadata.controller
@@ -189,7 +192,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         number = labels.get(PREFIX + "job-index") or end
         run = labels.get(PREFIX + "restart-attempt", attempt)
         part = job or f"{head.name}-{role.name}-{number}"
-        return role.seat(index_in(labels, notes), index_of(number), part, run)
+        return role.seat(index_in(pod.metadata, JOB_COMPLETION_INDEX), index_of(number), part, run)
 
     return Workload(
         head=head,

@@ -8,7 +8,7 @@ from functools import partial
 
 from koordpy.api.objects import Pod
 from koordpy.workloads.model import Filling, JobPart, Role, Slot, StepCondition, Template, Workload, seats, starts_of
-from koordpy.workloads.source import Head, Source, index_of, note_of
+from koordpy.workloads.source import Head, Source, note_of
 
 PREFIX = "training.kubeflow.org/"
 TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")
@@ -63,21 +63,15 @@ def _read(field: str, source: Source, head: Head) -> Workload:
         after = (StepCondition("worker", "Ready", "workers Ready"),) if launches and waits else ()
         roles.append(Role(name=name, parts=(part,), template=Template.of(one.at("template")), after=after))
     starts = starts_of(roles)
-    role_of = partial(_role_of, head, starts)
-
-    def rank(pod: Pod) -> int | None:
-        """In its role; of an MPIJob in all, its launcher last where it has no index."""
-        index = index_of(pod.metadata.labels.get(PREFIX + "replica-index", ""))
-        last = is_mpi and index is None and role_of(pod) == "launcher"
-        return sum(role.number for role in roles) if last else index
-
+    last = {"launcher": sum(role.number for role in roles)}  # of an MPIJob, where it has no index
+    role_of, index = partial(_role_of, head, starts), PREFIX + "replica-index"
     policy, elastic = spec.at("runPolicy", "schedulingPolicy"), spec.at("elasticPolicy")
     elastic.knows("maxReplicas")
     least = elastic.maybe("minReplicas") if head.kind == "PyTorchJob" else None
     return Workload(
         head=head,
         roles=tuple(roles),
-        seat=seats(dict.fromkeys(starts, 0) if is_mpi else starts, role_of, rank),
+        seat=seats(dict.fromkeys(starts, 0) if is_mpi else starts, role_of, index, last),
         by_default=True,
         sized_by=field,
         ends_with="launcher" if is_mpi else "",

@@ -69,10 +69,11 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
         labels = pod.metadata.labels
         return HEAD if labels.get(PREFIX + "node-type") == "head" else labels.get(PREFIX + "group", "")
 
+    starts = {name: i for i, name in enumerate(roles)}  # natural order decides in a role
     return Workload(
         head=head,
         roles=tuple(roles.values()),
-        seat=seats({name: i for i, name in enumerate(roles)}, role_of, lambda _: 0),  # natural order decides in a role
+        seat=seats(starts, role_of, "", dict.fromkeys(roles, 0)),
         by_default=True,
         marks=((PREFIX + "cluster", head.name),),
         sized_by="workerGroupSpecs",

@@ -20,7 +20,7 @@ from koordpy.workloads.model import (
     seats,
     starts_of,
 )
-from koordpy.workloads.source import Head, Source, index_of
+from koordpy.workloads.source import Head, Source, index_in
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROVE_INDEX = "grove.io/podclique-pod-index"
@@ -34,7 +34,7 @@ def _trailing(name: str) -> int | None:
 
 def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workload:
     def seat(pod: Pod) -> PodSeat:
-        index = index_of(pod.metadata.labels.get(POD_INDEX, ""))
+        index = index_in(pod.metadata, POD_INDEX)
         return PodSeat("", _trailing(pod.metadata.name) if index is None else index)
 
     spec = source.at("spec")
@@ -81,37 +81,21 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     roles: list[Role] = []
     members: dict[str, str] = {}
     spec = source.at("spec")
-    groups = [
-        (one.texts("podGroupNames"), label, f"group {i}")
-        for i, one in enumerate(spec.list("topologyConstraintGroupConfigs"))
-        if (label := _required(one))
-    ]
+    configs = enumerate(spec.list("topologyConstraintGroupConfigs"))
+    groups = [(one.texts("podGroupNames"), _required(one), f"group {i}") for i, one in configs]
     for group in spec.list("podgroups"):
         name, least = group.text("name"), group.count("minReplicas")
         pods = [f"{ref.text('namespace', head.namespace)}/{ref.text('name')}" for ref in group.list("podReferences")]
-        part = JobPart(number=max(len(pods), least))
-        packed = [(label, key) for names, label, key in groups if name in names]
-        if label := _required(group):
-            packed.append((label, name))
-        roles.append(
-            Role(
-                name=name,
-                parts=(part,),
-                template=NO_TEMPLATE,
-                least=least,
-                packed=tuple(packed),
-            )
-        )
+        parts = (JobPart(number=max(len(pods), least)),)
+        own = (*groups, ((name,), _required(group), name))
+        packed = tuple((label, key) for names, label, key in own if name in names and label)
+        roles.append(Role(name=name, parts=parts, template=NO_TEMPLATE, least=least, packed=packed))
         members |= dict.fromkeys(pods, name)
-
-    def index(pod: Pod) -> int | None:
-        return index_of(pod.metadata.labels.get(GROVE_INDEX, ""))
-
     pack = spec.at("topologyConstraint", "packConstraint")
     return Workload(
         head=head,
         roles=tuple(roles),
-        seat=seats(starts_of(roles), lambda pod: members.get(pod.key, ""), index),
+        seat=seats(starts_of(roles), lambda pod: members.get(pod.key, ""), GROVE_INDEX),
         by_default=True,
         members=members,
         packed=(pack.text("required"), pack.text("preferred")),
