@@ -66,7 +66,8 @@ class Patience:
     begins: Callable[[], None] = lambda: None
     """Called when the first unit is tried."""
     cut: Callable[[], bool] = lambda: False
-    """Whether the round ends at once, after one unit at least: somebody came who need not wait for the rest of it."""
+    """Whether the round ends, after one unit at least, but for tenants that have not had their part of it: somebody
+    came who need not wait for the rest."""
     gives_back: bool = True
     """Whether quotas are looked at that are to give back."""
     waiting: frozenset[str] = frozenset()
@@ -136,6 +137,11 @@ class RoundShares:
         """An attempt took so long."""
         self._had[self._of(unit.namespace)] += seconds
         self._lasted += seconds
+
+    def had_part(self, unit: Turn) -> bool:
+        """Whether the unit's tenant has had an equal part of the time that is shared; so has everybody of no bound."""
+        whole = self._whole()
+        return whole == inf or self._had[self._of(unit.namespace)] * len(self._tenants) >= whole
 
     def passes_over(self, unit: Turn) -> bool:
         """Whether others go first, whom the unit's tenant would keep waiting."""

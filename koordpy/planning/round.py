@@ -198,8 +198,9 @@ class Beside:
             return self._attempt(unit)
         if shares.passes_over(unit):
             return Tried(unit, Proof.UNKNOWN, deferred=True, passed_over=True)
-        if self._begun and (self.over or patience.cut() or (patience.stops and patience.spent())):
-            self.over = True
+        self.over |= self._begun and (patience.cut() or (patience.stops and patience.spent()))
+        # who comes late in the order of the queue has a part of a round that is cut, too
+        if self.over and (patience.stops or shares.had_part(unit)):
             return Tried(unit, Proof.UNKNOWN, deferred=True)
         if not self._begun:
             self._begun = True

@@ -347,6 +347,22 @@ def test_who_plans_says_when_the_first_unit_is_tried() -> None:
     assert len(plan.placements) == 2 and said == ["begun"]
 
 
+def test_a_round_that_is_cut_leaves_nobody_out_who_had_no_part_of_it() -> None:
+    world = World().add(node("n1:9"), *(of("many", f"p{i}") for i in range(4)), of("one", "p"), of("one", "q"))
+    names = [*(f"many/p{i}" for i in range(4)), "one/p", "one/q"]
+    patience = Patience(
+        searches=True,
+        spent=lambda: False,
+        cut=lambda: True,
+        shared=lambda: 2.0,
+        clock=itertools.count(0.0).__next__,
+    )
+    plan = plan_round(world.snapshot(), only=frozenset(names), patience=patience)
+    # each takes a second, which is an equal part of two seconds
+    assert [one.unit for one in plan.units] == ["many/p0", "one/p"]
+    assert all(not one.passed_over for one in plan.deferred) and len(plan.deferred) == 4
+
+
 def of(namespace: str, name: str, **options: Any) -> Pod:
     one = pod(f"{namespace}-{name}", **options)
     return replace(one, metadata=replace(one.metadata, name=name, namespace=namespace))
