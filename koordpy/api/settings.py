@@ -21,7 +21,6 @@ Check = Callable[[str], str]
 """What is wrong with a value; empty for nothing."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_INDEX = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def whole_number(text: str) -> int | None:
@@ -30,6 +29,11 @@ def whole_number(text: str) -> int | None:
         return int(text) if _WHOLE.fullmatch(text.strip()) else None
     except ValueError:  # thousands of digits
         return None
+
+
+def index_of(text: str) -> int | None:
+    """A number that a label, an annotation or a name holds, of 18 digits at most; None where it is none."""
+    return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
 def _one_of(*words: str, holds: str) -> Check:
@@ -61,7 +65,7 @@ def _above_zero(text: str) -> str:
 
 
 def _index(text: str) -> str:
-    return "" if not text or _INDEX.fullmatch(text) else f"{literal(text)} is no index (0, 1, ...)"
+    return "" if not text or index_of(text) is not None else f"{literal(text)} is no index (0, 1, ...)"
 
 
 _POLICIES = ("once-satisfied", "only-waiting", "waiting-and-running")

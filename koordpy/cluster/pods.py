@@ -16,6 +16,7 @@ from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.api.remembered import remembered
+from koordpy.api.settings import index_of
 from koordpy.api.times import seconds
 from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask
@@ -232,7 +233,6 @@ _PRIORITY = b"\nof the group: "
 
 
 _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
-_WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
@@ -245,8 +245,8 @@ def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
         labels.get(keys.JOB_COMPLETION_INDEX),
         annotations.get(keys.JOB_COMPLETION_INDEX),
     ):
-        if text and _WHOLE.fullmatch(text):
-            return int(text)
+        if text and (index := index_of(text)) is not None:
+            return index
     match = _TRAILING.search(pod.metadata.name)
     return number(match[1]) if match else None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
-from koordpy.api.settings import whole_number
+from koordpy.api.settings import index_of, whole_number
 from koordpy.workloads.gangs import AUTO
 from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
@@ -18,7 +18,7 @@ from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.known import Lineage
 from koordpy.workloads.model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
-from koordpy.workloads.source import Head, index_of
+from koordpy.workloads.source import Head
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"

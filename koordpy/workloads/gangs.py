@@ -16,11 +16,12 @@ from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.limits import some
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
+from koordpy.api.settings import index_of
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.minimum import Minimum, asks, minima
+from koordpy.workloads.minimum import Minimum, minima, totals_of_others
 from koordpy.workloads.model import Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
-from koordpy.workloads.source import Head, index_of
+from koordpy.workloads.source import Head
 from koordpy.workloads.unread import unread_of
 
 AUTO = keys.GANG_AUTO
@@ -29,13 +30,16 @@ BEYOND = "beyond"
 ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1"
 
 
+Tier = tuple[str, int, bool]
+"""(name of a layer, else its number above the nodes, whether it must hold)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """Pods, of several gangs of a run maybe, that lie in one domain by themselves."""
 
     name: str
-    tier: tuple[str, int, bool]
-    """(name of a layer, else its number above the nodes, whether it must hold)."""
+    tier: Tier
     pods: frozenset[str]
 
 
@@ -91,8 +95,7 @@ class Derived:
     """(node label, name): its pods lie in one domain with those of the gangs of its run that have the same."""
     sets: tuple[PodSet, ...] = ()
     """Of pods of its run."""
-    tier: tuple[str, int, bool] | None = None
-    """(name of a layer, else its number above the nodes, whether it must hold)."""
+    tier: Tier | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
     """What must fit before any of it starts."""
 
@@ -182,7 +185,8 @@ class Derivation:
         oldest = {name: pods[0].pod.metadata.annotations for name, pods in run.members.items()}
         notes = [one.head.annotations for one in run.chain if one.is_kind]
         said = [self._metas[role.name].annotations for role in self._roles]
-        self._asked = asks(run.workload, notes, oldest) or any(map(_asks, said))
+        speaking = [*notes, *oldest.values(), *(role.template.annotations for role in run.workload.roles)]
+        self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_asks, said))
         if head.kind in ASKED_BY_TEMPLATE:
             template = run.workload.roles[0].template.annotations
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
@@ -203,9 +207,8 @@ class Derivation:
         if not all(role.template.raw for role in workload.roles):
             return None
         silent = [role.name for role in run.roles() if role.name in spoken]
-        notes = [pods[0].pod.metadata.annotations for pods in run.members.values()] if workload.total_keys else []
-        said = [(key, one[key]) for one in notes for key in workload.total_keys if key in one]
-        return list(run.members), silent, said
+        oldest = [pods[0].pod.metadata.annotations for pods in run.members.values()]
+        return list(run.members), silent, list(totals_of_others(workload, oldest))
 
     def holds(self, run: WorkloadRun, spoken: Container[str]) -> bool:
         """Whether it says the same of the run as it is now."""

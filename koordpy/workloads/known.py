@@ -51,11 +51,9 @@ def _is_deployed(workload: Workload) -> bool:
 
 def _steps(workload: Workload) -> list[int]:
     """Pods by level: the most Complete edges on a way to a role."""
-    levels: dict[str, int] = {}
     sizes: dict[int, int] = {}
     for role in workload.roles:
-        before = (levels.get(one.role, 0) + (one.state == "Complete") for one in role.after)
-        level = levels[role.name] = max(before, default=0)
+        level = max(workload.followed(role).values(), default=0)
         sizes[level] = sizes.get(level, 0) + role.number
     return [sizes[level] for level in sorted(sizes)]
 
@@ -142,14 +140,14 @@ class Known:
 
     def _read_jobset(self, uid: str) -> None:
         known = self._by_uid.get(uid)
-        below = (self._by_uid.get(one) for one in self._under.get(uid, ()))
-        jobs = [one for one in below if one is not None and one.source is not None]
         if known is not None and known.head.kind != JOBSET:
             return
+        below = (one for one in map(self._by_uid.get, self._under.get(uid, ())) if one is not None)
+        there = [(one.head, one.source) for one in below if one.source is not None]
+        jobs = {(head.namespace, head.name): source for head, source in there}
         if known is not None and known.source is not None:
-            sources = {(job.head.namespace, job.head.name): job.source for job in jobs if job.source is not None}
-            self._by_uid[uid] = read_jobset(known.source, known.head, sources)
-        elif jobs and JOBSET not in self.watched and (told := jobset_by_jobs(jobs)) is not None:
+            self._by_uid[uid] = read_jobset(known.source, known.head, jobs)
+        elif jobs and JOBSET not in self.watched and (told := jobset_by_jobs(there[0][0], jobs)) is not None:
             self._by_uid[uid] = told
             self._put_names(told)
         else:

@@ -76,26 +76,14 @@ class _Step:
         return [one for one in self.pods if one.seat.part == part.key]
 
 
-def _preceding(workload: Workload, role: Role) -> Iterator[tuple[RoleKey, bool]]:
-    """(a role that another follows, also through others; whether one of these steps is by Complete)."""
-    by_name = {one.name: one for one in workload.roles if one.group == role.group}
-    todo = [(role, False)]
-    while todo:
-        one, over = todo.pop()
-        for condition in one.after:
-            if (before := by_name.get(condition.role)) is not None:
-                todo.append((before, over or condition.state == "Complete"))
-                yield (workload.head.uid, role.group, before.name), todo[-1][1]
-
-
 def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
     """The workload where roles have begun: those that they follow by Complete are over."""
     uid = workload.head.uid
-    begun = (role for role in workload.roles if (uid, role.group, role.name) in started)
-    over = {key for role in begun for key, gone in _preceding(workload, role) if gone}
+    begun = [role for role in workload.roles if (uid, role.group, role.name) in started]
+    over = {(role.group, name) for role in begun for name, steps in workload.followed(role).items() if steps}
     roles = tuple(
         changed(role, parts=tuple(changed(part, over=True) for part in role.parts))
-        if (uid, role.group, role.name) in over
+        if (role.group, role.name) in over
         else role
         for role in workload.roles
     )
@@ -132,8 +120,8 @@ class Expansion:
         self._begun = set(started)
         """Roles that must be there: those that are named, and those that they waited for."""
         for key in started & self._steps.keys():
-            one = self._steps[key]
-            self._begun |= {before for before, over in _preceding(one.workload, one.role) if not over}
+            before = self._steps[key].workload.followed(self._steps[key].role)
+            self._begun |= {(*key[:2], name) for name, steps in before.items() if not steps}
         self._present: set[str] = set()
         """Pods of the input."""
         for pod in present:

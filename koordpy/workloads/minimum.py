@@ -5,6 +5,7 @@ Source: workloads.md 5.2 and 8.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from koordpy.api.counted import counted
@@ -46,14 +47,17 @@ def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
     return Minimum(0, "", f"{key} cannot be read: {fault}")
 
 
+def totals_of_others(workload: Workload, notes: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    """(annotation, what it says) of minima of others, which ask for a gang."""
+    return ((key, one[key]) for key in workload.total_keys for one in notes if key in one)
+
+
 def _total(workload: Workload, notes: Notes, own: Notes, most: int | None, title: str) -> Minimum | None:
     """What is said of all roles together. notes: annotations of the workload and those above it, nearest first; own: of
     its pods."""
-    said = [(GANG_MIN, one) for one in notes] + [(key, one) for key in workload.total_keys for one in (*notes, *own)]
-    for key, one in said:
-        if key in one:
-            return _read(ANNOTATION + key, one[key], most, title)
-    for key, value in workload.totals:
+    ours = ((GANG_MIN, one[GANG_MIN]) for one in notes if GANG_MIN in one)
+    said = ((ANNOTATION + key, text) for key, text in chain(ours, totals_of_others(workload, (*notes, *own))))
+    for key, value in chain(said, workload.totals):
         return _read(key, value, most, title)
     if workload.total_least is not None:
         field, number = workload.total_least
@@ -110,9 +114,3 @@ def _owns(
         found = _read(ANNOTATION + GANG_MIN, text, most, f"role {name}" if name and several else title)
         out |= dict(_filled(found, found.number or 0, parts)) if len(parts) > 1 else {first.name: found}
     return out
-
-
-def asks(workload: Workload, notes: Notes, pods: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether a total of others is said of a workload, which asks for a gang."""
-    templates = (role.template.annotations for role in workload.roles)
-    return any(key in one for one in (*notes, *pods.values(), *templates) for key in workload.total_keys)

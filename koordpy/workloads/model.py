@@ -258,12 +258,23 @@ class Workload:
     wide: Callable[[str], Sequence[Role]] | None = None
     """Roles of a group that the spec does not count (maxSurge)."""
 
+    def followed(self, role: Role) -> dict[str, int]:
+        """The roles that one follows, also through others -> the most steps by Complete on a way there."""
+        by_name = {one.name: one for one in self.roles if one.group == role.group}
+        found: dict[str, int] = {}
+        todo = [(role, 0)]
+        while todo:
+            one, steps = todo.pop()
+            for condition in one.after:
+                before, number = by_name.get(condition.role), steps + (condition.state == "Complete")
+                if before is not None and number > found.get(before.name, -1):
+                    found[before.name] = number
+                    todo.append((before, number))
+        return found
+
     def templates(self) -> Collection[Template]:
         """Its pod templates, each once: groups of a LeaderWorkerSet share theirs."""
         return {one.path: one for role in self.roles for one in role.templates if one.raw}.values()
-
-
-NO_INDEXES: Mapping[str, int] = MappingProxyType({})
 
 
 def seats(

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from koordpy.api.faults import Fault, key_path, literal, shown
 from koordpy.api.limits import WORKLOAD_PODS
 from koordpy.api.objects import ObjectMeta, OwnerReference
+from koordpy.api.settings import index_of
 from koordpy.api.spelling import hint
 
 T = TypeVar("T")
@@ -231,11 +232,6 @@ def can_make(spec: Source, name: str, number: int) -> bool:
     if number > WORKLOAD_PODS:
         spec.fault(name, f"makes {number} pods, {WORKLOAD_PODS} at most")
     return number <= WORKLOAD_PODS
-
-
-def index_of(text: str) -> int | None:
-    """A number that a label, an annotation or a name holds, of 18 digits at most; None where it is none."""
-    return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
 def index_in(meta: ObjectMeta, key: str) -> int | None:

@@ -13,7 +13,7 @@ from koordpy.api.leafreaders import quantity_values
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
 from koordpy.api.strict import decode
-from koordpy.workloads.gangs import Derived, PodSet
+from koordpy.workloads.gangs import Derived, PodSet, Tier
 from koordpy.workloads.runs import WorkloadPod, by_age
 from koordpy.workloads.source import Head, Source
 
@@ -21,11 +21,7 @@ GROUP = "scheduling.volcano.sh"
 TASK = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
 SOURCE = "volcano"
-
-
 _GROUP, _OWN_GROUP = keys.VOLCANO_GROUPS
-Tier = tuple[str, int, bool]
-"""(name of a layer, else its number above the nodes, whether it must hold)."""
 Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
 
 

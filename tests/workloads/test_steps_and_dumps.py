@@ -136,6 +136,13 @@ def test_who_follows_a_pod_waits_for_its_node_though_its_role_has_begun(given: s
     assert answer.rounds == {"llm-0": 1, "llm-0-1": 2, "llm-0-2": 2}
 
 
+def test_a_role_that_follows_many_others_on_countless_ways_has_begun_at_once(tmp_path: Path) -> None:
+    first, second = role("r0", 1, 1), {**role("r1", 1, 1), "dependsOn": [{"name": "r0", "status": "Complete"}]}
+    later = [{**role(f"r{i}", 1, 1), "dependsOn": [{"name": f"r{j}"} for j in range(1, i)]} for i in range(2, 40)]
+    answer = simulate(tmp_path, *nodes(40), jobset(first, second, *later), args=("--started", "r39"))
+    assert answer.rounds == {f"js-r{i}-0-0": 1 for i in range(1, 40)}
+
+
 def test_who_follows_finds_its_leader_by_index_not_by_name(tmp_path: Path) -> None:
     made = with_uid(jobset(role("w", 1, 2), notes=EXCLUSIVE), "js1")
     answer = simulate(tmp_path, TREE, *blocks(2, 2), made, of_jobset(0, 0, "b1-0"))

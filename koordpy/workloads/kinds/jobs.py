@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from koordpy.api.keys import JOB_COMPLETION_INDEX as COMPLETION_INDEX
 from koordpy.api.keys import MAX_RUNTIME
+from koordpy.api.settings import index_of
 from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
-from koordpy.workloads.source import Head, Source, index_in, index_of, note_of
+from koordpy.workloads.source import Head, Source, index_in, note_of
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"

@@ -3,7 +3,7 @@
 Sources: workloads.md 4, 5, 6 and 10.2.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha1
@@ -12,9 +12,10 @@ from typing import Any
 from koordpy.api.faults import literal
 from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.objects import Pod
+from koordpy.api.settings import index_of
 from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, sizes
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, controlling, index_in, index_of, note_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, controlling, index_in, note_of
 
 JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
@@ -209,15 +210,14 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     )
 
 
-def jobset_by_jobs(jobs: Sequence[Workload]) -> Workload | None:
+def jobset_by_jobs(first: Head, jobs: JobStates) -> Workload | None:
     """What is known of a JobSet by the labels and specs of its Jobs, where it cannot be read itself.
 
-    A role of which no Job exists is not there; what a role waited for is not known.
+    A role of which no Job exists is not there; what a role waited for is not known. first: one of them.
     """
     roles: dict[str, dict[str, Any]] = {}
     attempt = 0
-    sources = {(job.head.namespace, job.head.name): job.source for job in jobs if job.source is not None}
-    for job in sources.values():
+    for job in jobs.values():
         meta = job.at("metadata")
         labels = meta.strings("labels")
         name = labels.get(PREFIX + "replicatedjob-name", "")
@@ -226,11 +226,10 @@ def jobset_by_jobs(jobs: Sequence[Workload]) -> Workload | None:
         if name:
             roles[name] = {"name": name, "replicas": 1 if replicas is None else replicas, "template": template}
         attempt = max(attempt, index_of(labels.get(PREFIX + "restart-attempt", "")) or 0)
-    first = jobs[0].head
     if not roles or first.owner is None:
         return None
     raw = {"spec": {"replicatedJobs": list(roles.values())}, "status": {"restarts": attempt}}
-    makes_pods = any(job.asked is not None for job in sources.values())
+    makes_pods = any(job.asked is not None for job in jobs.values())
     source = Source(raw, asked=AskedFields() if makes_pods else None)
     head = replace(first, **{name: getattr(first.owner, name) for name in ("api_version", "kind", "name", "uid")})
-    return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), sources), source=None)
+    return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), jobs), source=None)

@@ -8,8 +8,9 @@ from functools import partial
 from hashlib import sha1
 
 from koordpy.api.objects import Pod
+from koordpy.api.settings import index_of
 from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import Head, Source, can_make, index_of
+from koordpy.workloads.source import Head, Source, can_make
 
 PREFIX = "leaderworkerset.sigs.k8s.io/"
 EXCLUSIVE = PREFIX + "exclusive-topology"

@@ -6,42 +6,20 @@ Sources: workloads.md 4, 5.2 and 10.1.
 from collections.abc import Mapping
 from typing import Any
 
-from koordpy.api.natural import number as number_of
-from koordpy.api.objects import Pod
-from koordpy.workloads.model import (
-    NO_TEMPLATE,
-    Filling,
-    JobPart,
-    PodSeat,
-    Role,
-    Slot,
-    Template,
-    Workload,
-    seats,
-    starts_of,
-)
-from koordpy.workloads.source import Head, Source, index_in
+from koordpy.workloads.model import NO_TEMPLATE, Filling, JobPart, Role, Slot, Template, Workload, seats, starts_of
+from koordpy.workloads.source import Head, Source
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROVE_INDEX = "grove.io/podclique-pod-index"
 GROUP_MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
 
 
-def _trailing(name: str) -> int | None:
-    digits = name[len(name.rstrip("0123456789")) :]
-    return number_of(digits) if digits else None
-
-
 def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workload:
-    def seat(pod: Pod) -> PodSeat:
-        index = index_in(pod.metadata, POD_INDEX)
-        return PodSeat("", _trailing(pod.metadata.name) if index is None else index)
-
     spec = source.at("spec")
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=Template.of(spec.at("template"))),),
-        seat=seat,
+        seat=seats({"": 0}, lambda _: "", POD_INDEX),
         selector=spec.at("selector").strings("matchLabels") or spec.strings("selector"),
         **more,
     )
