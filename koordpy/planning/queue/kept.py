@@ -4,8 +4,10 @@ Else a small pod would take what a gang needs beside its victims, and be evicted
 cannot use, by its filters and what it asks for, is given at once. Likewise with what it asks of quotas.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -29,6 +31,9 @@ class KeptRoom:
         self._quotas: dict[tuple[str, str], int] = {}
         """(quota, resource that it limits) -> what those ask of it that room is kept for."""
         self._seen: set[bytes] = set()
+        self._later: deque[PodInfo] = deque()
+        """Pods of kept units, one of each shape, whose nodes nobody has asked for: of a thousand shapes that wait the
+        first often tells enough."""
         self._highest: float = -inf
         """Priority of the most important that room is kept for."""
 
@@ -44,22 +49,33 @@ class KeptRoom:
             if key in self._seen:
                 continue
             self._seen.add(key)
-            own = figures.of(pod)
-            able = own.could_hold
-            for column, amount in own.request[1:]:
-                if amount:
-                    known = self._nodes.get(column)
-                    self._nodes[column] = able if known is None else known | able
+            self._later.append(pod)
+
+    def _more(self) -> Iterator[dict[int, Mask]]:
+        """Takes in the nodes of further shapes, as long as more are asked for: column -> nodes of one of them."""
+        while self._later:
+            own = self._figures.of(self._later.popleft())
+            new = {column: own.could_hold for column, amount in own.request[1:] if amount}
+            for column, able in new.items():
+                known = self._nodes.get(column)
+                self._nodes[column] = able if known is None else known | able
+            yield new
 
     def taken(self, pods: list[tuple[PodInfo, int]]) -> bool:
         """Whether any of these (pod, node), placed on the draft, has what is kept there. What was promised to a pod is
         its own, unless somebody more important may take it."""
         snapshot = self._figures.snapshot
-        return self._short(pod for pod, _ in pods) or any(
-            amount and (mask := self._nodes.get(snapshot.columns[name])) is not None and mask[node]
+        wanted = [
+            (snapshot.columns[name], node)
             for pod, node in pods
             if pod.nominated_node != snapshot.nodes[node].name or pod.priority < self._highest
             for name, amount in pod.requests.items()
+            if amount
+        ]
+        return self._short(pod for pod, _ in pods) or any(
+            (mask := masks.get(column)) is not None and mask[node]
+            for masks in chain([dict(self._nodes)], self._more())
+            for column, node in wanted
         )
 
     def leaves(self, unit: Unit) -> bool:
@@ -94,14 +110,18 @@ class KeptRoom:
     def _leaves(self, pod: PodInfo) -> bool:
         own = self._figures.of(pod)
         able = own.slots > 0
-        for column, amount in own.request[1:]:
-            if amount and (mask := self._nodes.get(column)) is not None:
-                able = able & ~mask
-        return bool(able.any())
+        for masks in chain([dict(self._nodes)], self._more()):
+            for column, amount in own.request[1:]:
+                if amount and (mask := masks.get(column)) is not None:
+                    able = able & ~mask
+            if not able.any():
+                return False
+        return True
 
     def closed(self) -> AbstractContextManager[None]:
         """While this lasts, nothing that is kept can be had. What is placed meanwhile stays."""
         draft = self._figures.draft
+        deque(self._more(), maxlen=0)
         free, amounts = draft.free(), np.zeros_like(draft.used)
         for column, mask in self._nodes.items():
             amounts[:, column] = np.where(mask, np.maximum(free[:, column], 0), 0)
