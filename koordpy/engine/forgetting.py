@@ -5,12 +5,14 @@ by one nothing is forgotten: what is remembered of those that are there costs ti
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from typing import Any
 
 from koordpy.api.remembered import forget_all
 from koordpy.engine.context import Context
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.engine.unschedulable import UnschedulableHandler
+from koordpy.engine.watching.reflector import Reflector
 from koordpy.observe.decisions import DecisionLog
 
 LEAST_GONE = 256
@@ -33,7 +35,8 @@ class Forgetting:
     ) -> None:
         """of_objects: let go of what they know of objects; each is told which are there."""
         feeds = context.feeds
-        self._state, self._queue, self._references = feeds.state, feeds.queue, context.references
+        self._state, self._queue, self._reflectors = feeds.state, feeds.queue, feeds.reflectors
+        self._watched: dict[tuple[str, str], list[Reflector[Any]]] = {}
         self._decisions, self._census, self._refusals = decisions, census, refusals
         self._of_objects = tuple(of_objects)
         self._gone = self._again = 0
@@ -52,6 +55,9 @@ class Forgetting:
         self._census.count()
         self._refusals.forget()
         self._decisions.forget(lambda unit: self._queue.entry(unit) is not None)
+        self._watched.clear()
+        for one in self._reflectors.values():
+            self._watched.setdefault((one.resource.api_version, one.resource.kind), []).append(one)
         for forget in self._of_objects:
             forget(self._is_there)
         return True
@@ -60,7 +66,8 @@ class Forgetting:
         self._gone += 1
 
     def _is_there(self, about: Hashable) -> bool:
+        """Also what cannot be read."""
         if not isinstance(about, ObjectReference) or about.kind not in ("Pod", "PodGroup", "ElasticQuota"):
             return True
-        now = self._references.warned(f"{about.kind}/{about.namespace}/{about.name}")
-        return now is not None and now.uid == about.uid
+        watched = self._watched.get((about.api_version, about.kind), ())
+        return any(about.uid in one.objects or about.uid in one.unreadable for one in watched)

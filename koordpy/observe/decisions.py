@@ -242,7 +242,7 @@ class DecisionLog:
             if len(self._last) > 4096:
                 self._last.clear()
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", decision.line())
+            logger.log(level, "%s", decision.line(), extra={"object": decision.unit})
 
     def forget(self, there: Callable[[str], bool]) -> None:
         """Lets go of what was last said of units that are not there any more."""

@@ -5,10 +5,12 @@ import re
 import sys
 import time
 from copy import copy
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import orjson
 from aiohttp.http_exceptions import HttpProcessingError
+
+from koordpy.observe.lately import Lately
 
 LogFormat = Literal["text", "json"]
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -18,6 +20,12 @@ MOST_CHARACTERS = 1024
 """Of one value in a line: names and annotations are what tenants write."""
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
 """What could end a line, or steer a terminal."""
+MOST_LINES = 100
+"""Of an exception: its first and its last ones."""
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _cut(value: object) -> object:
@@ -35,6 +43,13 @@ def _message(record: logging.LogRecord) -> str:
     return cut.getMessage()
 
 
+def _cut_lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    if len(lines) > MOST_LINES:
+        lines[MOST_LINES // 2 : -MOST_LINES // 2] = ["..."]
+    return [str(_cut(line)) for line in lines]
+
+
 class JsonFormatter(logging.Formatter):
     """Keys: ts (RFC 3339, UTC), level, logger, msg, and whatever `extra` names."""
 
@@ -48,8 +63,9 @@ class JsonFormatter(logging.Formatter):
         }
         line.update((key, _cut(value)) for key, value in vars(record).items() if key not in _STANDARD)
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+            line["exception"] = "\n".join(_cut_lines(self.formatException(record.exc_info)))
+        text = orjson.dumps(line, default=str).decode()
+        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class TextFormatter(logging.Formatter):
@@ -60,11 +76,26 @@ class TextFormatter(logging.Formatter):
         self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
-        message = _message(record)
-        safe = _CONTROL.sub(lambda found: repr(found[0])[1:-1], message)
         shown = copy(record)
-        shown.msg, shown.args = safe, ()
+        shown.msg, shown.args, shown.exc_text = _escaped(_message(record)), (), None
         return super().format(shown)
+
+    def formatException(self, ei: Any) -> str:
+        """Indented but for its first line: what its message says is never taken for a line of the log."""
+        return "\n ".join(map(_escaped, _cut_lines(super().formatException(ei))))
+
+
+class _OfObjects(logging.Filter):
+    """Lines whose `extra` names an `object` come ten a minute, with a `namespace` 300 for all of its objects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lately = Lately()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        about = getattr(record, "object", None)
+        namespace = getattr(record, "namespace", None)
+        return about is None or self._lately.lets((record.name, about), record.created, namespace)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
@@ -79,6 +110,7 @@ def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO
         raise ValueError(f"unknown log level {level!r}: debug, info, warning or error")
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.addFilter(_OfObjects())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(number, logging.INFO))

@@ -32,7 +32,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
 FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overtaken_room", "overtaken_victim")
 """Kinds of conflicts that any cluster may have; those of devices, claims and kubelets begin when they happen."""
-LOSSES = ("queue_full", "failed")
+LOSSES = ("queue_full", "too_many", "failed")
 RESULTS = ("scheduled", "unschedulable", "error")
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -206,7 +206,7 @@ class Metrics:
         )
         self.quotas_invalid = gauge("koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.")
         self.events_dropped = counter(
-            "koordpy_events_dropped_total", "Events that were not sent: queue_full, failed.", ["reason"]
+            "koordpy_events_dropped_total", "Events that were not sent: queue_full, too_many, failed.", ["reason"]
         )
         self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}
         self._refresh: list[Callable[[], None]] = []

@@ -12,7 +12,7 @@ import pytest
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.status.told import MOST_OF_A_NAMESPACE
+from koordpy.observe.lately import MOST_OF_A_NAMESPACE
 from tests.engine.live import in_virtual_time, live, pod, small, until
 
 ELSEWHERE = ("logging", "tests.", "koordpy.sim", "asyncio", "_asyncio", "aiohttp", "yarl")
@@ -101,3 +101,23 @@ async def test_what_few_pods_leave_is_remembered(monkeypatch: pytest.MonkeyPatch
         await until(lambda: cluster.bound("q"))
         scheduler.forgetting.look()
         assert not forgotten
+
+
+@in_virtual_time
+async def test_after_a_flood_nobody_is_told_of_what_is_gone_and_everybody_of_what_is_there() -> None:
+    async with live([small("n1")]) as cluster, cluster.running(event_qps=0.5, event_burst=1) as scheduler:
+        cluster.create(*map(stranger, range(STRANGERS)))
+        huge = pod("huge", gpus=0)
+        asked = {f"example.com/r{i}": "1" for i in range(51)}
+        huge["spec"]["containers"][0]["resources"] = {"requests": asked, "limits": asked}
+        cluster.create(huge)
+        await until(lambda: scheduler.inspection.unreadable())
+        for number in range(STRANGERS):
+            cluster.delete(f"stranger-{number}")
+        cluster.pod("q")
+        await until(lambda: cluster.bound("q"))
+        scheduler.forgetting.look()
+        await until(lambda: any(event["reason"] == "Scheduled" for event in cluster.events()))
+        told = [event["involvedObject"]["name"] for event in cluster.events()]
+        assert told.count("huge") == 1
+        assert len(told) < STRANGERS // 4

@@ -13,7 +13,7 @@ from aiohttp import web
 from koordpy.api.objects import Condition, ObjectMeta, Pod, PodStatus
 from koordpy.engine.apiserver.resources import POD_GROUPS
 from koordpy.engine.status import patches
-from koordpy.engine.status.recorder import EventRecorder, ObjectReference, cut_note
+from koordpy.engine.status.recorder import WARNINGS_A_MINUTE, EventRecorder, ObjectReference, cut_note
 from tests.engine.scripted import ScriptedServer, client_of, drop, reply, scripted_server, status, until
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/ns/events"
@@ -185,6 +185,32 @@ async def test_what_thousands_of_one_namespace_are_told_takes_no_room_and_no_tur
         assert notes == ["note 0", "of another", "note 1", "note 2"]
 
 
+async def test_of_an_object_that_is_gone_nobody_is_told_what_went_wrong_but_what_was_done() -> None:
+    async with recording(running=False) as bench:
+        bench.fail("why it waits")
+        bench.recorder.record(POD, type="Normal", reason="Preempted", action="Preempting", note="for another")
+        bench.recorder.record(POD, type="Warning", reason="GangEvicted", action="Preempting", note="of a gang")
+        bench.recorder.forget(lambda about: about != POD)
+        bench.fail("why it waits")
+        bench.recorder.forget(lambda about: about != POD)
+        task = asyncio.create_task(bench.recorder.run())
+        await bench.settled()
+        task.cancel()
+        assert sorted(request.body["note"] for request in bench.server.sent("POST")) == ["for another", "of a gang"]
+
+
+async def test_an_object_that_changes_all_the_time_is_warned_of_25_things_a_minute() -> None:
+    async with recording() as bench:
+        for second in (0.0, 59.0, 60.0):
+            bench.seconds = second
+            for i in range(30):
+                bench.fail(f"another at {second}: {i}")
+            bench.fail("as always", on=POD._replace(name="b"))
+        await bench.settled()
+        assert len(bench.server.sent("POST")) == 2 * WARNINGS_A_MINUTE + 1
+        assert bench.lost == ["too_many"] * (2 * 5 + 30)
+
+
 @pytest.mark.parametrize("answer", [drop(), status(403, "Forbidden"), status(500)], ids=["dropped", "403", "500"])
 async def test_an_event_that_is_refused_troubles_nobody(answer: Any) -> None:
     async with recording() as bench:
@@ -204,7 +230,7 @@ async def test_recording_returns_while_the_server_hangs() -> None:
     async with recording() as bench:
         bench.server.scripts["POST", EVENTS] = [hang]
         for n in range(100):
-            bench.fail(f"note {n}")
+            bench.fail("note", on=POD._replace(name=f"p{n}"))
         await until(lambda: len(bench.server.seen) == 4)
         await bench.recorder.drain(0.05)
         assert bench.recorder.sent == 0 and not bench.lost

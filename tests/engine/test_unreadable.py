@@ -156,7 +156,9 @@ def change_node(cluster: Live, name: str, images: list[Any], *, cordoned: bool =
     swap(cluster, "nodes", name, changed)
 
 
-async def test_a_pod_that_says_more_than_is_read_is_told_once_and_leaves_others_alone() -> None:
+async def test_a_pod_that_says_more_than_is_read_is_told_once_and_leaves_others_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with live([small("n1")]) as cluster, cluster.running() as scheduler:
         huge = pod("huge", gpus=0)
         asked = {f"example.com/r{i}": "1" for i in range(51)}
@@ -165,6 +167,8 @@ async def test_a_pod_that_says_more_than_is_read_is_told_once_and_leaves_others_
         await until(lambda: ("Pod", "huge") in told(cluster))
         why = "spec.containers: 51 resources, at most 50 are read"
         assert told(cluster)["Pod", "huge"].endswith(f"as it cannot be read: {why}")
+        (line,) = (record for record in caplog.records if why in record.getMessage())
+        assert (vars(line)["object"], vars(line)["namespace"]) == ("default/huge", "default")
         cluster.pod("other")
         await until(lambda: cluster.bound("other"))
         (shown,) = scheduler.inspection.unreadable()

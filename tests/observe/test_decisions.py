@@ -70,6 +70,7 @@ def test_a_decision_says_where_and_why_and_repeats_itself_quietly(lines: pytest.
     ]
     assert decisions.recent()[0]["placed"] == 1
     assert len(decisions.recent()) == 4
+    assert {vars(record)["object"] for record in lines.records} == {GANG}
 
 
 def test_a_line_does_not_end_in_a_proof_of_nothing(lines: pytest.LogCaptureFixture) -> None:

@@ -60,6 +60,37 @@ def test_what_tenants_write_neither_ends_a_line_nor_steers_a_terminal(restored: 
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
+def test_nor_does_what_an_exception_says(restored: object, format: logs.LogFormat) -> None:
+    stream = io.StringIO()
+    logs.configure(format=format, stream=stream)
+    try:
+        raise ValueError(f"{FORGED}\x9b31m\x7f{'v' * 5000}" + "\n" * 5000)
+    except ValueError:
+        logging.getLogger("koordpy.test").exception("it failed \x9b31m")
+    first, *more = stream.getvalue().splitlines()
+    assert first.isprintable() and len(stream.getvalue()) < 5000
+    if format == "json":
+        assert not more and FORGED.split("\n")[1] in json.loads(first)["exception"]
+    else:
+        assert more[0].startswith("Traceback") and all(line.isprintable() for line in more)
+        assert all(line.startswith(" ") for line in more[1:])
+
+
+def test_an_object_has_ten_lines_a_minute_and_a_namespace_300(restored: object) -> None:
+    stream = io.StringIO()
+    logs.configure(format="json", stream=stream)
+    for number in range(400):
+        extra = {"object": f"evil/p{number}", "namespace": "evil"}
+        logging.getLogger("koordpy.test").error("fault %d", number, extra=extra)
+    for number in range(30):
+        logging.getLogger("koordpy.test").error("fault %d", number, extra={"object": "honest/p"})
+        logging.getLogger("koordpy.test").error("of nobody")
+    said = [json.loads(line).get("object", "") for line in stream.getvalue().splitlines()]
+    assert len([one for one in said if one.startswith("evil")]) == 300
+    assert (said.count("honest/p"), said.count("")) == (10, 30)
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
 def test_long_values_are_cut_and_numbers_are_not(restored: object, format: logs.LogFormat) -> None:
     stream = io.StringIO()
     logs.configure(format=format, stream=stream)

@@ -19,6 +19,7 @@ from koordpy.engine.apiserver.client import ApiClient, ApiError, TokenBucket, Un
 from koordpy.engine.apiserver.resources import EVENTS, Resource
 from koordpy.engine.turns import ByTurns
 from koordpy.engine.watching.lines import Names
+from koordpy.observe.lately import Lately
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ HOLD_SECONDS = 5.0
 HOLD_STEP_SECONDS = 0.05
 SERIES_KEPT = 8192
 QUEUE_LENGTH = 8192
+WARNINGS_A_MINUTE = 25
+"""Different ones that one object is told: as many as kube-scheduler's events have at once."""
 WORKERS = 4
 EventType = Literal["Normal", "Warning"]
 
@@ -138,7 +141,7 @@ class EventRecorder:
     ) -> None:
         """`controller` is the schedulerName; the reporting instance is `schedulerName-hostname`. `busy`: whether
         Bindings or conditions wait to be sent, which events let pass. `on_lost` hears why an event is not sent:
-        queue_full or failed."""
+        queue_full, too_many (of one object) or failed."""
         self._busy, self._on_lost = busy, on_lost
         self.sent = 0
         self._client, self._clock, self._now = client, clock, now
@@ -147,6 +150,7 @@ class EventRecorder:
         self._bucket = TokenBucket(qps, burst)
         self._queue = _Line(QUEUE_LENGTH)
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        self._warned = Lately(WARNINGS_A_MINUTE)
 
     def record(
         self,
@@ -162,6 +166,9 @@ class EventRecorder:
         key, now = _Key(regarding, related, type, reason, action, cut_note(note)), self._now()
         series = self._series.get(key)
         if series is None:
+            if type == "Warning" and not self._warned.lets(regarding, self._clock()):
+                self._on_lost("too_many")
+                return
             series = _Series(_new_name(regarding), 0, 0, now, float("-inf"), queued=False)
             self._series[key] = series
             if len(self._series) > SERIES_KEPT:
@@ -191,11 +198,14 @@ class EventRecorder:
                 self._queue_if_due(key, series)
 
     def forget(self, there: Callable[[Hashable], bool]) -> None:
-        """Lets go of the series of objects that are not there any more, and of those that have ended."""
+        """Lets go of the series of objects that are not there any more, and of those that have ended. What went wrong
+        with an object that is gone is told to nobody any more; what was done to it is."""
         ended = self._clock() - SERIES_REFRESH_SECONDS
+        self._warned.forget(there, self._clock())
         for key, series in list(self._series.items()):
             told = not series.queued and series.count == series.sent_count
-            if told and (series.sent_at < ended or not there(key.regarding)):
+            vain = key.type == "Warning" and key.action in ("Scheduling", "Validating")
+            if (told and series.sent_at < ended) or ((told or vain) and not there(key.regarding)):
                 del self._series[key]
 
     # inside
@@ -225,7 +235,7 @@ class EventRecorder:
         while True:
             key = await self._queue.get()
             try:
-                if (series := self._series.get(key)) is not None:
+                if (series := self._series.get(key)) is not None and series.queued:
                     await self._stand_back(series)
                     await self._send(key, series)
             except Exception as error:  # an event is never worth more than a line in the log

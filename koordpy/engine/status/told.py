@@ -6,17 +6,15 @@ up nothing that another needs.
 """
 
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+
+from koordpy.observe.lately import Lately
 
 MOST_SUBJECTS = 100
 """Objects of a namespace that are told of one text."""
 MOST_TEXTS = 2048
 """Texts of a namespace that are remembered, and namespaces; what falls out may be said again."""
-MOST_A_MINUTE = 10
-"""Texts that are said of one object in a minute: one that changes all the time would fill the log with others."""
-MOST_OF_A_NAMESPACE = 300
-"""Texts that are said of the objects of one namespace in a minute: it may have more of them than are remembered."""
 
 
 class Told:
@@ -24,7 +22,7 @@ class Told:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """clock: seconds."""
-        self._clock = clock
+        self._clock, self._lately = clock, Lately()
         self._namespaces: OrderedDict[str, _Namespace] = OrderedDict()
 
     def is_said(self, subject: Hashable, text: str, namespace: str = "") -> bool:
@@ -38,12 +36,15 @@ class Told:
         self._namespaces.move_to_end(namespace)
         if len(self._namespaces) > MOST_TEXTS:
             self._namespaces.popitem(last=False)
-        return known.is_new(subject, text, self._clock())
+        new = not known.is_said(subject, text) and self._lately.lets(subject, self._clock(), namespace)
+        known.touch(text, [subject] if new else [])
+        return new
 
     def forget(self, there: Callable[[Hashable], bool]) -> None:
         """Lets go of what was said of objects that are not there any more."""
+        self._lately.forget(there, self._clock())
         for namespace, known in list(self._namespaces.items()):
-            if known.forget(there, self._clock()):
+            if known.forget(there):
                 del self._namespaces[namespace]
 
 
@@ -52,35 +53,20 @@ class _Namespace:
 
     def __init__(self) -> None:
         self._subjects: OrderedDict[str, set[Hashable]] = OrderedDict()
-        self._lately: OrderedDict[Hashable, deque[float]] = OrderedDict()
-        """Subject -> when the last texts were said of it."""
-        self._of_all: deque[float] = deque(maxlen=MOST_OF_A_NAMESPACE)
 
     def is_said(self, subject: Hashable, text: str) -> bool:
         told = self._subjects.get(text, ())
         return subject in told or len(told) >= MOST_SUBJECTS
 
-    def is_new(self, subject: Hashable, text: str, now: float) -> bool:
-        if self.is_said(subject, text):
+    def touch(self, text: str, new: Iterable[Hashable]) -> None:
+        """A text was said of new objects, or was to be said again."""
+        if new or text in self._subjects:
+            self._subjects.setdefault(text, set()).update(new)
             self._subjects.move_to_end(text)
-            return False
-        if _is_loud(self._of_all, now):
-            return False
-        lately = self._lately.setdefault(subject, deque(maxlen=MOST_A_MINUTE))
-        self._lately.move_to_end(subject)
-        if len(self._lately) > MOST_TEXTS:
-            self._lately.popitem(last=False)
-        if _is_loud(lately, now):
-            return False
-        lately.append(now)
-        self._of_all.append(now)
-        self._subjects.setdefault(text, set()).add(subject)
-        self._subjects.move_to_end(text)
-        if len(self._subjects) > MOST_TEXTS:
-            self._subjects.popitem(last=False)
-        return True
+            if len(self._subjects) > MOST_TEXTS:
+                self._subjects.popitem(last=False)
 
-    def forget(self, there: Callable[[Hashable], bool], now: float) -> bool:
+    def forget(self, there: Callable[[Hashable], bool]) -> bool:
         """Whether nothing is left."""
         for text, subjects in list(self._subjects.items()):
             left = {subject for subject in subjects if there(subject)}
@@ -88,14 +74,4 @@ class _Namespace:
                 self._subjects[text] = left
             else:
                 del self._subjects[text]
-        for subject, lately in list(self._lately.items()):
-            if not there(subject) or now - lately[-1] >= 60.0:
-                del self._lately[subject]
-        while self._of_all and now - self._of_all[0] >= 60.0:
-            self._of_all.popleft()
-        return not (self._subjects or self._lately or self._of_all)
-
-
-def _is_loud(lately: deque[float], now: float) -> bool:
-    """Whether as many texts as may be were said within a minute."""
-    return len(lately) == lately.maxlen and now - lately[0] < 60.0
+        return not self._subjects

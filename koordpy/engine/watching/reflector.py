@@ -401,7 +401,9 @@ class Reflector(Generic[T]):
         found = Unreadable(self.resource, names, why, closure_of(self._kind).meaning)
         before = self.unreadable.get(found.uid)
         if before is None or before.why != why:
-            logger.error("%s: %s cannot be read: %s; %s", self.resource.name, label_of(names), why, found.meaning)
+            label, text = label_of(names), "%s: %s cannot be read: %s; %s"
+            extra = {"object": label, "namespace": names.namespace}
+            logger.error(text, self.resource.name, label, why, found.meaning, extra=extra)
             if self._on_unreadable is not None:
                 self._on_unreadable(found)
         return found
