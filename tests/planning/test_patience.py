@@ -20,7 +20,7 @@ from koordpy.planning.plan import Deferred, Proof, RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.cpsat import cp_model
-from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
 from tests.scenarios.quotas import quota
 
 GANG = "gang:default/train"
@@ -259,6 +259,17 @@ def test_a_search_that_is_given_up_leaves_the_round_as_it_found_it() -> None:
         second = cut(world.state, others, searches=True, stops=False, interrupts=at_step(0))
         assert (first.placements, first.evictions) == (second.placements, second.evictions), seed
     assert given_up > 50
+
+
+def test_a_search_is_given_up_while_its_model_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang of a thousand kinds of pods makes one of seconds."""
+    monkeypatch.setattr(cp_model.CpSolver, "solve", lambda *_: pytest.fail("the model was made whole"))
+    world = World().add(TWO_LAYERS, *nodes_of("s1{b1: n1:4 n2:5 n3:6; b2: n4:7 n5:8}"))
+    world.add(group("train", 9, wish({"blockLayer": "Prefer"})))
+    world.add(*(pod(f"train-{i}", gang="train", cpu=f"{1000 + 100 * i}m") for i in range(9)))
+    for number in range(5):
+        plan = cut(world.state, [GANG], searches=True, interrupts=at_step(number))
+        assert plan.deferred == (Deferred(GANG, interrupted=True),)
 
 
 def hard_model() -> cp_model.CpModel:

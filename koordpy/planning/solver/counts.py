@@ -165,6 +165,7 @@ class CountModel(StagedModel):
         return out
 
     def _single(self, node: int) -> Cell:
+        self.problem.interrupts.step()  # many kinds of pods on many nodes make a model of seconds
         room = self.room
         kind = room.types[room.type_of[node]]
         pods = {i: self.model.new_int_var(0, n, "") for i, n in enumerate(kind.slots) if n}
@@ -331,6 +332,7 @@ class CountModel(StagedModel):
     def use(self, cell: Cell) -> list[Term]:
         """How many of a cell's nodes take pods; made on first use."""
         if not cell.used:
+            self.problem.interrupts.step()
             used, node = self.model.new_bool_var(""), cell.nodes[0]
             self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.room.most[node])))]) <= 0)
             for i, var in cell.pods.items():
