@@ -38,6 +38,7 @@ EVERYTHING: Values = {
     "webhook": {"enabled": True},
     "prometheusRule": {"enabled": True},
     "dashboards": {"enabled": True},
+    "flowControl": {"enabled": True},
     "replicaCount": 3,
     "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
     "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {}}]},
@@ -105,8 +106,8 @@ def test_the_packed_chart_holds_the_definitions(helm: Helm, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "more", "less"),
     [
-        ("defaults", {"PodDisruptionBudget", "Role", "ClusterRole"}, {"ServiceMonitor", "NetworkPolicy"}),
-        ("everything", {"ServiceMonitor", "NetworkPolicy", "PodDisruptionBudget"}, set()),
+        ("defaults", {"PodDisruptionBudget", "Role", "ClusterRole"}, {"ServiceMonitor", "NetworkPolicy", "FlowSchema"}),
+        ("everything", {"ServiceMonitor", "NetworkPolicy", "PodDisruptionBudget", "FlowSchema"}, set()),
         ("one without a lease", {"ClusterRole"}, {"PodDisruptionBudget", "Role"}),
         ("dry run", {"ClusterRole"}, {"Role"}),
         ("rights made elsewhere", {"Deployment"}, {"ClusterRole", "ClusterRoleBinding", "Role", "ServiceAccount"}),
@@ -116,6 +117,17 @@ def test_what_is_rendered_for(name: str, more: set[str], less: set[str], helm: H
     kinds = helm.render(SEVERAL[name]).kinds()
     assert more <= kinds and not less & kinds
     assert {"Deployment", "ConfigMap", "Service"} <= kinds
+
+
+def test_the_api_server_serves_the_account_of_the_release_as_it_serves_kube_scheduler(helm: Helm) -> None:
+    account = {"create": False, "name": "theirs"}
+    rendered = helm.render({"flowControl": {"enabled": True}, "serviceAccount": account})
+    schemas = [one["spec"] for one in rendered.objects if one["kind"] == "FlowSchema"]
+    who = {"kind": "ServiceAccount", "serviceAccount": {"name": "theirs", "namespace": "scheduling"}}
+    assert [spec["rules"][0]["subjects"] for spec in schemas] == [[who], [who]]
+    levels = {spec["priorityLevelConfiguration"]["name"]: spec["matchingPrecedence"] for spec in schemas}
+    # before those of service accounts, behind those of the cluster's own parts
+    assert levels == {"workload-high": 850, "leader-election": 150}
 
 
 @pytest.mark.parametrize("name", SEVERAL)
