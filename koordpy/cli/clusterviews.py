@@ -138,10 +138,10 @@ def why_text(document: Document, wide: bool) -> str:
     old = {one["lastTold"] for one in document["pods"] if one["lastTold"] and one["lastTold"] != one["message"]}
     lines += [f"  the scheduler said last: {text}" for text in sorted(old)]
     if found is not None and wide:
-        lines += ["", output.explanation_table(found).rstrip("\n")]
+        lines += ["", *output.explanation_table(found).rstrip("\n").split("\n")]
     elif found is not None:
         lines += output.remedies(found)
-    return "\n".join(lines) + "\n"
+    return output.lined(lines)
 
 
 # -- queue ------------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def queue_text(document: Document, wide: bool) -> str:
         "STATE",
         *(["MESSAGE"] if wide else []),
     )
-    return "\n".join(output.table(header, rows) or ["nobody waits"]) + "\n"
+    return output.lined(output.table(header, rows) or ["nobody waits"])
 
 
 # -- slots and tree ---------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def slots_text(document: Document, wide: bool) -> str:
     rows = [(one["layer"], one["domains"], *(one["gangs"][size] for size in sizes)) for one in document["gangs"]]
     lines = [f"gangs that fit in one domain of each layer, of pods with {each} {document['resource']} each:"]
     lines += output.table(("LAYER", "DOMAINS", *(f"OF {size}" for size in sizes)), rows)
-    return "\n".join(lines) + "\n" + (f"\n{topology.written(document, 'table', nodes=True)}" if wide else "")
+    return output.lined(lines) + (f"\n{topology.written(document, 'table', nodes=True)}" if wide else "")
 
 
 def tree(args: argparse.Namespace, cluster: ReadCluster) -> Document:
@@ -284,7 +284,7 @@ def top_text(document: Document, wide: bool) -> str:
         (document["shares"], ("owner", "fair", "used")),
     )
     parts = [list(_table(rows, names, wide)) for rows, names in tables if rows]
-    return "\n\n".join("\n".join(part) for part in parts or [["no accelerators and no quotas"]]) + "\n"
+    return "\n".join(map(output.lined, parts or [["no accelerators and no quotas"]]))
 
 
 def _table(found: list[Document], names: Sequence[str], wide: bool) -> Iterator[str]:

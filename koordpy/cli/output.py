@@ -106,12 +106,17 @@ def _standing(found: "Standing | None") -> Document | None:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     """Aligned columns, two blanks apart; no lines at all for no rows."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not cells:
         return []
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     lines = [list(header), *cells]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def lined(lines: Iterable[str]) -> str:
+    """A text of these lines: what names and messages quote ends none, and steers no terminal."""
+    return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
@@ -164,7 +169,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     lines += _part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), _merged(evictions)))
     lines += _part("Pending", pending_lines(pending))
     lines += _part("Left alone", _left_alone_lines(left_alone))
-    return "\n".join(lines) + "\n"
+    return lined(lines)
 
 
 def _workload_lines(workloads: list[Document]) -> list[str]:
@@ -226,7 +231,7 @@ def explanation_table(document: Document) -> str:
     ]
     ordered = [(layer, name, *rest) for name, layer, *rest in _merged(domains)]
     lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), ordered))
-    return "\n".join(lines + remedies(document)) + "\n"
+    return lined(lines + remedies(document))
 
 
 def remedies(document: Document) -> list[str]:

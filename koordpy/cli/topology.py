@@ -206,7 +206,7 @@ def written(document: Document, form: str, *, nodes: bool) -> str:
     if not nodes and depth > 1:
         shown = [one for one in shown if one["layer"] != document["layers"][-1]]
     lines = _tree(shown) if form == "tree" else _table(shown)
-    return "\n".join(lines + _notes(document)) + "\n"
+    return output.lined(lines + _notes(document))
 
 
 def _table(domains: list[Document]) -> list[str]:

@@ -374,7 +374,12 @@ def test_what_a_terminal_would_obey_is_shown_and_not_sent(tmp_path: Path, capsys
     assert line.endswith(": a second chain starts at b, beside that of \\x1b[31mred")
     odd = "kind: Pod\nmetadata: {name: p, annotations: {gang.scheduling.koordinator.sh/name: g,\n"
     odd += '  gang.scheduling.koordinator.sh/min-available: "1", gang.scheduling.koordinator.sh/mode: "a\\nb\\x07"}}\n'
-    (line,) = told(tmp_path, capsys, odd + "spec: {schedulerName: koord-scheduler}\n", status=0)
+    odd += "spec: {schedulerName: koord-scheduler}\n"
+    (line,) = told(tmp_path, capsys, odd, status=0)
     assert "cannot be read: 'a\\nb\\x07' is neither Strict nor NonStrict" in line
+    named = odd.replace("name: g,", 'name: "g\\n\\e[31m",').replace("mode: ", "made: ")
+    assert main(["simulate", "-f", written(tmp_path, f"{NODE}---\n{named}", "named.yaml")]) == 0
+    table = capsys.readouterr().out
+    assert "default/g \\x1b[31m" in table and table.replace("\n", "").isprintable()
     (line,) = told(tmp_path, capsys, 'apiVersion: v1\nkind: "a\\e]0;x\\x07"\nmetadata: {name: p}\n', status=0)
     assert line == "warning: document 2: a\\x1b]0;x\\x07 of v1 is not read: ignored"
