@@ -148,15 +148,10 @@ class PodBook:
         volcano = self.workloads is not None and self.workloads.volcano
         return volcano and info.succeeded and bool(group_of_pod(info.pod))
 
-    def put_volcano_group(self, group: VolcanoGroup) -> None:
-        """Takes a PodGroup of Volcano."""
+    def put_volcano_group(self, key: str, group: VolcanoGroup | None) -> None:
+        """Takes a PodGroup of Volcano by `namespace/name`, None for one that is gone."""
         if self.workloads is not None:
-            self._put_again(self.workloads.put_group(group))
-
-    def drop_volcano_group(self, key: str) -> None:
-        """Forgets a PodGroup of Volcano."""
-        if self.workloads is not None:
-            self._put_again(self.workloads.drop_group(key))
+            self._put_again(self.workloads.put_group(key, group))
 
     def _put_again(self, pods: Iterable[str]) -> None:
         """Reads pods anew, for what they say means something else by now."""

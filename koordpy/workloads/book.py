@@ -15,7 +15,7 @@ from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.workloads.bylabels import label_group, run_by_labels
 from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
 from koordpy.workloads.kinds.jobsets import JOBSET
-from koordpy.workloads.known import Known
+from koordpy.workloads.known import Known, unfile
 from koordpy.workloads.model import Workload
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
 from koordpy.workloads.volcano import Matches, VolcanoGroup, group_of_pod, volcano_gangs
@@ -188,19 +188,14 @@ class DerivedBook:
         self.volcano = on
         self.know(self.known, {})
 
-    def put_group(self, group: VolcanoGroup) -> list[str]:
-        """Takes a PodGroup of Volcano; the pods that are in another quota by it."""
-        key = group.head.key
-        old = self.groups.get(key)
-        self.groups[key] = group
+    def put_group(self, key: str, group: VolcanoGroup | None) -> list[str]:
+        """Takes a PodGroup of Volcano (`namespace/name`), None for one that is gone; the pods that are in another quota
+        by it."""
+        queues = {one.queue if one is not None else "" for one in (self.groups.pop(key, None), group)}
+        if group is not None:
+            self.groups[key] = group
         self._stir(key)
-        return [] if group.queue == (old.queue if old is not None else "") else list(self.of_group(key))
-
-    def drop_group(self, key: str) -> list[str]:
-        """Forgets a PodGroup of Volcano; its pods, which are in another quota maybe."""
-        self.groups.pop(key, None)
-        self._stir(key)
-        return list(self.of_group(key))
+        return list(self.of_group(key)) if len(queues) > 1 else []
 
     def of_group(self, key: str) -> Mapping[str, WorkloadPod]:
         """The pods that name a PodGroup of Volcano, finished ones as well."""
@@ -268,16 +263,10 @@ class DerivedBook:
     def _uncontrol(self, filed: _Filed) -> None:
         """Forgets who controls a pod."""
         if (owner := filed.pod.metadata.controller) is not None:
-            controlled = self._controlled[owner.uid]
-            del controlled[filed.key]
-            if not controlled:
-                del self._controlled[owner.uid]
+            unfile(self._controlled, owner.uid, filed.key)
 
     def _bucket(self, key: BucketKey) -> _Bucket:
-        found = self._buckets.get(key)
-        if found is None:
-            found = self._buckets[key] = _Bucket(key)
-        return found
+        return self._buckets.get(key) or self._buckets.setdefault(key, _Bucket(key))
 
     def _stir(self, group: str) -> None:
         self._dirty[self._bucket((VOLCANO, group))] = None

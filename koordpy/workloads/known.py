@@ -5,6 +5,7 @@ Sources: workloads.md 1 and 4 (members).
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from koordpy.api.limits import OWNERS
 from koordpy.api.objects import OwnerReference, Pod
@@ -39,6 +40,14 @@ class Lineage:
 
 
 UNKNOWN = Lineage()
+
+
+def unfile(index: dict[str, dict[str, Any]], key: str, member: str) -> None:
+    """Takes a member out from under a key, which goes with the last one."""
+    members = index.get(key, {})
+    members.pop(member, None)
+    if not members:
+        index.pop(key, None)
 
 
 def _adopts(workload: Workload, pod: Pod) -> bool:
@@ -112,17 +121,12 @@ class Known:
         old = self._by_uid.pop(uid, None)
         if old is None:
             return None
-        if old.head.owner is not None and (under := self._under.get(old.head.owner.uid)) is not None:
+        if old.head.owner is not None and old.head.owner.uid in self._under:
             self._stale.add(old.head.owner.uid)
-            under.pop(uid, None)
-            if not under:
-                del self._under[old.head.owner.uid]
+            unfile(self._under, old.head.owner.uid, uid)
         self._stale.add(uid)
         for key in old.members:
-            named = self._named.get(key, {})
-            named.pop(uid, None)
-            if not named:
-                self._named.pop(key, None)
+            unfile(self._named, key, uid)
         return old
 
     def watch(self, kinds: frozenset[str]) -> None:

@@ -83,7 +83,7 @@ class VolcanoChanges:
                 "spec": read_part(obj.spec),
             }
         )
-        self._state.put_volcano_group(VolcanoGroup.of(source, head_of(source)))
+        self._state.put_volcano_group(key, VolcanoGroup.of(source, head_of(source)))
         self._wake()
 
     def delete(self, obj: WorkloadObject) -> None:
@@ -91,7 +91,7 @@ class VolcanoChanges:
         key = object_key(obj)
         self.groups.pop(key, None)
         self._tell(key)
-        self._state.drop_volcano_group(key)
+        self._state.put_volcano_group(key, None)
         self._wake()
 
     def _tell(self, key: str) -> None:
