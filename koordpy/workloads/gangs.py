@@ -18,7 +18,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.settings import index_of
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.minimum import Minimum, minima, totals_of_others
+from koordpy.workloads.minimum import minima, totals_of_others
 from koordpy.workloads.model import Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import Head
@@ -27,7 +27,6 @@ from koordpy.workloads.unread import unread_of
 AUTO = keys.GANG_AUTO
 BEYOND = "beyond"
 """Behind the name of a gang of pods that nobody wants any more."""
-ORDERED = "podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1"
 
 
 Tier = tuple[str, int, bool]
@@ -133,13 +132,10 @@ class Settings:
     schedulers: frozenset[str]
 
 
-def _notes(run: WorkloadRun, role: Role) -> dict[str, str]:
-    """Annotations that speak of a role: of each key the nearest."""
-    templates = [one.annotations for one in role.templates]
-    if not role.template.raw and run.members.get(role.name):
-        templates = [run.members[role.name][0].pod.metadata.annotations]
-    every = [*templates, role.above, *(one.head.annotations for one in run.chain if one.is_kind)]
-    return {key: text for one in reversed(every) for key, text in one.items()}
+def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
+    """What is said of a role: of each annotation the nearest."""
+    notes = {key: text for one in reversed([*run.own_notes(role), *run.notes]) for key, text in one.items()}
+    return ObjectMeta(namespace=run.workload.head.namespace, name=run.workload.head.name, annotations=notes)
 
 
 def _seat_order(one: WorkloadPod) -> tuple[object, ...]:
@@ -171,10 +167,7 @@ class Derivation:
         self._others = [role for role in every if role not in ours]
         """Roles that are another scheduler's."""
         self._several = len(every) > 1
-        self._metas = {
-            role.name: ObjectMeta(namespace=head.namespace, name=head.name, annotations=_notes(run, role))
-            for role in ours
-        }
+        self._metas = {role.name: _meta(run, role) for role in ours}
         """Role -> what is said of it."""
         self._roles = [
             role
@@ -182,15 +175,13 @@ class Derivation:
             if self._metas[role.name].annotations.get(AUTO) != "off"
             and (run.members.get(role.name) or role.name not in spoken)
         ]
-        oldest = {name: pods[0].pod.metadata.annotations for name, pods in run.members.items()}
-        notes = [one.head.annotations for one in run.chain if one.is_kind]
         said = [self._metas[role.name].annotations for role in self._roles]
-        speaking = [*notes, *oldest.values(), *(role.template.annotations for role in run.workload.roles)]
+        speaking = [*run.notes, *run.oldest.values(), *(role.template.annotations for role in run.workload.roles)]
         self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_asks, said))
         if head.kind in ASKED_BY_TEMPLATE:
             template = run.workload.roles[0].template.annotations
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
-        self._minima = minima(run.workload, self._roles, str(self.top), notes, oldest, several=self._several)
+        self._minima = minima(run, self._roles, str(self.top), several=self._several)
         self._by_labels = run.workload.origin != "workload"
         kinds = settings.kinds | set(ASKED_BY_TEMPLATE)
         of_kinds = {head.kind, self.top.kind} <= kinds and settings.auto(head.namespace) == "workloads"
@@ -207,8 +198,7 @@ class Derivation:
         if not all(role.template.raw for role in workload.roles):
             return None
         silent = [role.name for role in run.roles() if role.name in spoken]
-        oldest = [pods[0].pod.metadata.annotations for pods in run.members.values()]
-        return list(run.members), silent, list(totals_of_others(workload, oldest))
+        return list(run.members), silent, list(totals_of_others(workload, run.oldest.values()))
 
     def holds(self, run: WorkloadRun, spoken: Container[str]) -> bool:
         """Whether it says the same of the run as it is now."""
@@ -295,11 +285,9 @@ class Derivation:
     def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
         """own: the kind's own minimum; runs: whether a pod of the run is bound."""
         workload, head, group = self._workload, self._workload.head, self.run.group
-        said = Minimum(None) if workload.ordered else self._minima[role.name]
+        said = self._minima[role.name]
         least, by, fault = own, "", said.fault
-        if workload.ordered:
-            least = min(1, wanted)
-        elif said.number is not None and not said.fault:
+        if said.number is not None and not said.fault:
             least = min(wanted, said.number) if workload.counted else said.number
             by = f", at least {least} by {said.by}" if said.by and least < wanted else ""
         notes = self._metas[role.name].annotations
@@ -330,7 +318,7 @@ class Derivation:
             lost=any(map(self._has_lost, members)),
             packed=workload.packed,
             parted=role.packed,
-            warning=ORDERED if workload.ordered else said.doubt,
+            warning=said.doubt,
             steps=self._later if self.is_gang else (),
             unread=self._unread,
         )

@@ -13,6 +13,7 @@ from koordpy.api.faults import literal
 from koordpy.api.keys import GANG_MIN
 from koordpy.api.settings import whole_number
 from koordpy.workloads.model import Role, Workload
+from koordpy.workloads.runs import WorkloadRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class Minimum:
     """What its author may not have meant."""
 
 
-Notes = Sequence[Mapping[str, str]]
 MIN_REPLICAS = "minReplicas"
 ANNOTATION, SPEC = "annotation ", "spec."
+ORDERED = Minimum(1, doubt="podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1")
 
 
 def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
@@ -52,15 +53,14 @@ def totals_of_others(workload: Workload, notes: Iterable[Mapping[str, str]]) -> 
     return ((key, one[key]) for key in workload.total_keys for one in notes if key in one)
 
 
-def _total(workload: Workload, notes: Notes, own: Notes, most: int | None, title: str) -> Minimum | None:
-    """What is said of all roles together. notes: annotations of the workload and those above it, nearest first; own: of
-    its pods."""
-    ours = ((GANG_MIN, one[GANG_MIN]) for one in notes if GANG_MIN in one)
-    said = ((ANNOTATION + key, text) for key, text in chain(ours, totals_of_others(workload, (*notes, *own))))
-    for key, value in chain(said, workload.totals):
+def _total(run: WorkloadRun, own: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
+    """What is said of all roles together. own: annotations of pods."""
+    ours = ((GANG_MIN, one[GANG_MIN]) for one in run.notes if GANG_MIN in one)
+    others = totals_of_others(run.workload, (*run.notes, *own))
+    for key, value in chain(((ANNOTATION + key, text) for key, text in chain(ours, others)), run.workload.totals):
         return _read(key, value, most, title)
-    if workload.total_least is not None:
-        field, number = workload.total_least
+    if run.workload.total_least is not None:
+        field, number = run.workload.total_least
         return Minimum(number if most is None else min(number, most), field)
     return None
 
@@ -73,30 +73,21 @@ def _filled(said: Minimum, number: int, roles: Iterable[Role]) -> Iterator[tuple
         yield role.name, replace(said, number=share)
 
 
-def minima(
-    workload: Workload,
-    roles: Sequence[Role],
-    title: str,
-    notes: Notes,
-    pods: Mapping[str, Mapping[str, str]],
-    *,
-    several: bool,
-) -> dict[str, Minimum]:
-    """Role -> its minimum. several: whether the spec has more than one role; notes: annotations of the workload and of
-    those above it, nearest first; pods: of the oldest pod of each role, where others' systems write them."""
-    most = sum(role.number for role in roles) if workload.counted else None
-    own = _owns(workload, roles, title, pods, several=several)
+def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
+    """Role -> its minimum. several: whether the spec has more than one role."""
+    if run.workload.ordered:
+        return {role.name: ORDERED for role in roles}
+    most = sum(role.number for role in roles) if run.workload.counted else None
+    own = _owns(run, roles, title, several=several)
     templates = [role.template.annotations for role in roles]
-    total = _total(workload, notes, [*templates, *list(pods.values())[:1]], most, title)
+    total = _total(run, [*templates, *list(run.oldest.values())[:1]], most, title)
     if total is None:
         return {role.name: own.get(role.name) or Minimum(role.least, MIN_REPLICAS) for role in roles}
     left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
     return own | dict(_filled(total, left, (role for role in roles if role.name not in own)))
 
 
-def _owns(
-    workload: Workload, roles: Sequence[Role], title: str, pods: Mapping[str, Mapping[str, str]], *, several: bool
-) -> dict[str, Minimum]:
+def _owns(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
     """What is said of roles by themselves; of those that are one in the spec, filled in their order."""
     whole: dict[str, list[Role]] = {}
     for role in roles:
@@ -104,13 +95,10 @@ def _owns(
     out: dict[str, Minimum] = {}
     for name, parts in whole.items():
         first = parts[0]
-        notes = [one.annotations for one in first.templates]
-        if not first.template.raw:
-            notes = [pods.get(first.name, {})]
-        text = next((one[GANG_MIN] for one in (*notes, first.above) if GANG_MIN in one), None)
+        text = next((one[GANG_MIN] for one in run.own_notes(first) if GANG_MIN in one), None)
         if text is None:
             continue
-        most = sum(role.number for role in parts) if workload.counted else None
+        most = sum(role.number for role in parts) if run.workload.counted else None
         found = _read(ANNOTATION + GANG_MIN, text, most, f"role {name}" if name and several else title)
         out |= dict(_filled(found, found.number or 0, parts)) if len(parts) > 1 else {first.name: found}
     return out

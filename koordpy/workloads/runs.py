@@ -3,7 +3,7 @@
 Source: workloads.md 5.3.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -106,6 +106,22 @@ class WorkloadRun:
         """The workload, and the objects above it that are known."""
         chain = self.lineage.chain
         return chain[next(i for i, one in enumerate(chain) if one is self.workload) :]
+
+    @property
+    def notes(self) -> list[Mapping[str, str]]:
+        """Annotations of the workload, and of those above it, the nearest first."""
+        return [one.head.annotations for one in self.chain if one.is_kind]
+
+    @property
+    def oldest(self) -> dict[str, Mapping[str, str]]:
+        """Role -> annotations of its oldest pod, where others' systems write them."""
+        return {name: pods[0].pod.metadata.annotations for name, pods in self.members.items()}
+
+    def own_notes(self, role: Role) -> list[Mapping[str, str]]:
+        """What is said of a role by itself, the nearest first: on its templates, or its oldest pod, and on its Job."""
+        if not role.template.raw and role.name in self.members:
+            return [self.oldest[role.name], role.above]
+        return [*(one.annotations for one in role.templates), role.above]
 
     @property
     def began(self) -> float:

@@ -5,8 +5,7 @@ Sources: workloads.md 4, 5.1, 10.1 and 10.2.
 
 from collections.abc import Mapping
 
-from koordpy.api.keys import JOB_COMPLETION_INDEX as COMPLETION_INDEX
-from koordpy.api.keys import MAX_RUNTIME
+from koordpy.api.keys import JOB_COMPLETION_INDEX, MAX_RUNTIME
 from koordpy.api.settings import index_of
 from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
 from koordpy.workloads.source import Head, Source, index_in, note_of
@@ -55,7 +54,7 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
     note = note_of(source, "Complete", spec) if note is None else note
 
     def slot(i: int) -> Slot:
-        marks = {COMPLETION_INDEX: str(i)} if indexed else {}
+        marks = {JOB_COMPLETION_INDEX: str(i)} if indexed else {}
         return Slot(f"{name}-{i}", {**labels, **marks}, marks)
 
     return JobPart(
@@ -93,7 +92,7 @@ def read_job(source: Source, head: Head) -> Workload:
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=template, above=deadline(spec), detail=detail),),
-        seat=lambda pod: PodSeat("", index_in(pod.metadata, COMPLETION_INDEX), head.name),
+        seat=lambda pod: PodSeat("", index_in(pod.metadata, JOB_COMPLETION_INDEX), head.name),
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),
         total_keys=(*JOB_TOTALS, PARALLELISM),

@@ -31,12 +31,11 @@ class _Groups:
         if not can_make(spec, "replicas", self.replicas * self.size):
             self.replicas = 0
         self.workers = Template.of(inner.at("workerTemplate"))
-        own = inner.at("leaderTemplate") if inner.has("leaderTemplate") else inner.at("workerTemplate")
-        self.leader = Template.of(own)
+        self.leader = Template.of(inner.at("leaderTemplate")) if inner.has("leaderTemplate") else self.workers
         self._ready = spec.word("startupPolicy", "LeaderCreated", "LeaderReady") == "LeaderReady"
         self._key = head.annotations.get(EXCLUSIVE, "")
         self._subgroups = inner.at("subGroupPolicy")
-        self._is_alike = self.leader.raw is self.workers.raw
+        self._is_alike = self.leader is self.workers
         self._steps = self._ready or bool(self._key)
         self.apart = self.size > 1 and (self._steps or self.leader.scheduler != self.workers.scheduler)
         """Whether leader and workers are two roles."""
