@@ -162,7 +162,7 @@ class Derivation:
         """spoken: roles of pods that name a gang themselves."""
         self.run, self.top, self._seen = run, run.lineage.top, self._look(run, spoken)
         self._workload, head = run.workload, run.workload.head
-        every = run.roles()
+        every = run.roles
         ours = [role for role in every if self._is_ours(role, settings.schedulers)]
         self._others = [role for role in every if role not in ours]
         """Roles that are another scheduler's."""
@@ -176,7 +176,7 @@ class Derivation:
             and (run.members.get(role.name) or role.name not in spoken)
         ]
         said = [self._metas[role.name].annotations for role in self._roles]
-        speaking = [*run.notes, *run.oldest.values(), *(role.template.annotations for role in run.workload.roles)]
+        speaking = [*run.notes, *run.oldest.values(), *(role.template.annotations for role in every)]
         self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_asks, said))
         if head.kind in ASKED_BY_TEMPLATE:
             template = run.workload.roles[0].template.annotations
@@ -194,11 +194,11 @@ class Derivation:
     @staticmethod
     def _look(run: WorkloadRun, spoken: Container[str]) -> object:
         """What of pods decides more than their number; None where they are read in place of templates."""
-        workload = run.workload
-        if not all(role.template.raw for role in workload.roles):
+        roles = run.roles
+        if not all(role.template.raw for role in roles):
             return None
-        silent = [role.name for role in run.roles() if role.name in spoken]
-        return list(run.members), silent, list(totals_of_others(workload, run.oldest.values()))
+        silent = [role.name for role in roles if role.name in spoken]
+        return list(run.members), silent, list(totals_of_others(run.workload, run.oldest.values()))
 
     def holds(self, run: WorkloadRun, spoken: Container[str]) -> bool:
         """Whether it says the same of the run as it is now."""

@@ -255,8 +255,8 @@ class Workload:
     """`of pod group pg (Kueue)`, where its kind and name do not say what its members are of."""
     source: Source | None = None
     """What it was read of, where it is read again as other objects come: of a JobSet and its Jobs."""
-    wide: Callable[[str], Sequence[Role]] | None = None
-    """Roles of a group that the spec does not count (maxSurge)."""
+    of_group: Callable[[str], Sequence[Role]] | None = None
+    """The roles of a group, where it has groups, be it one that the spec does not count (maxSurge)."""
 
     def followed(self, role: Role) -> dict[str, int]:
         """The roles that one follows, also through others -> the most steps by Complete on a way there."""

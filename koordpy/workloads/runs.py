@@ -144,8 +144,7 @@ class WorkloadRun:
             done = sum(one.succeeded and part.counts(one.index) for one in pods)
             yield part, 0 if ended else part.wanted(done, sum(one.alive for one in pods))
 
-    def roles(self) -> list[Role]:
-        found = [role for role in self.workload.roles if role.group == self.group]
-        if not found and self.workload.wide is not None:
-            found = list(self.workload.wide(self.group))
-        return found
+    @property
+    def roles(self) -> Sequence[Role]:
+        of_group = self.workload.of_group
+        return self.workload.roles if of_group is None else of_group(self.group)

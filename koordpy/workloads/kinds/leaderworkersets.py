@@ -120,5 +120,5 @@ def read_leader_worker_set(source: Source, head: Head) -> Workload:
         by_default=True,
         children=(("StatefulSet", head.name), *(("StatefulSet", f"{head.name}-{i}") for i in range(groups.replicas))),
         marks=((PREFIX + "name", head.name),),
-        wide=groups.roles,
+        of_group=groups.roles,
     )
