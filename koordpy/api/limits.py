@@ -38,6 +38,8 @@ SPEC_BYTES = 1 << 18
 """What decides where a pod may go, as compact JSON."""
 NAME_LETTERS = 100
 """Letters of a name that may be a misspelt one; none that is read has as many."""
+FAULTS = 256
+"""Faults taken down of one workload."""
 HINTS = 10
 """Doubts told of one object."""
 CYCLE_NAMES = 10

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from koordpy.api.faults import Fault, key_path, literal, shown
-from koordpy.api.limits import WORKLOAD_PODS
+from koordpy.api.limits import FAULTS, WORKLOAD_PODS
 from koordpy.api.objects import ObjectMeta, OwnerReference
 from koordpy.api.settings import index_of
 from koordpy.api.spelling import hint
@@ -88,7 +88,7 @@ class Source:
     def fault(self, name: str, text: str) -> None:
         """Takes down what is wrong with a field."""
         fault = Fault(self.where(name), text)
-        if fault not in self.faults:
+        if len(self.faults) < FAULTS and fault not in self.faults:
             self.faults.append(fault)
 
     def has(self, name: str) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from koordpy.workloads.kinds.registry import BY_KEY
+from koordpy.workloads.kinds.registry import BY_KEY, workload_of
 from koordpy.workloads.source import Source, head_of
+from tests.cluster.test_hostile import calls_of
 from tests.workloads.cluster import Json, job, jobset, nodes, pod, role, simulate, template, workload
 
 ODD: tuple[Any, ...] = (None, True, -1, 1.5, 10**12, "x", "9" * 5000, [], [1], [None], {}, {"a": 1})
@@ -139,6 +140,28 @@ def test_whatever_a_field_holds_is_read_or_is_a_fault(given: Json) -> None:
             if not source.faults:
                 made = [slot for one in found.roles for part in one.parts for slot in islice(part.slots(), 3)]
                 assert all(slot.name.startswith(given["metadata"]["name"]) for slot in made)
+
+
+def _many(number: int) -> Iterator[Json]:
+    """Workloads of so many parts, or faults."""
+    parts = [role(f"r{i}", 1, 1, dependsOn=[{"name": f"r{max(0, i - 1)}", "status": "Ready"}]) for i in range(number)]
+    counts = {"replicatedJobsStatus": [{"name": f"r{i}", "succeeded": 1} for i in range(number)]}
+    yield {**jobset(*parts, startupPolicy={"startupPolicyOrder": "InOrder"}), "status": counts}
+    yield jobset(*([1] * number))
+    yield workload("ray.io/v1", "RayCluster", "r", {"headGroupSpec": {}, "workerGroupSpecs": [1] * number})
+    yield workload(
+        "kubeflow.org/v1", "PyTorchJob", "t", {"pytorchReplicaSpecs": dict.fromkeys(map(str, range(number)))}
+    )
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_a_workload_is_read_in_work_bounded_by_its_bytes(which: int) -> None:
+    def calls(number: int) -> int:
+        given = next(islice(_many(number), which, None))
+        return calls_of(lambda: workload_of(source := Source(given), head_of(source)))
+
+    calls(10)  # what is loaded with the first one
+    assert calls(2400) < 7 * calls(400)
 
 
 @pytest.mark.parametrize("seed", range(4))

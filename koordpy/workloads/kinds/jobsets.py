@@ -3,6 +3,7 @@
 Sources: workloads.md 4, 5, 6 and 10.2.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,30 +27,51 @@ JobStates = Mapping[tuple[str, str], Source]
 """(namespace, name) -> a Job that exists."""
 
 
+class _Listed:
+    """What is read of a JobSet as a whole, once for all of its replicatedJobs, of which there may be thousands."""
+
+    def __init__(self, source: Source) -> None:
+        self.jobs = source.at("spec").list("replicatedJobs")
+        self.status: dict[str, Source] = {}
+        for one in source.at("status").list("replicatedJobsStatus"):
+            self.status.setdefault(one.text("name"), one)
+        self.restarts = str(source.at("status").count("restarts"))
+        self.total, self.of_group = 0, Counter[str]()
+        for one in self.jobs:
+            self.total += one.count("replicas", 1)
+            self.of_group[one.text("groupName", "default")] += one.count("replicas", 1)
+        self.before, self.group_before = 0, Counter[str]()
+        """Jobs of those that were read so far, and of each group."""
+        self.replicas: dict[str, int] = {}
+        """Of those, by name."""
+
+    def status_of(self, name: str) -> Source:
+        return self.status.get(name) or Source({})
+
+
 class _ReplicatedJob:
     """One of a JobSet."""
 
-    def __init__(self, source: Source, head: Head, i: int, note: str, first: int) -> None:
-        """i: its place in the list; note: of the JobSet; first: pods of those before it."""
-        listed = source.at("spec").list("replicatedJobs")
-        self._head, self._note, self.first, self._job = head, note, first, listed[i].at("template")
-        over = _status(source, listed[i].text("name"))
+    def __init__(self, source: Source, listed: _Listed, head: Head, note: str, first: int) -> None:
+        """listed: as of those before it; note: of the JobSet; first: pods of those before it."""
+        self._head, self._note, self.first, self._job = head, note, first, source.at("template")
+        self.name, self.replicas = source.text("name"), source.count("replicas", 1)
+        over = listed.status_of(self.name)
         self._over = over.count("succeeded") + over.count("failed")
-        self.name, self.replicas = listed[i].text("name"), listed[i].count("replicas", 1)
-        groups = [one.text("groupName", "default") for one in listed]
-        counts = [one.count("replicas", 1) for one in listed]
-        own = [count if group == groups[i] else 0 for group, count in zip(groups, counts, strict=True)]
+        group = source.text("groupName", "default")
         self._labels = {
             "jobset-name": head.name,
             "jobset-uid": head.uid,
             "replicatedjob-name": self.name,
             "replicatedjob-replicas": str(self.replicas),
-            "global-replicas": str(sum(counts)),
-            "restart-attempt": str(source.at("status").count("restarts")),
-            "group-name": groups[i],
-            "group-replicas": str(sum(own)),
+            "global-replicas": str(listed.total),
+            "restart-attempt": listed.restarts,
+            "group-name": group,
+            "group-replicas": str(listed.of_group[group]),
         }
-        self._before, self._group_before = sum(counts[:i]), sum(own[:i])
+        self._before, self._group_before = listed.before, listed.group_before[group]
+        listed.before += self.replicas
+        listed.group_before[group] += self.replicas
         parallelism, completions = sizes(self._job.at("spec"))
         self.each = parallelism if completions is None else min(parallelism, completions)
         notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
@@ -132,24 +154,17 @@ def _half(part: JobPart, *, leader: bool) -> JobPart:
     )
 
 
-def _status(source: Source, role: str) -> Source:
-    listed = source.at("status").list("replicatedJobsStatus")
-    return next((one for one in listed if one.text("name") == role), Source({}))
-
-
-def _conditions(source: Source, i: int) -> Iterator[StepCondition]:
-    """What the i-th replicatedJob waits for."""
-    spec = source.at("spec")
-    listed = spec.list("replicatedJobs")
-    before = {one.text("name"): one.count("replicas", 1) for one in listed[:i]}
+def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[StepCondition]:
+    """What a replicatedJob waits for. listed: as of those before it."""
+    before = listed.replicas
 
     def condition(name: str, state: str) -> StepCondition:
-        counts = _status(source, name)
+        counts = listed.status_of(name)
         fields = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")
         met = bool(counts.raw) and sum(counts.count(field) for field in fields) == before[name]
         return StepCondition(name, state, f"role {name} {state}", met)
 
-    for depends in listed[i].list("dependsOn"):
+    for depends in source.list("dependsOn"):
         name, state = depends.text("name"), depends.text("status", "Ready")
         if state not in ("Ready", "Complete"):
             depends.fault("status", f"{literal(state)} is neither Ready nor Complete")
@@ -157,8 +172,8 @@ def _conditions(source: Source, i: int) -> Iterator[StepCondition]:
             depends.fault("name", f'no replicatedJob "{name}" before it')
         else:
             yield condition(name, state)
-    if spec.at("startupPolicy").word("startupPolicyOrder", "AnyOrder", "InOrder") == "InOrder" and before:
-        yield condition(listed[i - 1].text("name"), "Ready")
+    if in_order and before:
+        yield condition(next(reversed(before)), "Ready")
 
 
 def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Workload:
@@ -167,17 +182,20 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     note = note_of(source, "Completed", spec)
     named: dict[str, _ReplicatedJob] = {}
     roles: list[Role] = []
-    number = 0
-    for i, one in enumerate(spec.list("replicatedJobs")):
+    number, listed = 0, _Listed(source)
+    in_order = spec.at("startupPolicy").word("startupPolicyOrder", "AnyOrder", "InOrder") == "InOrder"
+    for one in listed.jobs:
         name = one.text("name")
         if name in named:
             one.fault("name", f'"{name}" is given twice')
-        read = named[name] = _ReplicatedJob(source, head, i, note, number)
-        after = tuple(_conditions(source, i))
+        read = named[name] = _ReplicatedJob(one, listed, head, note, number)
+        after = tuple(_conditions(one, listed, in_order=in_order))
+        listed.replicas.pop(name, None)  # the last one read stands last
+        listed.replicas[name] = read.replicas
         number += read.each * read.replicas
         if can_make(spec, "replicatedJobs", number):
             roles += read.roles(after, jobs or {})
-    attempt = str(source.at("status").count("restarts"))
+    attempt, prefix = listed.restarts, f"{head.name}-"
 
     def seat(pod: Pod) -> PodSeat | None:
         labels = pod.metadata.labels
@@ -186,8 +204,8 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         owner = pod.metadata.controller
         job = labels.get(JOB_NAME) or (owner.name if owner is not None and owner.kind == "Job" else "")
         stem, _, end = job.rpartition("-")
-        own = (name for name in named if stem == f"{head.name}-{name}")
-        role = named.get(labels.get(PREFIX + "replicatedjob-name") or next(own, ""))
+        own = stem.removeprefix(prefix) if stem.startswith(prefix) else ""
+        role = named.get(labels.get(PREFIX + "replicatedjob-name") or own)
         if role is None:
             return None
         number = labels.get(PREFIX + "job-index") or end
