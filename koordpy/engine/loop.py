@@ -38,6 +38,9 @@ TURNS_TO_SEND = 4
 they do, is taken only then."""
 INTERRUPT_SECONDS = 0.01
 """How often it is looked whether a solve is to end."""
+MOST_CARRIED = 4
+"""Times `planning.searchSeconds` that a search goes on at most for a unit whose searches were given up, while somebody
+came who need not wait for it."""
 
 
 class Watches:
@@ -186,7 +189,7 @@ class SchedulingLoop:
                 self._executor, self._planner, snapshot, ids, patience
             )
             while not (await asyncio.wait((planning,), timeout=INTERRUPT_SECONDS))[0]:
-                patience.interrupts.look()
+                patience.look()
             plan = planning.result()
         except asyncio.CancelledError:
             raise
@@ -261,7 +264,11 @@ class SchedulingLoop:
             shared=lambda: max(part, first - began),
             came=lambda: self._queue.came,
             # else in a stream of pods nobody would ever be searched for
-            firm=frozenset(entry.unit for entry in entries if entry.interrupted >= keeps),
+            firm={
+                entry.unit: Interrupts(partial(came, min(entry.interrupted, MOST_CARRIED * keeps)))
+                for entry in entries
+                if entry.interrupted >= keeps
+            },
         )
 
     def _unit_now(self, key: str) -> str | None:

@@ -2,14 +2,15 @@
 
 A live round is cut: once its time is used up, what fits is placed and its Bindings go out; units that found no room are
 searched for in later rounds, as many as their time allows, one at least, and while they wait no other round searches.
-A search under way is given up, and begun again later, where somebody came meanwhile: of one unit for so long at most.
+A search under way is given up, and begun again later, where somebody came meanwhile; that of a unit of which searches
+were given up for long goes on for as long as all of those.
 Once it has planned for so long, the namespaces that had their part of it let the others go first.
 Offline nothing is cut, so that the same input gives the same plan.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol, TypeVar
 
@@ -84,8 +85,13 @@ class Patience:
     came: Callable[[], Mapping[str, int]] = dict
     """Namespaces of pods that came since the round took its units, with the highest priority of each; asked from the
     planner's thread."""
-    firm: frozenset[str] = frozenset()
-    """Units whose searches were given up for long enough: they are carried through."""
+    firm: Mapping[str, Interrupts] = field(default_factory=dict)
+    """Units whose searches were given up for long enough: what ends theirs, later than those of others."""
+
+    def look(self) -> None:
+        """Called by the other thread now and then: ends a solve that is to end."""
+        for one in (self.interrupts, *self.firm.values()):
+            one.look()
 
     def defers(self) -> bool:
         """Whether a search, or a hard proof, is left to another round now."""

@@ -218,10 +218,10 @@ class Beside:
     def _searched(self, unit: Unit) -> Tried:
         """Tries one unit, whose search is given up where somebody came meanwhile: nothing of it stays on the draft."""
         figures, patience = self._figures, self._patience
-        if patience is None or unit.id in patience.firm:
+        if patience is None:
             return self._tried(unit)
         mark = figures.draft.mark()
-        figures.interrupts = patience.interrupts
+        figures.interrupts = patience.firm.get(unit.id, patience.interrupts)
         try:
             return self._tried(unit)
         except Interrupted:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.engine.loop import SchedulingLoop
+from koordpy.engine.loop import MOST_CARRIED, SchedulingLoop
 from koordpy.engine.queue import Entry, QueuedPod
 from koordpy.engine.settings import EngineSettings
 from koordpy.planning.patience import Patience
@@ -68,3 +68,16 @@ def test_one_of_gangs_that_are_new_is_cut_between_two_of_them_and_a_search_in_it
     assert not at.patience.cut()
     assert at.after(0.1).patience.cut() and not at.patience.interrupts.came()
     assert at.after(0.4).patience.interrupts.came()
+
+
+@pytest.mark.parametrize(("given_up", "lasts"), [(2.0, 2.0), (5.0, 5.0), (60.0, MOST_CARRIED * 2.0)])
+def test_a_search_goes_on_for_as_long_as_those_that_were_given_up_took_but_not_for_ever(
+    given_up: float, lasts: float
+) -> None:
+    at = Moment(Entry("default/a", deferred=90.0, interrupted=given_up), Entry("default/b", deferred=90.0))
+    at.patience.begins()
+    at.after(0.01).comes()
+    assert at.patience.interrupts.came()
+    (carried,) = at.patience.firm.values()
+    assert not at.after(lasts - 0.02).patience.firm["default/a"].came()
+    assert at.after(0.02) and carried.came()

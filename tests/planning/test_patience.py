@@ -53,7 +53,7 @@ def cut(
         waiting=frozenset(waiting),
         lapsed=frozenset(lapsed),
         interrupts=interrupts or Interrupts(lambda: False),
-        firm=frozenset(firm),
+        firm={unit: Interrupts(lambda: False) for unit in firm},
         clock=itertools.count(0.0).__next__,
     )
     return plan_round(state.snapshot(0.0), only=frozenset(only), patience=patience)
