@@ -115,7 +115,7 @@ def _planned(
                 guard.keep_waiting(unit)
             continue
         beside.comes(unit)
-        # once nobody is tried any more, only who failed counts: whoever came waits for the end of this round
+        # once the round is over few are tried, and whoever came waits for its end: only who failed before counts
         shape = unit_shape(unit, figures) if failed or not beside.over else None
         if backfill is not None and shape is not None:
             shape = backfill.key(unit, shape)

@@ -61,8 +61,10 @@ def _is_deployed(workload: Workload) -> bool:
 def _steps(workload: Workload) -> list[int]:
     """Pods by level: the most Complete edges on a way to a role."""
     sizes: dict[int, int] = {}
+    levels: dict[str, int] = {}
     for role in workload.roles:
-        level = max(workload.followed(role).values(), default=0)
+        before = (levels.get(one.role, 0) + (one.state == "Complete") for one in role.after)
+        level = levels[role.name] = max(before, default=0)
         sizes[level] = sizes.get(level, 0) + role.number
     return [sizes[level] for level in sorted(sizes)]
 

@@ -260,17 +260,14 @@ class Workload:
 
     def followed(self, role: Role) -> dict[str, int]:
         """The roles that one follows, also through others -> the most steps by Complete on a way there."""
-        by_name = {one.name: one for one in self.roles if one.group == role.group}
-        found: dict[str, int] = {}
-        todo = [(role, 0)]
-        while todo:
-            one, steps = todo.pop()
-            for condition in one.after:
-                before, number = by_name.get(condition.role), steps + (condition.state == "Complete")
-                if before is not None and number > found.get(before.name, -1):
-                    found[before.name] = number
-                    todo.append((before, number))
-        return found
+        ways = {role.name: 0}
+        roles = [one for one in self.roles if one.group == role.group]
+        # each follows others that stand before it
+        for one in reversed(roles):
+            for condition in one.after if one.name in ways else ():
+                steps = ways[one.name] + (condition.state == "Complete")
+                ways[condition.role] = max(ways.get(condition.role, 0), steps)
+        return {one.name: ways[one.name] for one in roles if one.name in ways and one.name != role.name}
 
     def templates(self) -> Collection[Template]:
         """Its pod templates, each once: groups of a LeaderWorkerSet share theirs."""

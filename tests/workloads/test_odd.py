@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.registry import BY_KEY, workload_of
 from koordpy.workloads.source import Source, head_of
 from tests.cluster.test_hostile import calls_of
@@ -234,3 +235,14 @@ def test_the_first_of_a_pod_group_of_kueue_has_index_zero(tmp_path: Path) -> Non
         for index, name in enumerate("cab")
     ]
     assert simulate(tmp_path, *nodes(3), *group).ranks == {"c": 0, "a": 1, "b": 2}
+
+
+def test_roles_of_one_name_that_follow_each_other_end() -> None:
+    """Against the API server's schema, but what is read is not all from there."""
+    listed: list[Json] = [{"name": name, "template": {"spec": {"parallelism": 1}}} for name in "aba"]
+    listed[1]["dependsOn"] = [{"name": "a", "status": "Complete"}]
+    listed[2]["dependsOn"] = [{"name": "b", "status": "Complete"}]
+    source = Source({"metadata": {"name": "js", "uid": "u"}, "spec": {"replicatedJobs": listed}})
+    read = read_jobset(source, head_of(source))
+    assert [read.followed(one) for one in read.roles] == [{"b": 1}, {"a": 1}, {"b": 1}]
+    assert '"a" is given twice' in [fault.text for fault in source.faults]

@@ -74,7 +74,7 @@ class KeptRoom:
         ]
         return self._short(pod for pod, _ in pods) or any(
             (mask := masks.get(column)) is not None and mask[node]
-            for masks in chain([dict(self._nodes)], self._more())
+            for masks in chain([self._nodes], self._more())
             for column, node in wanted
         )
 
@@ -110,7 +110,7 @@ class KeptRoom:
     def _leaves(self, pod: PodInfo) -> bool:
         own = self._figures.of(pod)
         able = own.slots > 0
-        for masks in chain([dict(self._nodes)], self._more()):
+        for masks in chain([self._nodes], self._more()):
             for column, amount in own.request[1:]:
                 if amount and (mask := masks.get(column)) is not None:
                     able = able & ~mask
