@@ -36,7 +36,7 @@ from koordpy.sim.filling import (
     filled_pod,
     with_identity,
 )
-from koordpy.workloads.making import Expansion, RoleKey
+from koordpy.sim.making import Expansion, RoleKey
 
 
 @dataclass(frozen=True, slots=True)

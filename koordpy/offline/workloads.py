@@ -20,7 +20,15 @@ from koordpy.api.strict import decode
 from koordpy.api.times import exact_time
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import group_of
+from koordpy.offline.trainjobs import jobset_of, runtime_key
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, with_identity
+from koordpy.sim.making import (
+    Expansion,
+    RoleKey,
+    Top,
+    with_ended,
+)
+from koordpy.sim.podspecs import daemon_tolerations
 from koordpy.workloads.kinds.jobsets import JOBSET
 from koordpy.workloads.kinds.registry import (
     RUNTIMES,
@@ -31,16 +39,8 @@ from koordpy.workloads.kinds.registry import (
     kind_of,
     workload_of,
 )
-from koordpy.workloads.kinds.trainer import jobset_of, runtime_key
 from koordpy.workloads.known import Known
-from koordpy.workloads.making import (
-    Expansion,
-    RoleKey,
-    Top,
-    with_ended,
-)
 from koordpy.workloads.model import Workload
-from koordpy.workloads.podspecs import daemon_tolerations
 from koordpy.workloads.source import AskedFields, Head, Source, can_make, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 

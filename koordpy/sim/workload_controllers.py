@@ -1,6 +1,6 @@
 """Controllers of Jobs and JobSets for the embedded API server: they keep their pods, and write their statuses.
 
-What is made follows from `koordpy.workloads.making`, as for `koordpy simulate`; names of pods have a random ending, as
+What is made follows from `koordpy.sim.making`, as for `koordpy simulate`; names of pods have a random ending, as
 real ones. A JobSet makes Jobs, a Job makes pods; who is deleted takes along what it made. Not kept: podFailurePolicy,
 successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and ttlSecondsAfterFinished.
 Sources: workloads.md 4, 5.1, 6 and 10.
@@ -18,13 +18,13 @@ from koordpy.api.objects import ObjectMeta, Pod
 from koordpy.sim.defaults import rewritten
 from koordpy.sim.definitions import DEFINITIONS
 from koordpy.sim.errors import StatusError
+from koordpy.sim.making import SCHEDULED, Expansion, RoleKey, Top
 from koordpy.sim.resources import Object, is_true
 from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
 from koordpy.workloads.kinds.jobs import indexes, read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
 from koordpy.workloads.known import Known
-from koordpy.workloads.making import SCHEDULED, Expansion, RoleKey, Top
 from koordpy.workloads.model import JobPart, Role, Workload
 from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, head_of, index_in
 

@@ -11,9 +11,9 @@ from itertools import islice
 from typing import Any
 
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
+from koordpy.sim.podspecs import node_of_daemon, placed
 from koordpy.workloads.known import Known, Lineage
 from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Workload
-from koordpy.workloads.podspecs import node_of_daemon, placed
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import Head
 
