@@ -13,6 +13,10 @@ NAME_BYTES = 253
 """UTF-8 bytes of a gang's name in an annotation: those of a name in Kubernetes."""
 LINKED_GANGS = 1000
 """Gangs in one `groups` annotation, and in one GangGroup."""
+GANG_KINDS = 1000
+"""Kinds of pods of one GangGroup that a plan must tell apart."""
+TIED_KINDS = 256
+"""Kinds of pods of one GangGroup that speak of other pods: each is held against each."""
 GATHER_ENTRIES = 64
 """Entries of gatherStrategy, and of parallelModel."""
 ANNOTATIONS = 256

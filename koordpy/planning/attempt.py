@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from koordpy.api.limits import GANG_KINDS, too_many
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.yields import gainers
@@ -183,6 +184,8 @@ def _try(unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None,
             return _relieved(Tried(unit, Proof.INFEASIBLE, Method.SCORES), figures, search)
         return _by(Method.SCORES, _accept(unit, {unit.plain.key: node}, figures, Proof.OPTIMAL, ()))
     problem = build(unit, figures)
+    if fault := too_many(len(problem.shapes), GANG_KINDS, "kinds of pods"):
+        return Tried(unit, Proof.UNKNOWN, gate=Gate(f"gang {unit.group_id}: {fault}", GangStatus.INVALID))
     if patience is not None and not patience.stops and patience.spent() and needs_solver(problem):
         return Tried(unit, Proof.UNKNOWN, deferred=True)
     best = _place(unit, problem, figures)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.limits import LINKED_GANGS, too_many
+from koordpy.api.limits import LINKED_GANGS, TIED_KINDS, too_many
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import GangSource
 from koordpy.cluster.snapshot import Snapshot
@@ -37,6 +37,13 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
                 return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
     if fault := too_many(len(unit.gangs), LINKED_GANGS, "gangs"):
         return Gate(f"gang {unit.gangs[0].key}: its GangGroup has {fault}", GangStatus.INVALID)
+    tied = {
+        pod.shape
+        for pod in unit.pending
+        if (pod.ties is not None and pod.ties.affinity) or pod.pod.spec.topology_spread_constraints
+    }
+    if fault := too_many(len(tied), TIED_KINDS, "kinds of pods with affinity or spread to pods"):
+        return Gate(f"gang {unit.gangs[0].key}: {fault}", GangStatus.INVALID)
     mixed = _mixed(unit)
     if mixed is not None:
         return mixed

@@ -30,6 +30,13 @@ DOMAINS_TRIED = 16
 """Domains of a level that are tried where the solver's time is up."""
 CLASS_FILLINGS = 500
 """Ways to fill one node up to which equal nodes that are worth something by their pods are counted together."""
+MODEL_PODS = 20_000
+"""Nodes times kinds of pods that they hold, one by one, in one model; beyond, nodes are filled greedily and nothing is
+proven."""
+MODEL_TIES = 250_000
+"""Nodes times kinds that kinds speak of, in one model; beyond, the same."""
+COMPARED_COLUMNS = 64
+"""Resources up to which it is asked which of them another holds as well."""
 NAMED_VARIABLES = 1_000
 """Variables of a model of single nodes up to which it settles their names, too: a solve or two for each pod."""
 NAMES_SHARE = 0.1
@@ -42,6 +49,8 @@ OFFLINE_WATCHDOG_SECONDS = 3600.0
 # --- Order of ranks ---
 RANK_MIXTURES = 400
 """Ways to mix one node's runs in a ring; beyond, nothing is said of any."""
+RANK_KINDS = 32
+"""Kinds of pods in a ring; beyond, nothing is said of how nodes mix them."""
 RANK_STEPS = 3_000
 """Steps of one walk of the search for ranks; no further walk begins after as many."""
 RANK_RING_PODS = 80

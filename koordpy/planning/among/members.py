@@ -98,6 +98,8 @@ class _MemberReader:
         self.position = {shape: i for i, shape in enumerate(self.kinds)}
         self.ties: list[Tie] = []
         self.one_of: list[frozenset[bytes]] = []
+        self._shunned: dict[tuple[bytes, frozenset[bytes]], int] = {}
+        """(nodes, kinds) that some kinds keep off theirs -> the column that says so."""
 
     def read(self) -> Among:
         if self.number.total() > 1:
@@ -157,7 +159,8 @@ class _MemberReader:
 
     def _terms(self, shape: bytes, pod: PodInfo, terms: Terms) -> None:
         wanted = terms.affinity.required
-        near = [one for one in self.kinds if all(one in self._meant(term, pod) for term in wanted)] if wanted else []
+        each = [set(self._meant(term, pod)) for term in wanted]
+        near = [one for one in self.kinds if all(one in some for some in each)] if wanted else []
         if self._others(shape, near):
             own = OwnTerms(pod, self.snapshot, self.table)
             for change in self.draft.changes:
@@ -175,8 +178,13 @@ class _MemberReader:
                 if shape in meant:  # a node alone takes one
                     self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
                 continue
-            room = np.where(domains.labelled, whole, whole * whole).astype(np.int64)
-            self._column(room, {one: whole if one == shape else 1 for one in meant})
+            key = domains.labelled.tobytes(), frozenset(meant)
+            if key not in self._shunned:
+                self._shunned[key] = len(self.columns)
+                room = np.where(domains.labelled, whole, whole * whole).astype(np.int64)
+                self._column(room, dict.fromkeys(meant, 1))
+            column = self._shunned[key]
+            self.asks[shape] = [(at, whole if at == column else amount) for at, amount in self.asks[shape]]
 
     def _disks(self) -> None:
         """An inline disk is one pod's of a node, or shared by pods that all read: a writer takes all of it."""

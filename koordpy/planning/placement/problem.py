@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.tree import Tree
-from koordpy.planning.limits import CLASS_FILLINGS, MODEL_NODES, NAMED_VARIABLES, RANK_RING_PODS
+from koordpy.planning.limits import CLASS_FILLINGS, MODEL_NODES, MODEL_PODS, NAMED_VARIABLES, RANK_RING_PODS
 from koordpy.planning.patience import NEVER, Interrupts
 from koordpy.planning.placement.ties import Interaction
 from koordpy.planning.plan import Proof, SolverRun
@@ -110,6 +110,7 @@ class Sizes:
 
     model_nodes: int = MODEL_NODES
     class_fillings: int = CLASS_FILLINGS
+    model_pods: int = MODEL_PODS
     named_variables: int = NAMED_VARIABLES
     ring_pods: int = RANK_RING_PODS
 

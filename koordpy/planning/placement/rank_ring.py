@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from koordpy.planning.limits import RANK_MIXTURES
+from koordpy.planning.limits import RANK_KINDS, RANK_MIXTURES
 from koordpy.planning.placement.goals import pipeline_groups
 from koordpy.planning.placement.problem import Problem
 
@@ -75,6 +75,8 @@ class RankRing:
 
     def _mixtures(self) -> dict[int, tuple[Mixture, ...]] | None:
         """Node -> the mixtures of shapes that it may hold in some assignment; None where there are too many."""
+        if len(self.shapes) > RANK_KINDS:
+            return None
         known: dict[tuple[object, ...], tuple[Mixture, ...] | None] = {}
         out: dict[int, tuple[Mixture, ...]] = {}
         for node, total in self.totals.items():

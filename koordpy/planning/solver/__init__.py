@@ -14,6 +14,7 @@ from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.placement.rank_order import assign_groups, settle_ranks
 from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
+from koordpy.planning.solver.counts import TooLarge
 from koordpy.planning.solver.gather import Gather
 from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.members import MemberSearch
@@ -30,9 +31,15 @@ def solve(problem: Problem) -> Solution:
     placement exists, UNKNOWN (no nodes) when the time ran out and filling node after node finds none either.
     """
     budget = TimeBudget.of(problem)
-    nodes = _place(problem, budget)
+    try:
+        nodes = _place(problem, budget)
+    except TooLarge:
+        nodes = {}
+        budget.leave_open("feasible")
     if not nodes and not budget.proven:
-        nodes = _first_found(problem, budget)
+        nodes = _first_found(problem, problem.pending, budget)
+        if not nodes and (core := core_of(problem, problem.pending)):
+            nodes = _first_found(problem, core, budget)
     proof = proof_of(placed=bool(nodes), sure=budget.proven)
     return Solution(nodes=nodes, proof=proof, runs=tuple(budget.runs))
 
@@ -43,9 +50,12 @@ def can_place(problem: Problem) -> Proof:
     if not problem.allowed(pending):
         return Proof.INFEASIBLE
     budget = TimeBudget.of(problem)
-    if _first_found(problem, budget):
+    if _first_found(problem, pending, budget):
         return Proof.FEASIBLE
-    return Plain(problem, pending, room=_room(problem, pending), budget=budget).could()
+    try:
+        return Plain(problem, pending, room=_room(problem, pending), budget=budget).could()
+    except TooLarge:
+        return Proof.UNKNOWN
 
 
 def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
@@ -64,9 +74,9 @@ def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
     return _best(problem, ranks, _room(problem, ranks), budget) or {}
 
 
-def _first_found(problem: Problem, budget: TimeBudget) -> dict[int, int]:
-    """All pending members by `Greedy` in the lowest domains that have room; empty where it finds no valid placement."""
-    ranks, tree = problem.pending, problem.tree
+def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> dict[int, int]:
+    """All of some members by `Greedy` in the lowest domains that have room; empty where it finds no valid placement."""
+    tree = problem.tree
     room = _room(problem, ranks)
     counts = np.array(room.wanted, dtype=np.int64)
     greedy = Greedy(room, counts)
@@ -74,6 +84,7 @@ def _first_found(problem: Problem, budget: TimeBudget) -> dict[int, int]:
         most = room.most_in(level)
         domains = np.nonzero(room.could(level, counts))[0]
         for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
+            problem.interrupts.step()
             region = level, domain
             found = greedy.fill(region)
             if found is None:

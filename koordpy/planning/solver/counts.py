@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from koordpy.planning.limits import MODEL_TIES
 from koordpy.planning.placement.problem import Ints
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counted import CountedTable, Fits, Numbered
@@ -18,6 +19,10 @@ from koordpy.planning.solver.interacting import Interacting
 from koordpy.planning.solver.room import NodeType, Room, every_filling
 from koordpy.planning.solver.staged import StagedModel, Term, linear
 from koordpy.planning.solver.whole_groups import Cell, GroupType, WholeGroups
+
+
+class TooLarge(Exception):
+    """A model would have too many variables to be solved in a round."""
 
 
 class CountModel(StagedModel):
@@ -51,6 +56,8 @@ class CountModel(StagedModel):
         self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
         self._keep, self._ordered = None if keep is None else set(keep), ordered
         self.cells: list[Cell] = []
+        self._pods = 0
+        """Variables of nodes by themselves."""
         self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
         """Level -> domain -> new pods in it; only domains that can take any, the cells are the lowest."""
         self.used: dict[int, dict[int, list[Term]]] = {}
@@ -169,6 +176,9 @@ class CountModel(StagedModel):
         room = self.room
         kind = room.types[room.type_of[node]]
         pods = {i: self.model.new_int_var(0, n, "") for i, n in enumerate(kind.slots) if n}
+        self._pods += len(pods)
+        if self._pods > self.problem.sizes.model_pods:
+            raise TooLarge
         self._capacity(kind, pods)
         cell = Cell(nodes=(node,), bound=bool(self.problem.bound_counts[node]), pods=pods)
         self._multiple(self.tree.depth, cell.total, int(self.problem.bound_counts[node]))
@@ -219,6 +229,8 @@ class CountModel(StagedModel):
 
     def _interactions(self) -> None:
         if self.problem.interactions:
+            if len(self.cells) * sum(len(one.meant) for one in self.problem.interactions) > MODEL_TIES:
+                raise TooLarge
             self.interacting().add(self.problem.interactions)
 
     def interacting(self) -> Interacting:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from koordpy.planning.placement.problem import Ints
-from koordpy.planning.placement.ties import InOneDomain
+from koordpy.planning.placement.ties import Apart, InOneDomain
 from koordpy.planning.solver.room import Room
 
 Pods = dict[int, tuple[int, ...]]
@@ -31,6 +31,14 @@ class Greedy:
         inside = [i for part, _ in parts for i in part]
         self.parts = [one for one in parts if one[0]] if len(set(inside)) == len(inside) else []
         """(shape positions, [nodes] number of the domain) of each part; none where parts overlap."""
+        self.apart = [
+            (position[one.shape], [position[shape] for shape in one.meant if shape in position], one.groups)
+            for one in room.problem.interactions
+            if isinstance(one, Apart) and one.shape in position
+        ]
+        """(shape position, positions of those that it shuns, [nodes] number of the domain)."""
+        self._open = np.ones(room.slots.shape if self.apart else (0, 0), dtype=bool)
+        """[shapes, nodes] where nobody that was placed keeps a shape away."""
 
     def fill(self, region: tuple[int, int]) -> Pods | None:
         """Node -> pods per shape; None where this way finds no place for all."""
@@ -78,6 +86,7 @@ class Greedy:
     def _by_size(self, order: list[int], price: Any) -> Pods | None:
         """Part by part, the largest first, then shape by shape, the dearest first."""
         caps, out = self.room.caps.copy(), dict[int, list[int]]()
+        self._open[:] = True
         for part, groups in sorted(self.parts, key=lambda one: -sum(self.counts[i] for i in one[0])):
             domains = self._domains(part, groups, order, caps)
             if not any(self._into(part, nodes, caps, out) for nodes in domains):
@@ -105,20 +114,32 @@ class Greedy:
 
     def _into(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
         """All pods of some shapes onto the first nodes that have room; nothing where that is not all of them."""
-        before, taken = caps[nodes], list[tuple[int, int, int]]()
+        before, taken, opened = caps[nodes], list[tuple[int, int, int]](), self._open.copy()
         for i in shapes:
             left, fits = self.counts[i], self._room(i, caps).tolist()
             for node in nodes:
                 if not left:
                     break
                 fit = min(left, fits[node])
-                if fit > 0:
+                if fit > 0 and (not self.apart or self._open[i, node]):
+                    fit = self._close(i, node, fit)
                     caps[node] -= fit * self.room.request[i]
                     taken.append((node, i, fit))
                     left -= fit
             if left:
-                caps[nodes] = before
+                caps[nodes], self._open = before, opened
                 return False
         for node, i, fit in taken:
             out.setdefault(node, [0] * len(self.counts))[i] += fit
         return True
+
+    def _close(self, i: int, node: int, most: int) -> int:
+        """Keeps others away from pods of a shape on a node; how many of them may stand there, up to so many."""
+        for shape, meant, groups in self.apart:
+            if (domain := groups[node]) < 0 or (shape != i and i not in meant):
+                continue
+            kept_off = meant if shape == i else [shape]
+            self._open[np.array(kept_off)[:, None], np.nonzero(groups == domain)[0]] = False
+            if shape == i and i in meant:
+                most = 1
+        return most

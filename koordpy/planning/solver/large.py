@@ -93,9 +93,11 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
     asks = None if devices is None else np.array([devices.asks[shape] for shape in room.shapes], dtype=np.int64)
     given = room.caps.T[(asks == room.request.T).all(axis=1)] if asks is not None else room.caps.T[:0]
     """The rooms of the devices that pods ask for."""
-    tight = sorted(regions.measures(), key=lambda one: regions.fewest_by([one], region), reverse=True)
+    below = range(region[0] + 1, regions.tree.depth + 1)
+    fewest = np.stack([regions.fewest_by_measure(n, region) for n in below], axis=1).tolist()
+    tight = sorted(range(len(fewest)), key=fewest.__getitem__, reverse=True)
     best: tuple[Least, Ints] | None = None
-    for have, amounts in tight[:MEASURES]:
+    for have, amounts in (regions.measures[at] for at in tight[:MEASURES]):
         need = int(regions.counts @ amounts)
         left = any(np.array_equal(have, devices_there) for devices_there in given)
         least = least_domains(regions.problem, region, have, need, left=left)

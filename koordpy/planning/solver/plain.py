@@ -12,7 +12,7 @@ import numpy as np
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.plan import Proof
 from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import CountModel
+from koordpy.planning.solver.counts import CountModel, TooLarge
 from koordpy.planning.solver.dealing import LeastNames, deal
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.staged import Term
@@ -41,6 +41,8 @@ class Plain:
         problem, room = self.problem, self.room
         if not room.could(0, self.counts).any():
             return None
+        if len(self.counts) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
+            raise TooLarge  # which nodes may be left out is not asked then
         if problem.by_count is not None and problem.by_count.always:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
             room = Room(replace(problem, by_count=None), wanted)

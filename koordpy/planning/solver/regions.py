@@ -7,6 +7,7 @@ give bounds, and regions that differ in names only are solved once.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Regions:
         self._usable = slots_by_level(problem, problem.reference(tuple(ranks)))
         self.bound: list[int] = np.nonzero(problem.bound_counts)[0].tolist()
         self._held = [set(level.tolist()) for level in self.tree.domain_of[:, self.bound]]
+        self._known: dict[int, Ints] = {}
         self._bound_in = [level.sums(problem.bound_counts) for level in self.tree.levels]
 
     def held(self, level: int) -> int:
@@ -114,25 +116,27 @@ class Regions:
 
     def fewest(self, level: int, region: Region) -> int:
         """Lower bound on the domains of a level that hold members when the region takes all new pods."""
-        return self._fewest(self.measures(), level, region)
+        return int(self.fewest_by_measure(level, region).max())
 
-    def fewest_by(self, measures: Sequence[tuple[Ints, Ints]], region: Region) -> tuple[int, ...]:
-        """The same of each level below the region, by some measures."""
-        return tuple(self._fewest(measures, n, region) for n in range(region[0] + 1, self.tree.depth + 1))
-
-    def _fewest(self, measures: Sequence[tuple[Ints, Ints]], level: int, region: Region) -> int:
+    def fewest_by_measure(self, level: int, region: Region) -> Ints:
+        """[measures] the same by each."""
         inside = self._inside(level, region)
-        place = self.tree.levels[level]
         held = self._bound_in[level] > 0
-        fewest = 0
-        for per_node, amounts in measures:
-            sizes = place.sums(per_node)[inside]
-            rest = int(self.counts @ amounts) - int(sizes[held[inside]].sum())
-            if rest > 0:
-                sums = np.cumsum(np.sort(sizes[~held[inside]])[::-1])
-                fewest = max(fewest, int(np.searchsorted(sums, rest)) + 1)
-        return int(held.sum()) + fewest
+        there = held[inside]
+        sizes = self._sizes(level)[:, inside]
+        rest = self._wanted - sizes[:, there].sum(axis=1)
+        sums = np.cumsum(np.sort(sizes[:, ~there], axis=1)[:, ::-1], axis=1)
+        opened = np.where(rest > 0, (sums < rest[:, None]).sum(axis=1) + 1, 0)
+        return np.asarray(opened + int(held.sum()), dtype=np.int64)
 
+    def _sizes(self, level: int) -> Ints:
+        """[measures, domains of a level]"""
+        if level not in self._known:
+            place = self.tree.levels[level]
+            self._known[level] = np.stack([place.sums(per_node) for per_node, _ in self.measures])
+        return self._known[level]
+
+    @cached_property
     def measures(self) -> list[tuple[Ints, Ints]]:
         """([nodes] room, what a pod of each shape takes of it): pods, pods of each shape, each resource."""
         own = np.eye(len(self.counts), dtype=np.int64)
@@ -141,12 +145,20 @@ class Regions:
 
     def most_score(self, level: int, domain: int) -> int:
         """Upper bound on the total score."""
-        place, total = self.tree.levels[level], 0
-        lo, hi = int(place.start[domain]), int(place.end[domain])
-        for i, n in enumerate(self.counts.tolist()):
-            slots = self.room.slots[i][lo:hi]
-            score = self.problem.shapes[self.room.shapes[i]].score[lo:hi]
-            order = np.argsort(-score, kind="stable")
-            before = np.cumsum(slots[order]) - slots[order]
-            total += int((np.clip(n - before, 0, slots[order]) * score[order]).sum())
-        return total
+        place = self.tree.levels[level]
+        nodes = slice(int(place.start[domain]), int(place.end[domain]))
+        slots, score = self.room.slots[:, nodes], self._scores[:, nodes]
+        order = np.argsort(-score, axis=1, kind="stable")
+        slots, score = (np.take_along_axis(rows, order, axis=1) for rows in (slots, score))
+        before = np.cumsum(slots, axis=1) - slots
+        return int((np.clip(self.counts[:, None] - before, 0, slots) * score).sum())
+
+    @cached_property
+    def _scores(self) -> Ints:
+        """[shapes, nodes]"""
+        return np.stack([self.problem.shapes[shape].score for shape in self.room.shapes])
+
+    @cached_property
+    def _wanted(self) -> Ints:
+        """[measures] what all new pods take."""
+        return np.array([int(self.counts @ amounts) for _, amounts in self.measures], dtype=np.int64)

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.limits import MODEL_FILLINGS
+from koordpy.planning.limits import COMPARED_COLUMNS, MODEL_FILLINGS
 from koordpy.planning.placement.goals import progressions
 from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.placement.reach import rest_kept
@@ -140,7 +140,7 @@ def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
     """[nodes, columns] capacities cut to what all slots together take, and at that where another column is as strict:
     nodes of which pods take all GPUs do not differ by how much memory is left beside these."""
     out = np.minimum(caps, most)
-    columns = range(request.shape[1])
+    columns = range(request.shape[1] if request.shape[1] <= COMPARED_COLUMNS else 0)
     open_to = np.ones(out.shape, dtype=bool)
     for column in columns:
         for other in columns:
@@ -167,6 +167,8 @@ def maximal_fillings(
     slots: Sequence[int], caps: Sequence[int], request: list[list[int]], *, most: int
 ) -> tuple[tuple[int, ...], ...] | None:
     """All maximal counts per shape that fit a node together; None where there are more than `most`."""
+    if not any(slots):
+        return (tuple(slots),)
     found: list[tuple[int, ...]] = []
     chosen = [0] * len(slots)
     tries = 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from koordpy.planning.limits import EARLY_LEVEL_SHARE, LATE_LEVEL_SHARE, LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
 from koordpy.planning.plan import Proof, proof_of
 from koordpy.planning.solver.budget import TimeBudget
+from koordpy.planning.solver.counts import TooLarge
 from koordpy.planning.solver.victims_model import VictimsModel
 from koordpy.planning.solver.victims_topology import Topology
 from koordpy.planning.victim_selection.choice import Choice, Choices, Cut, Layout, Need
@@ -35,7 +36,10 @@ def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) ->
     for _ in range(most_tries):
         found = None
         while found is None:
-            model = VictimsModel(choices, budget, parts[0])
+            try:
+                model = VictimsModel(choices, budget, parts[0])
+            except TooLarge:
+                return Choice((), Proof.UNKNOWN, tuple(budget.runs))
             model.learn(known)
             found = _Levels(model).best()
             if found is None and not model.partial:

@@ -29,12 +29,19 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
     for name in dict.fromkeys(name for _, name in placed):
         there += [(pod, name) for pod in draft.snapshot.pods_on.get(name, ()) if pod.key not in draft.evicted]
         there += [(pod, name) for pod in draft.placed_on.get(draft.snapshot.index[name], {}).values()]
-    faults = []
-    for i, (pod, node) in enumerate(placed):
-        for other, at in (*placed[i + 1 :], *there):
-            if node == at:
-                faults += _ports(pod, other, node) + _disks(pod, other, node)
-            faults += _anti_affinity(pod, node, other, at, draft) + _anti_affinity(other, at, pod, node, draft)
+    faults, near = list[str](), [*placed, *there]
+    on: dict[str, list[PodInfo]] = {}
+    for pod, node in there:
+        on.setdefault(node, []).append(pod)
+    for pod, node in placed:
+        for other in on.setdefault(node, []):
+            faults += _ports(pod, other, node) + _disks(pod, other, node)
+        on[node].append(pod)
+    for i, (pod, node) in enumerate(near):
+        shuns = pod.ties is not None and pod.ties.anti
+        for other, at in (near if i < len(placed) else placed) if shuns else ():
+            if other is not pod:
+                faults += _anti_affinity(pod, node, other, at, draft)
     if whole:
         faults += _in_the_end(placed, draft)
     return faults

@@ -1,0 +1,147 @@
+"""Gangs of many kinds of pods: what no model is made for is placed by filling nodes, in work that grows with kinds
+times nodes, and never said to be best or impossible where it is not known."""
+
+from dataclasses import replace
+
+import pytest
+
+from koordpy.api import limits
+from koordpy.api.objects import (
+    Affinity,
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    TopologySpreadConstraint,
+    Volume,
+)
+from koordpy.cluster.snapshot import Draft
+from koordpy.planning.placement.goals import goal_vector, violations
+from koordpy.planning.placement.problem import Sizes
+from koordpy.planning.plan import GangStatus, Proof
+from koordpy.planning.solver import can_place, solve
+from koordpy.planning.verify.ties import check_ties
+from tests.cluster.test_hostile import calls_of
+from tests.planning.oracle import best_placement
+from tests.planning.test_solver import random_problem
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, messages, nodes_of, pod, wish
+
+
+def rack(blocks: int, of: int, slots: str = "8") -> str:
+    return "s1{" + "; ".join(f"b{b}: " + " ".join(f"n{b}x{i}:{slots}" for i in range(of)) for b in range(blocks)) + "}"
+
+
+def of_kinds(count: int, **settings: object) -> World:
+    """A gang of so many pods, no two alike."""
+    world = World().add(TWO_LAYERS, *nodes_of(rack(10, 12)), group("train", count, wish({"blockLayer": "Prefer"})))
+    return world.add(*(pod(f"p-{i}", gang="train", cpu=f"{100 + i}m", **settings) for i in range(count)))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_is_too_large_for_a_model_is_valid_and_nothing_of_it_is_proven_wrongly(seed: int) -> None:
+    problem = replace(random_problem(seed), gather=seed % 2 == 0, sizes=Sizes(model_pods=seed % 7))
+    if not problem.gather:
+        problem = replace(problem, hard=0, multiples={})
+    best, solution = best_placement(problem), solve(problem)
+    if best is None:
+        assert not solution.nodes and solution.proof in (Proof.INFEASIBLE, Proof.UNKNOWN)
+        return
+    assert solution.proof is not Proof.INFEASIBLE
+    if solution.nodes:
+        assert violations(problem, solution.nodes) == []
+        if solution.proof is Proof.OPTIMAL:
+            assert goal_vector(problem, solution.nodes) == goal_vector(problem, best)
+    if not problem.gather:
+        assert can_place(problem) is not Proof.INFEASIBLE or len(best) < len(problem.pending)
+
+
+def test_a_plan_of_twice_as_many_kinds_takes_about_twice_the_work() -> None:
+    calls = {}
+    for count in (300, 600):
+        world = of_kinds(count)
+        world.snapshot()
+        plans = []
+        calls[count] = calls_of(lambda world=world, plans=plans: plans.append(world.plan()))  # type: ignore[misc]
+        assert len(bound(plans[0])) == count
+        assert plans[0].gangs[0].proof is Proof.FEASIBLE
+    assert calls[600] < 2.5 * calls[300]
+    assert calls[600] < 1_500_000
+
+
+def test_many_kinds_are_planned_beside_many_nodes_that_hold_none_of_them() -> None:
+    world = World().add(TWO_LAYERS, *nodes_of(rack(100, 5) + " s2{" + "full: " + "f0:1m}"))
+    world.add(group("train", 500, wish({"blockLayer": "Prefer"})))
+    world.add(*(pod(f"p-{i}", gang="train", cpu=f"{2000 + i}m") for i in range(500)))
+    assert len(bound(world.plan())) == 500
+
+
+def job_apart(i: int, key: str) -> dict[str, object]:
+    """The leader of a Job that has a domain of its own, as a JobSet's exclusive topology has it."""
+    others = LabelSelector(
+        match_expressions=[
+            Requirement(key="job", operator="Exists"),
+            Requirement(key="job", operator="NotIn", values=[f"j{i}"]),
+        ]
+    )
+    term = PodAffinityTerm(topology_key=key, label_selector=others)
+    return {"affinity": Affinity(pod_anti_affinity=PodAffinity(required=[term])), "labels": {"job": f"j{i}"}}
+
+
+@pytest.mark.parametrize("key", ["block", "kubernetes.io/hostname"])
+def test_eighty_kinds_that_stand_apart_are_placed_without_a_model(key: str) -> None:
+    world = World().add(TWO_LAYERS, *nodes_of(rack(100, 1)), group("train", 80))
+    world.add(*(pod(f"p-{i}", gang="train", cpu=f"{100 + i}m", **job_apart(i, key)) for i in range(80)))
+    plans = []
+    assert calls_of(lambda: plans.append(world.plan())) < 2_000_000
+    assert len(set(bound(plans[0]).values())) == 80
+
+
+def test_kinds_that_shun_the_same_pods_are_one_resource_of_a_node() -> None:
+    world = World().add(TWO_LAYERS, *nodes_of(rack(1, 40)), group("train", 40))
+    term = PodAffinityTerm(
+        topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={"app": "a"})
+    )
+    rule = Affinity(pod_anti_affinity=PodAffinity(required=[term]))
+    shy = {"affinity": rule, "labels": {"app": "a"}}
+    for i in range(40):
+        world.add(pod(f"p-{i}", gang="train", cpu=f"{100 + i}m", **(shy if i % 2 else {"labels": {"app": "a"}})))
+    placed = bound(world.plan())
+    beside = [node for name, node in placed.items() if int(name[2:]) % 2]
+    assert len(placed) == 40 and len(set(beside)) == 20
+    assert not set(beside) & {node for name, node in placed.items() if not int(name[2:]) % 2}
+
+
+def test_more_kinds_than_are_planned_are_refused_in_one_line() -> None:
+    most = limits.GANG_KINDS
+    world = World().add(*nodes_of("s1{b1: n1:100}"), group("train", most + 1))
+    world.add(*(pod(f"p-{i}", gang="train", cpu=f"{i + 1}m") for i in range(most + 1)))
+    plan = world.plan()
+    assert set(messages(plan).values()) == {f"gang default/train: {most + 1} kinds of pods, at most {most} are read"}
+    assert plan.gangs[0].status is GangStatus.INVALID
+
+
+def test_kinds_that_a_plan_need_not_tell_apart_are_one() -> None:
+    world = World().add(*nodes_of("s1{b1: n1:2000}"), group("train", limits.GANG_KINDS + 1))
+    world.add(*(pod(f"p-{i}", gang="train", cpu="1", labels={"i": f"{i}"}) for i in range(limits.GANG_KINDS + 1)))
+    assert "needed 1001, available in the cluster: 110" in next(iter(messages(world.plan()).values()))
+
+
+def test_more_kinds_that_look_at_other_pods_than_are_held_against_each_other_are_refused() -> None:
+    most = limits.TIED_KINDS
+    rule = TopologySpreadConstraint(max_skew=1, topology_key="block", when_unsatisfiable="DoNotSchedule")
+    world = of_kinds(most + 1, topology_spread_constraints=[rule])
+    text = f"gang default/train: {most + 1} kinds of pods with affinity or spread to pods, at most {most} are read"
+    assert set(messages(world.plan()).values()) == {text}
+
+
+def test_the_check_of_a_plan_looks_at_pairs_of_one_node_alone_where_nobody_shuns_others() -> None:
+    calls = {}
+    for count in (300, 600):
+        world = World().add(*nodes_of(rack(10, count // 60)))
+        volume = Volume(name="v", csi={"driver": "d"})
+        world.add(*(pod(f"p-{i}", volumes=[volume]) for i in range(count)))
+        snapshot = world.snapshot()
+        nodes = [node.name for node in snapshot.nodes]
+        placed = [(one, nodes[i % len(nodes)]) for i, one in enumerate(snapshot.pods.values())]
+        calls[count] = calls_of(lambda placed=placed, snapshot=snapshot: check_ties(placed, Draft(snapshot)))  # type: ignore[misc]
+    assert calls[600] < 2.5 * calls[300]
