@@ -8,6 +8,7 @@ import numpy as np
 
 from koordpy.api.quantity import quantity_text
 from koordpy.planning.figures import Figures
+from koordpy.planning.filters.fit import PLUGIN
 from koordpy.planning.gates import Gate
 from koordpy.planning.plan import GangStatus
 from koordpy.planning.units import Unit
@@ -38,5 +39,5 @@ def check_min_resources(unit: Unit, figures: Figures) -> Gate | None:
                 lacking.append(f"{name} {quantity_text(name, wanted)}, free {quantity_text(name, free)}")
         if lacking:
             text = f"gang {gang.key}: minResources do not fit: {'; '.join(lacking)}"
-            return Gate(text, GangStatus.UNSCHEDULABLE)
+            return Gate(text, GangStatus.UNSCHEDULABLE, plugins=(PLUGIN,))
     return None

@@ -102,6 +102,20 @@ async def test_a_pod_that_leaves_wakes_the_gang_that_waits_for_its_room() -> Non
         cluster.assert_no_node_is_overbooked()
 
 
+@in_virtual_time
+async def test_room_that_comes_wakes_the_gang_whose_min_resources_did_not_fit() -> None:
+    async with live([small("n1")]) as cluster, cluster.running():
+        cluster.pod("big", cpu="4")
+        await until(lambda: cluster.bound("big"))
+        group, *members = gang("g", 2, gpus=0, cpu="2")
+        group["spec"]["minResources"] = {"cpu": "4"}
+        cluster.create(group, *members)
+        await until(lambda: cluster.condition("g-0"))
+        assert cluster.condition("g-0")["message"] == "gang default/g: minResources do not fit: cpu 4, free 0"
+        cluster.delete("big")
+        await until(lambda: cluster.bound("g-0", "g-1"))
+
+
 async def test_a_node_that_comes_wakes_and_a_heartbeat_does_not() -> None:
     async with live() as cluster, cluster.running() as scheduler:
         cluster.pod("p")
