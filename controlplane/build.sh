@@ -1,8 +1,8 @@
 #!/bin/sh
 # Puts etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl into one folder, for the end-to-end
 # tests and the benchmarks against a real API server, helm, for those of the chart, and on Linux the kubelet, for those
-# on real nodes; beside them the controllers of JobSets, LeaderWorkerSets and Ray, with the manifests that they need
-# (operators/). The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
+# on real nodes; beside them the controllers of JobSets, LeaderWorkerSets, Ray and Kubeflow's jobs, with the manifests
+# that they need (operators/). The last line of output is KUBEBUILDER_ASSETS=<folder>; everything else goes to stderr.
 # `build.sh containerd` builds containerd 2 with its shim and ctr instead, and ends with KOORDPY_REALNODE_PATH=<folder>.
 #
 # KUBEBUILDER_ASSETS            a folder that has etcd and kube-apiserver already: it is used as it is
@@ -10,7 +10,7 @@
 #
 # What is built, and from what, is pinned by the go.mod of kubernetes/, etcd/, helm/, operators/ and containerd/ and their
 # go.sum. A binary is built when it is missing or when its module's go.mod or go.sum is not the one it was built from.
-# About 11 minutes on 2 cores, 3 of them for the operators, and 3 for containerd.
+# About 11 minutes on 2 cores, 4 of them for the operators, and 3 for containerd.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -133,6 +133,7 @@ operator() {
     for part in "$@"; do
         mkdir -p "$manifests/$part"
         cp "$source/$part"/*.yaml "$manifests/$part"
+        rm -f "$manifests/$part/kustomization.yaml"
     done
     chmod -R u+w "$manifests"
     cp "$folder/.$name.from" "$manifests/.from"
@@ -141,4 +142,6 @@ operator() {
 operator jobset-controller sigs.k8s.io/jobset "" config/components/crd/bases config/components/webhook
 operator lws-controller sigs.k8s.io/lws /cmd config/crd/bases config/webhook
 operator kuberay-operator github.com/ray-project/kuberay/ray-operator "" config/crd/bases
+operator training-operator github.com/kubeflow/training-operator /cmd/training-operator.v1 manifests/base/crds \
+    manifests/base/webhook
 finish KUBEBUILDER_ASSETS "$folder"

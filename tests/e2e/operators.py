@@ -1,8 +1,9 @@
-"""The controllers of JobSets, LeaderWorkerSets and Ray beside a control plane, with their definitions and webhooks.
+"""The controllers of JobSets, LeaderWorkerSets, Ray and Kubeflow's jobs beside a control plane, with their definitions
+and webhooks.
 
 They run as processes on loopback with the administrator's rights, their webhooks with a certificate that is made here.
-Binaries and manifests come from `controlplane/build.sh`. training-operator is not among them: its module shares no
-version with these, so that it alone would take as long to build; its jobs are played in tests/engine/grouplives.py.
+Binaries and manifests come from `controlplane/build.sh`. mpi-operator and Trainer are not among them: the jobs of the
+one are as training-operator's MPIJobs, those of the other are JobSets.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.loudly import skip_loudly
 
 LOOPBACK = "127.0.0.1"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
+SECRETS = "/api/v1/namespaces/default/secrets"
 EXAMPLES = REPOSITORY / "examples"
 
 
@@ -43,6 +45,11 @@ class Kind:
     """API version of its configuration; empty where flags are all it has."""
     pods: str = ""
     """Label of the pods that its webhooks look at."""
+    flags: tuple[str, ...] = ()
+    secret: str = ""
+    """Where it keeps a certificate of its own, which nobody here asks for."""
+    last: str = ""
+    """What its log names when its webhooks answer; empty where they do when it listens."""
 
 
 JOBSET = Kind(
@@ -59,7 +66,17 @@ LWS = Kind(
     "config.lws.x-k8s.io/v1alpha1",
     "leaderworkerset.sigs.k8s.io/name",
 )
-RAY = Kind("kuberay-operator", "config/crd/bases")
+RAY = Kind("kuberay-operator", "config/crd/bases", flags=("--metrics-addr=0", "--enable-leader-election=false"))
+TRAINING = Kind(
+    "training-operator",
+    "manifests/base/crds",
+    "manifests/base/webhook",
+    flags=("--metrics-bind-address=0", "--enable-scheme=pytorchjob", "--enable-scheme=mpijob"),
+    secret="training-operator-webhook-cert",
+    last="mpijob-controller",
+)
+MOUNTED = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
+"""Where training-operator looks whether its secret is mounted, whatever TMPDIR says: that it is there is enough."""
 
 
 class Operators:
@@ -80,28 +97,45 @@ class Operators:
     def stop(self) -> None:
         """Ends all."""
         for process in self.running.values():
+            self._plane.processes.remove(process)
             process.stop()
+        self.running.clear()
 
     async def _start(self, api: Client, kind: Kind) -> None:
         folder, manifests = self._plane.folder / kind.program, self._plane.assets / "operators" / kind.program
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         await api.apply_crds(manifests / kind.definitions)
         webhook, health = free_port(), free_port()
-        command = [str(self._plane.assets / kind.program), f"--health-probe-bind-address={LOOPBACK}:{health}"]
-        if kind.hooks:
-            _certificate(folder)
-            file = folder / "config.json"
-            file.write_text(json.dumps(_config(kind, webhook, folder)))
-            command += [f"--config={file}", "--metrics-bind-address=0", "--leader-elect=false"]
-        else:
-            command += ["--metrics-addr=0", "--enable-leader-election=false"]
+        command = [
+            str(self._plane.assets / kind.program),
+            f"--health-probe-bind-address={LOOPBACK}:{health}",
+            *kind.flags,
+        ]
         environment = {"KUBECONFIG": str(self._plane.kubeconfig())}
+        certificates = folder / "k8s-webhook-server" / "serving-certs"
+        if kind.hooks:
+            _certificate(certificates)
+        if kind.config:
+            file = folder / "config.json"
+            file.write_text(json.dumps(_config(kind, webhook, certificates)))
+            command += [f"--config={file}", "--metrics-bind-address=0", "--leader-elect=false"]
+        if kind.secret:
+            await api.apply(
+                f"{SECRETS}/{kind.secret}", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": kind.secret}}
+            )
+            command += [f"--webhook-server-port={webhook}"]
+            environment |= {"TMPDIR": str(folder), "MY_POD_NAMESPACE": "default"}
+            _mount()
         process = Process(kind.program, command, log=folder / "log", env=environment)
         self._plane.processes.append(process)
         self.running[kind] = process.start()
         port = webhook if kind.hooks else health
-        await eventually(lambda: _listens(port), what=f"{kind.program} is ready", processes=[process])
-        for hook in _hooks(kind, manifests, webhook, folder):
+        await eventually(
+            lambda: _listens(port) and kind.last in process.log.read_text(),
+            what=f"{kind.program} is ready",
+            processes=[process],
+        )
+        for hook in _hooks(kind, manifests, webhook, certificates):
             await api.apply(f"{HOOKS}/{hook['kind'].lower()}s/{hook['metadata']['name']}", hook)
 
 
@@ -115,9 +149,15 @@ def _config(kind: Kind, port: int, folder: Path) -> Json:
     }
 
 
+def _mount() -> None:
+    MOUNTED.parent.mkdir(parents=True, exist_ok=True)
+    MOUNTED.touch()
+
+
 def _certificate(folder: Path) -> None:
     openssl = shutil.which("openssl")
     assert openssl is not None
+    folder.mkdir(parents=True, exist_ok=True)
     subject = ["-subj", "/CN=webhooks", "-addext", f"subjectAltName=IP:{LOOPBACK}"]
     files = ["-keyout", folder / "tls.key", "-out", folder / "tls.crt"]
     command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files]
