@@ -31,6 +31,8 @@ CONTAINERS = 1000
 """Containers of a pod, of all kinds together, that the admission webhook answers for."""
 WORKLOAD_PODS = 100_000
 """Pods that one workload makes offline."""
+WORKLOAD_PARTS = 5000
+"""Jobs of a JobSet, groups of a LeaderWorkerSet."""
 OWNERS = 8
 """Objects one above the other that control a pod."""
 SELECTOR_TERMS = 1000

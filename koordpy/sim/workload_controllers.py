@@ -100,10 +100,10 @@ class WorkloadControllers:
         self._drop_orphans(namespace)
         jobsets: list[tuple[Source, Workload]] = []
         for source, head in self._sources(JOBSETS, namespace):
-            jobset = read_jobset(source, head, self._job_sources(namespace))
+            jobset = read_jobset(source, head, self._jobs(namespace))
             if self._is_sound(JOBSETS, source, jobset):
                 self._keep_jobs(source, jobset)
-                jobsets.append((source, read_jobset(source, head, self._job_sources(namespace))))
+                jobsets.append((source, read_jobset(source, head, self._jobs(namespace))))
         self._make_pods(namespace, [jobset for _, jobset in jobsets])
         for job in self._living(JOBS, namespace):
             self._keep_job(job)
@@ -117,8 +117,8 @@ class WorkloadControllers:
         sources = (Source(one, asked=AskedFields()) for one in self._living(resource, namespace))
         return [(source, head_of(source)) for source in sources]
 
-    def _job_sources(self, namespace: str) -> dict[tuple[str, str], Source]:
-        return {(namespace, head.name): source for source, head in self._sources(JOBS, namespace)}
+    def _jobs(self, namespace: str) -> dict[tuple[str, str], Workload]:
+        return {(namespace, head.name): read_job(source, head) for source, head in self._sources(JOBS, namespace)}
 
     def _is_sound(self, resource: str, source: Source, workload: Workload) -> bool:
         """Whether it can be read; what cannot is told in an event, once."""
@@ -291,13 +291,13 @@ class WorkloadControllers:
         old = source.raw.get("status") or {}
         if jobset.note == "finished":
             return
-        there = self._job_sources(jobset.head.namespace)
+        there = {head.name: job for job, head in self._sources(JOBS, jobset.head.namespace)}
         roles, ends, number = [], list[str](), 0
         for one in source.at("spec").list("replicatedJobs"):
             name, replicas = one.text("name"), one.count("replicas", 1)
             counts = dict.fromkeys(("active", "failed", "ready", "succeeded", "suspended"), 0)
             for j in range(replicas):
-                job = there.get((jobset.head.namespace, f"{jobset.head.name}-{name}-{j}"))
+                job = there.get(f"{jobset.head.name}-{name}-{j}")
                 if job is None or not _owned(job.raw, jobset.head.uid):
                     continue
                 part = read_job(job, head_of(job)).roles[0].parts[0]

@@ -149,11 +149,10 @@ class Known:
         if known is not None and known.head.kind != JOBSET:
             return
         below = (one for one in map(self._by_uid.get, self._under.get(uid, ())) if one is not None)
-        there = [(one.head, one.source) for one in below if one.source is not None]
-        jobs = {(head.namespace, head.name): source for head, source in there}
+        jobs = {(one.head.namespace, one.head.name): one for one in below if one.source is not None}
         if known is not None and known.source is not None:
             self._by_uid[uid] = read_jobset(known.source, known.head, jobs)
-        elif jobs and JOBSET not in self.watched and (told := jobset_by_jobs(there[0][0], jobs)) is not None:
+        elif jobs and JOBSET not in self.watched and (told := jobset_by_jobs(jobs)) is not None:
             self._by_uid[uid] = told
             self._put_names(told)
         else:

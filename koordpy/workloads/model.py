@@ -3,7 +3,7 @@
 Source: workloads.md sections 1, 4, 5 and 6.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate
@@ -108,7 +108,7 @@ class JobPart:
     """A Job without completions: from the first that has Succeeded on only those that live are wanted."""
     succeeded: int = 0
     """As the status says."""
-    closed: frozenset[int] = frozenset()
+    closed: Set[int] = frozenset()
     """Indexes that are over, as the status says."""
     over: bool = False
     """Suspended, or finished: nothing is wanted."""
@@ -255,6 +255,8 @@ class Workload:
     """`of pod group pg (Kueue)`, where its kind and name do not say what its members are of."""
     source: Source | None = None
     """What it was read of, where it is read again as other objects come: of a JobSet and its Jobs."""
+    part: JobPart | None = None
+    """It as a part of the JobSet that has it."""
     of_group: Callable[[str], Sequence[Role]] | None = None
     """The roles of a group, where it has groups, be it one that the spec does not count (maxSurge)."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from koordpy.api.faults import Fault, key_path, literal, shown
-from koordpy.api.limits import FAULTS, WORKLOAD_PODS
+from koordpy.api.limits import FAULTS, WORKLOAD_PARTS, WORKLOAD_PODS
 from koordpy.api.objects import ObjectMeta, OwnerReference
 from koordpy.api.settings import index_of
 from koordpy.api.spelling import hint
@@ -227,11 +227,14 @@ def owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
     )
 
 
-def can_make(spec: Source, name: str, number: int) -> bool:
-    """Whether a workload makes no more pods than are made offline; a fault of the field where it does."""
+def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "") -> bool:
+    """Whether a workload makes no more pods than are made offline, and no more parts of them (Jobs, groups) than are
+    read; a fault of the field where it does."""
     if number > WORKLOAD_PODS:
         spec.fault(name, f"makes {number} pods, {WORKLOAD_PODS} at most")
-    return number <= WORKLOAD_PODS
+    elif parts > WORKLOAD_PARTS:
+        spec.fault(name, f"makes {parts} {of}, {WORKLOAD_PARTS} at most")
+    return number <= WORKLOAD_PODS and parts <= WORKLOAD_PARTS
 
 
 def index_in(meta: ObjectMeta, key: str) -> int | None:

@@ -1,7 +1,9 @@
 """Workloads and pods as nobody should write them: every field of every kind is refused by its path, or read."""
 
+import json
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -9,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from koordpy.workloads.kinds.jobs import indexes, read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.registry import BY_KEY, workload_of
+from koordpy.workloads.model import Workload
 from koordpy.workloads.source import Source, head_of
 from tests.cluster.test_hostile import calls_of
 from tests.workloads.cluster import Json, job, jobset, nodes, pod, role, simulate, template, workload
@@ -155,6 +159,74 @@ def _many(number: int) -> Iterator[Json]:
     )
 
 
+COUNTS = (1, 5000, 2**31 - 1)
+"""Of one field; those above 5,000 make too many Jobs or groups."""
+EACH = 30
+"""Calls of functions for a Job or a group that is read ..."""
+CALLS_A_BYTE = 3
+"""... and for a byte of a manifest."""
+
+
+def _counted(number: int) -> Iterator[Json]:
+    """Workloads of which each number that says how many pods there are is a given one."""
+    pods = {"replicas": number, "template": template()}
+    for each in (1, number):
+        yield jobset(role("a", number, each))
+        yield workload(
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            "lws",
+            {"replicas": number, "leaderWorkerTemplate": {"size": each, "workerTemplate": template()}},
+            {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"},
+        )
+        groups = [{"groupName": "w", "numOfHosts": each, "minReplicas": number, **pods}]
+        yield workload(
+            "ray.io/v1",
+            "RayCluster",
+            "r",
+            {"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups, "enableInTreeAutoscaling": True},
+        )
+    yield job(number=number, status={"completedIndexes": f"0-{number // 2}", "failedIndexes": f"1-{number}"})
+    yield job(number=number, completionMode="NonIndexed", status={"succeeded": number})
+    yield workload("apps/v1", "StatefulSet", "s", {**pods, "podManagementPolicy": "Parallel"})
+    yield workload("apps/v1", "ReplicaSet", "s", pods)
+    yield workload("kubeflow.org/v1", "PyTorchJob", "t", {"pytorchReplicaSpecs": {"Worker": pods}})
+    yield workload("kubeflow.org/v2beta1", "MPIJob", "m", {"mpiReplicaSpecs": {"Launcher": pods, "Worker": pods}})
+    cliques = [{"name": "a", "minReplicas": number, "podReferences": []}]
+    yield workload("scheduler.grove.io/v1alpha1", "PodGang", "g", {"podgroups": cliques})
+
+
+@pytest.mark.parametrize("number", COUNTS)
+def test_a_number_of_pods_costs_no_more_than_its_jobs_or_groups(number: int) -> None:
+    for given in _counted(number):
+        kind, size = given["kind"], len(json.dumps(given))
+        parts = number if kind in ("JobSet", "LeaderWorkerSet") and number <= 5000 else 0
+        calls = calls_of(partial(_read, given))
+        assert calls < 500 + CALLS_A_BYTE * size + EACH * parts, (kind, calls)
+
+
+def _read(given: Json) -> Workload:
+    source = Source(given)
+    return workload_of(source, head_of(source))
+
+
+def test_indexes_of_a_job_cost_their_text_and_no_more() -> None:
+    ended = indexes("0-999999,2000000-2999999,5")
+    assert calls_of(lambda: indexes("0-999999,2000000-2999999,5")) < 100
+    assert (len(ended), ended.below(2_000_001)) == (2_000_000, 1_000_001)
+    assert 999_999 in ended and 1_000_000 not in ended and 2_000_000 in ended and -1 not in ended
+
+
+def test_a_jobset_is_read_with_its_jobs_as_they_were_read() -> None:
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": "u", "controller": True}
+    listed = [job(f"js-a-{i}", 2, meta={"uid": f"j{i}", "ownerReferences": [owner]}) for i in range(100)]
+    jobs = {("default", one["metadata"]["name"]): read_job(s := Source(one), head_of(s)) for one in listed}
+    source = Source({**jobset(role("a", 100, 2)), "metadata": {"name": "js", "uid": "u"}})
+    read = []
+    assert calls_of(lambda: read.append(read_jobset(source, head_of(source), jobs))) < 100 * EACH
+    assert [part.owner.uid for part in read[0].roles[0].parts] == [f"j{i}" for i in range(100)]
+
+
 @pytest.mark.parametrize("which", range(4))
 def test_a_workload_is_read_in_work_bounded_by_its_bytes(which: int) -> None:
     def calls(number: int) -> int:
@@ -212,6 +284,16 @@ def test_numbers_of_thousands_of_digits_are_none(notes: Json, labels: Json, tmp_
                 {"replicas": 10**12, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template()}},
             ),
             "spec.replicas: makes 2000000000000 pods, 100000 at most",
+        ),
+        (jobset(role("a", 5000, 1), role("b", 1, 1)), "spec.replicatedJobs: makes 5001 Jobs, 5000 at most"),
+        (
+            workload(
+                "leaderworkerset.x-k8s.io/v1",
+                "LeaderWorkerSet",
+                "lws",
+                {"replicas": 5001, "leaderWorkerTemplate": {"size": 1, "workerTemplate": template()}},
+            ),
+            "spec.replicas: makes 5001 groups, 5000 at most",
         ),
     ],
 )

@@ -3,10 +3,13 @@
 Sources: workloads.md 4, 5.1, 10.1 and 10.2.
 """
 
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import partial
+from itertools import chain
 
 from koordpy.api.keys import JOB_COMPLETION_INDEX, MAX_RUNTIME
-from koordpy.api.settings import index_of
 from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
 from koordpy.workloads.source import Head, Source, index_in, note_of
 
@@ -16,15 +19,55 @@ JOB_TOTALS = ("kai.scheduler/batch-min-member", "scheduling.volcano.sh/group-min
 PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
-def indexes(text: str) -> frozenset[int]:
+class Indexes(Set[int]):
+    """Numbers in spans, (first, last) each, of which there may be many, and long ones."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self._first, self._last = array("q"), array("q")
+        """In order, and apart from each other."""
+        end = -1
+        for low, high in sorted(spans):
+            if low > end:
+                self._first.append(low)
+                self._last.append(high)
+            else:
+                self._last[-1] = max(high, end)
+            end = max(high, end)
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int]]:
+        return zip(self._first, self._last, strict=True)
+
+    def __contains__(self, index: object) -> bool:
+        if not isinstance(index, int):
+            return False
+        at = bisect_right(self._first, index)
+        return at > 0 and self._last[at - 1] >= index
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(range(low, high + 1) for low, high in self.spans)
+
+    def __len__(self) -> int:
+        return sum(self._last) - sum(self._first) + len(self._first)
+
+    def below(self, stop: int) -> int:
+        """How many of them are below a number."""
+        if not self._last or self._last[-1] < stop:
+            return len(self)
+        return sum(min(high + 1, stop) - low for low, high in self.spans if low < stop)
+
+    _from_iterable = frozenset
+
+
+def indexes(text: str) -> Indexes:
     """The numbers of `0,2-4`, as a Job's status lists them."""
-    found: set[int] = set()
-    for span in text.split(",") if text else ():
-        first, _, last = span.partition("-")
-        low, high = index_of(first), index_of(last or first)
-        if low is not None and high is not None:
-            found.update(range(low, min(high, low + 1_000_000) + 1))
-    return frozenset(found)
+    spans = list[tuple[int, int]]()
+    for one in text.split(","):
+        first, _, last = one.partition("-")
+        if len(first) <= 18 and len(last) <= 18 and first.isdecimal() and (not last or last.isdecimal()):
+            low = int(first)
+            spans.append((low, min(int(last), low + 1_000_000) if last else low))
+    return Indexes(span for span in spans if span[0] <= span[1])
 
 
 def sizes(spec: Source) -> tuple[int, int | None]:
@@ -49,28 +92,29 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
     failed, completed = (indexes(status.text(name)) for name in ("failedIndexes", "completedIndexes"))
     span = range(parallelism if completions is None else completions)
     # an elastic Job that was scaled down has indexes that count no more, and its status says so late
-    within = sum(i in span for i in completed) if indexed and status.has("completedIndexes") else None
-    labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
+    within = completed.below(span.stop) if indexed and status.has("completedIndexes") else None
     note = note_of(source, "Complete", spec) if note is None else note
-
-    def slot(i: int) -> Slot:
-        marks = {JOB_COMPLETION_INDEX: str(i)} if indexed else {}
-        return Slot(f"{name}-{i}", {**labels, **marks}, marks)
-
     return JobPart(
         number=parallelism if completions is None else min(parallelism, completions),
-        slot=slot,
+        slot=partial(job_slot, name, uid, indexed),
         span=span,
         key=name,
         filling=Filling.INDEX if indexed else Filling.COUNT,
         total=None if completions is None else max(0, completions - len(failed)),
         queue=completions is None,
         succeeded=status.count("succeeded") if within is None else within,
-        closed=failed | completed,
+        closed=Indexes([*failed.spans, *completed.spans]) if failed else completed,
         over=bool(note),
         independent=of_jobset and not (indexed and completions == parallelism),
         note=note,
     )
+
+
+def job_slot(name: str, uid: str, indexed: bool, i: int) -> Slot:
+    """A pod of a Job."""
+    labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
+    marks = {JOB_COMPLETION_INDEX: str(i)} if indexed else {}
+    return Slot(f"{name}-{i}", {**labels, **marks}, marks)
 
 
 def deadline(spec: Source) -> Mapping[str, str]:
@@ -89,6 +133,7 @@ def read_job(source: Source, head: Head) -> Workload:
     if completions not in (None, parallelism):
         detail += f", completions {completions}"
     template = Template.of(spec.at("template"))
+    of_jobset = head.owner is not None and head.owner.kind == "JobSet"
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=template, above=deadline(spec), detail=detail),),
@@ -98,5 +143,6 @@ def read_job(source: Source, head: Head) -> Workload:
         total_keys=(*JOB_TOTALS, PARALLELISM),
         sized_by="parallelism",
         note=part.note,
-        source=source if head.owner is not None and head.owner.kind == "JobSet" else None,
+        source=source if of_jobset else None,
+        part=job_part(source, head.name, head.uid, of_jobset=True) if of_jobset else None,
     )

@@ -14,8 +14,8 @@ from koordpy.api.faults import literal
 from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.objects import Pod
 from koordpy.api.settings import index_of
-from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, sizes
-from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
+from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, job_slot, sizes
+from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
 from koordpy.workloads.source import AskedFields, Head, Source, can_make, controlling, index_in, note_of
 
 JOBSET = "JobSet"
@@ -23,7 +23,7 @@ PREFIX = "jobset.sigs.k8s.io/"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
 LEADERS, FOLLOWERS = "-leaders", "-followers"
-JobStates = Mapping[tuple[str, str], Source]
+JobStates = Mapping[tuple[str, str], Workload]
 """(namespace, name) -> a Job that exists."""
 
 
@@ -105,31 +105,32 @@ class _ReplicatedJob:
     def _parts(self, jobs: JobStates) -> Iterator[JobPart]:
         """Of each Job; of those that do not exist as many are over as the status says."""
         head, over = self._head, self._over
+        alike = job_part(self._job, "", "", of_jobset=True, note=self._note)
+        """Those that do not exist."""
         for j in range(self.replicas):
             name = f"{head.name}-{self.name}-{j}"
             exists = jobs.get((head.namespace, name))
-            uid = exists.at("metadata").text("uid") if exists is not None else f"{head.uid}/{name}"
-            if exists is not None:
-                part = job_part(exists, name, uid, of_jobset=True)
+            if exists is not None and exists.part is not None:
+                uid, part = exists.head.uid, exists.part
                 ended = part.over or bool(self._note)
             else:
-                part = job_part(self._job, name, uid, of_jobset=True, note=self._note)
+                uid, part = f"{head.uid}/{name}", alike
                 ended, over = part.over or over > 0, over - 1
-            job_key = sha1(f"{head.namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
-            own = {
-                "job-index": str(j),
-                "job-global-index": str(self._before + j),
-                "job-key": job_key,
-                "job-group-index": str(self._group_before + j),
-            }
-            marks = {PREFIX + key: value for key, value in {**self._labels, **own}.items()}
+            make = partial(self._slot, j, name, uid, part.filling is Filling.INDEX)
             owner = controlling("batch/v1", "Job", name, uid)
-            yield replace(part, over=ended, owner=owner, slot=partial(self._slot, part, marks, job_key))
+            yield replace(part, key=name, over=ended, owner=owner, slot=make)
 
-    def _slot(self, part: JobPart, marks: Mapping[str, str], job_key: str, i: int) -> Slot:
+    def _slot(self, j: int, name: str, uid: str, indexed: bool, i: int) -> Slot:
         """A pod of a Job; its first one seeks a domain of its own, where that is asked, and the others follow it."""
-        assert part.slot is not None
-        slot = part.slot(i)
+        slot = job_slot(name, uid, indexed, i)
+        job_key = sha1(f"{self._head.namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
+        own = {
+            "job-index": str(j),
+            "job-global-index": str(self._before + j),
+            "job-key": job_key,
+            "job-group-index": str(self._group_before + j),
+        }
+        marks = {PREFIX + key: value for key, value in {**self._labels, **own}.items()}
         return Slot(
             slot.name,
             {**slot.labels, **marks},
@@ -193,7 +194,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
         listed.replicas.pop(name, None)  # the last one read stands last
         listed.replicas[name] = read.replicas
         number += read.each * read.replicas
-        if can_make(spec, "replicatedJobs", number):
+        if can_make(spec, "replicatedJobs", number, listed.before, "Jobs"):
             roles += read.roles(after, jobs or {})
     attempt, prefix = listed.restarts, f"{head.name}-"
 
@@ -228,14 +229,16 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     )
 
 
-def jobset_by_jobs(first: Head, jobs: JobStates) -> Workload | None:
+def jobset_by_jobs(jobs: JobStates) -> Workload | None:
     """What is known of a JobSet by the labels and specs of its Jobs, where it cannot be read itself.
 
-    A role of which no Job exists is not there; what a role waited for is not known. first: one of them.
+    A role of which no Job exists is not there; what a role waited for is not known.
     """
+    first = next(iter(jobs.values())).head
     roles: dict[str, dict[str, Any]] = {}
     attempt = 0
-    for job in jobs.values():
+    sources = [job.source for job in jobs.values() if job.source is not None]
+    for job in sources:
         meta = job.at("metadata")
         labels = meta.strings("labels")
         name = labels.get(PREFIX + "replicatedjob-name", "")
@@ -247,7 +250,7 @@ def jobset_by_jobs(first: Head, jobs: JobStates) -> Workload | None:
     if not roles or first.owner is None:
         return None
     raw = {"spec": {"replicatedJobs": list(roles.values())}, "status": {"restarts": attempt}}
-    makes_pods = any(job.asked is not None for job in jobs.values())
+    makes_pods = any(job.asked is not None for job in sources)
     source = Source(raw, asked=AskedFields() if makes_pods else None)
     head = replace(first, **{name: getattr(first.owner, name) for name in ("api_version", "kind", "name", "uid")})
     return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), jobs), source=None)

@@ -28,7 +28,7 @@ class _Groups:
         if self.size < 1:
             inner.fault("size", f"{self.size} is below 1")
         self.replicas = spec.count("replicas", 1)
-        if not can_make(spec, "replicas", self.replicas * self.size):
+        if not can_make(spec, "replicas", self.replicas * self.size, self.replicas, "groups"):
             self.replicas = 0
         self.workers = Template.of(inner.at("workerTemplate"))
         self.leader = Template.of(inner.at("leaderTemplate")) if inner.has("leaderTemplate") else self.workers

@@ -60,14 +60,18 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     members: dict[str, str] = {}
     spec = source.at("spec")
     configs = enumerate(spec.list("topologyConstraintGroupConfigs"))
-    groups = [(one.texts("podGroupNames"), _required(one), f"group {i}") for i, one in configs]
+    packs: dict[str, list[tuple[str, str]]] = {}
+    """Role -> those of the groups that it is in."""
+    for i, one in configs:
+        if label := _required(one):
+            for name in dict.fromkeys(one.texts("podGroupNames")):
+                packs.setdefault(name, []).append((label, f"group {i}"))
     for group in spec.list("podgroups"):
         name, least = group.text("name"), group.count("minReplicas")
         pods = [f"{ref.text('namespace', head.namespace)}/{ref.text('name')}" for ref in group.list("podReferences")]
         parts = (JobPart(number=max(len(pods), least)),)
-        own = (*groups, ((name,), _required(group), name))
-        packed = tuple((label, key) for names, label, key in own if name in names and label)
-        roles.append(Role(name=name, parts=parts, template=NO_TEMPLATE, least=least, packed=packed))
+        packed = [*packs.get(name, ()), *(((label, name),) if (label := _required(group)) else ())]
+        roles.append(Role(name=name, parts=parts, template=NO_TEMPLATE, least=least, packed=tuple(packed)))
         members |= dict.fromkeys(pods, name)
     pack = spec.at("topologyConstraint", "packConstraint")
     return Workload(
