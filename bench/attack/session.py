@@ -55,6 +55,7 @@ TENANT_RIGHTS = (
 """What tenants may make in their namespace; quotas in some clusters only."""
 KINDS = (pods_path(EVIL), f"{SIGS}/{EVIL}/podgroups", f"{SIGS}/{EVIL}/elasticquotas")
 CLAIMS = f"/api/v1/namespaces/{EVIL}/persistentvolumeclaims"
+JOBS = f"/apis/batch/v1/namespaces/{EVIL}/jobs"
 SERVING = re.compile(r"health and metrics on port (\d+)")
 
 
@@ -296,7 +297,7 @@ class Arena:
 
     async def _clean(self) -> None:
         api = self.cluster.api
-        for kind in (*KINDS, CLAIMS):
+        for kind in (*KINDS, CLAIMS, JOBS):
             items = await api.items(kind)
 
             async def remove(one: Json, kind: str = kind) -> None:

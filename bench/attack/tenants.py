@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import aiohttp
 
-from bench.attack.session import CLAIMS, EVIL, HONEST, Arena, Attack, text
+from bench.attack.session import CLAIMS, EVIL, HONEST, JOBS, Arena, Attack, text
 from koordpy.api import keys
 from koordpy.api.limits import GATHER_ENTRIES, JSON_BYTES, LINKED_GANGS, TIES_BYTES
 
@@ -136,6 +136,36 @@ async def mixed_gangs(arena: Arena) -> None:
     await arena.many(100, pods)
     for i in _while():
         await arena.rewrite(f"m{i % 100}", {"example.com/turn": str(i)})
+
+
+@attack
+async def many_kinds(arena: Arena) -> None:
+    """A gang of 310 kinds of pods that fits by every sum and not in the end, woken again and again."""
+    await arena.group("kinds", least=310)
+
+    async def one(i: int) -> None:
+        size = 70_000 if i < 100 else 60_000 if i < 160 else 1
+        await arena.member("kinds", i, requests={"cpu": f"{size + i}m"})
+
+    await arena.many(310, one)
+    for i in _while():
+        await arena.rewrite("kinds", {"example.com/turn": str(i)})
+
+
+@attack
+async def jobs(arena: Arena) -> None:
+    """100 Jobs of as many pods as the API server takes, changed all the time."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}
+    head = {"apiVersion": "batch/v1", "kind": "Job"}
+    every = {"completions": 100_000, "parallelism": 10_000, "completionMode": "Indexed"}
+
+    async def one(i: int) -> None:
+        spec = {**(every if i % 2 else {"parallelism": 2**31 - 1}), "template": template}
+        await arena.evil.create(JOBS, {**head, "metadata": {"name": f"j{i}"}, "spec": spec})
+
+    await arena.many(100, one)
+    for i in _while():
+        await arena.evil.patch(f"{JOBS}/j{i % 100}", {"metadata": {"annotations": {keys.GANG_MIN: str(i)}}})
 
 
 @attack

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from koordpy.api.faults import Fault, key_path, literal, shown
+from koordpy.api.faults import Fault, UnreadableError, key_path, literal, shown
 from koordpy.api.limits import FAULTS, WORKLOAD_PARTS, WORKLOAD_PODS
 from koordpy.api.objects import ObjectMeta, OwnerReference
 from koordpy.api.settings import index_of
@@ -229,12 +229,17 @@ def owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
 
 def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "") -> bool:
     """Whether a workload makes no more pods than are made offline, and no more parts of them (Jobs, groups) than are
-    read; a fault of the field where it does."""
+    read; a fault of the field where it does. Where nobody makes pods, such a workload is not read at all."""
     if number > WORKLOAD_PODS:
-        spec.fault(name, f"makes {number} pods, {WORKLOAD_PODS} at most")
+        text = f"makes {number} pods, {WORKLOAD_PODS} at most"
     elif parts > WORKLOAD_PARTS:
-        spec.fault(name, f"makes {parts} {of}, {WORKLOAD_PARTS} at most")
-    return number <= WORKLOAD_PODS and parts <= WORKLOAD_PARTS
+        text = f"makes {parts} {of}, {WORKLOAD_PARTS} at most"
+    else:
+        return True
+    if spec.asked is None:
+        raise UnreadableError(f"{spec.where(name)}: {text}")
+    spec.fault(name, text)
+    return False
 
 
 def index_in(meta: ObjectMeta, key: str) -> int | None:

@@ -37,7 +37,8 @@ class WatchedWorkloads:
     def put(
         self, kind: WorkloadKind, meta: Mapping[str, Any], spec: Mapping[str, Any], status: Mapping[str, Any]
     ) -> bool:
-        """Takes an object as it is now; False where nothing changed that counts.
+        """Takes an object as it is now; False where nothing changed that counts. Raises UnreadableError for one that
+        makes more than is read: it counts as it was.
 
         One that is being deleted counts as gone: its controller makes nothing more.
         """
@@ -54,9 +55,9 @@ class WatchedWorkloads:
         said = sha256(json.encode(raw)).digest()
         if self._seen.get(uid) == said:
             return False
-        self._seen[uid] = said
         source = Source(raw)
         self._book.put_workload(workload_of(source, head_of(source)))
+        self._seen[uid] = said
         return True
 
     def drop(self, uid: str) -> bool:

@@ -431,3 +431,21 @@ async def test_pods_that_a_job_wants_no_more_are_placed_no_more_and_nobody_is_ev
         change_job(cluster, parallelism=3, completions=3)
         await until(lambda: cluster.bound("train-1", "train-2"))
         assert not cluster.bound("train-3")
+
+
+@in_virtual_time
+async def test_a_jobset_of_more_jobs_than_are_read_is_told_on_it_and_counted() -> None:
+    async with live([small("n1")]) as cluster:
+        serve(cluster, "jobset.x-k8s.io", "v1alpha2", "JobSet")
+        many = {"name": "a", "replicas": 5001, "template": {"spec": {"parallelism": 1, "template": template()}}}
+        head = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+        made = {**head, "metadata": {"name": "js", "namespace": "default"}, "spec": {"replicatedJobs": [many]}}
+        cluster.server.store.create("jobsets.jobset.x-k8s.io", made)
+        async with cluster.running() as scheduler:
+            await until(lambda: any(one["involvedObject"]["kind"] == "JobSet" for one in cluster.events()))
+            assert [one["message"] for one in cluster.events() if one["involvedObject"]["kind"] == "JobSet"] == [
+                "it counts as it was read last, as it cannot be read: "
+                "spec.replicatedJobs: makes 5001 Jobs, 5000 at most"
+            ]
+            counted = b'koordpy_refused_inputs_total{kind="JobSet",reason="UnreadableObject"} 1.0'
+            assert counted in scheduler.metrics.render()

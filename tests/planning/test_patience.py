@@ -15,6 +15,7 @@ from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Planning
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.cluster.state import ClusterState
+from koordpy.planning import solver
 from koordpy.planning.patience import Interrupted, Interrupts, Patience
 from koordpy.planning.plan import Deferred, Proof, RoundPlan
 from koordpy.planning.round import plan_round
@@ -268,6 +269,15 @@ def test_a_search_is_given_up_while_its_model_is_made(monkeypatch: pytest.Monkey
     world.add(group("train", 9, wish({"blockLayer": "Prefer"})))
     world.add(*(pod(f"train-{i}", gang="train", cpu=f"{1000 + 100 * i}m") for i in range(9)))
     for number in range(5):
+        plan = cut(world.state, [GANG], searches=True, interrupts=at_step(number))
+        assert plan.deferred == (Deferred(GANG, interrupted=True),)
+
+
+def test_a_gang_of_many_kinds_is_given_up_while_their_figures_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "solve", lambda *_: pytest.fail("the figures were made whole"))
+    world = World().add(TWO_LAYERS, *nodes_of("s1{b1: n1:400}"), group("train", 200))
+    world.add(*(pod(f"train-{i}", gang="train", cpu=f"{i + 1}m") for i in range(200)))
+    for number in range(3):
         plan = cut(world.state, [GANG], searches=True, interrupts=at_step(number))
         assert plan.deferred == (Deferred(GANG, interrupted=True),)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from itertools import islice
@@ -10,13 +11,21 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import convert, structs
 
+from koordpy.api.config import Gangs
+from koordpy.api.faults import UnreadableError
+from koordpy.api.objects import OwnerReference
+from koordpy.cluster.state import ClusterState
+from koordpy.planning.round import plan_round
 from koordpy.workloads.kinds.jobs import indexes, read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
-from koordpy.workloads.kinds.registry import BY_KEY, workload_of
-from koordpy.workloads.model import Workload
-from koordpy.workloads.source import Source, head_of
-from tests.cluster.test_hostile import calls_of
+from koordpy.workloads.kinds.registry import BY_KEY, kind_of, workload_of
+from koordpy.workloads.source import AskedFields, Source, head_of
+from koordpy.workloads.watched import WatchedWorkloads
+from tests.cluster.test_hostile import CALLS_OF_NOTHING, calls_of
+from tests.scenarios.cluster import nodes_of
+from tests.scenarios.cluster import pod as plain_pod
 from tests.workloads.cluster import Json, job, jobset, nodes, pod, role, simulate, template, workload
 
 ODD: tuple[Any, ...] = (None, True, -1, 1.5, 10**12, "x", "9" * 5000, [], [1], [None], {}, {"a": 1})
@@ -139,7 +148,7 @@ def test_whatever_a_field_holds_is_read_or_is_a_fault(given: Json) -> None:
     read = kind.read if kind is not None else None
     for path in paths(given) if read is not None else ():
         for value in ODD:
-            source = Source(changed(given, path, value))
+            source = Source(changed(given, path, value), asked=AskedFields())
             found = read(source, head_of(source, uid="u"))
             assert all(fault.text for fault in source.faults)
             if not source.faults:
@@ -205,9 +214,64 @@ def test_a_number_of_pods_costs_no_more_than_its_jobs_or_groups(number: int) -> 
         assert calls < 500 + CALLS_A_BYTE * size + EACH * parts, (kind, calls)
 
 
-def _read(given: Json) -> Workload:
+LIVE = [one for one in GIVEN if (kind := kind_of(head_of(Source(one)))) is not None and kind.versions]
+SIZES = (0, 1, 7, 5000, 100_000, 2**31 - 1)
+
+
+def _swollen(raw: Any, random: Random, many: int) -> Any:
+    """The same with lists and mappings as long, and numbers as large, as an API server takes them."""
+    if isinstance(raw, dict):
+        own = {key: _swollen(value, random, many) for key, value in raw.items()}
+        more = random.choice((0, 0, many)) if raw and all(isinstance(value, str) for value in raw.values()) else 0
+        return own | {f"x{i}": f"v{i}" for i in range(more)}
+    if isinstance(raw, list):
+        count = random.choice((len(raw), len(raw), many)) if raw else 0
+        found = [_swollen(raw[i % len(raw)], random, max(1, many // 20)) for i in range(count)]
+        return [_named(one, i) if isinstance(one, dict) else one for i, one in enumerate(found)]
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        return raw
+    if isinstance(raw, int):
+        return random.choice(SIZES)
+    return random.choice((raw, raw, raw, ",".join(str(2 * i) for i in range(many)), "y" * 5000))
+
+
+def _named(raw: Json, number: int) -> Json:
+    """The same under another name."""
+    return {**raw, **{key: f"{raw[key]}{number}" for key in ("name", "groupName") if key in raw}}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> None:
+    random = Random(seed)
+    for given in LIVE:
+        raw = {**given, **{part: _swollen(given.get(part, {}), random, 600) for part in ("spec", "status")}}
+        raw["metadata"] = {**given["metadata"], "uid": "u", "namespace": "default"}
+        size = len(json.dumps(raw))
+        if size > 2 << 20:
+            continue
+        state = ClusterState(gangs=Gangs())
+        assert state.workloads is not None
+        watched, kind = WatchedWorkloads(state.workloads), kind_of(head_of(Source(raw)))
+        state.upsert(nodes_of("s1{b1: n1:9}")[0])
+        reference = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "name": raw["metadata"]["name"]}
+        owner = convert({**reference, "uid": "u", "controller": True}, OwnerReference)
+        for i in range(3):
+            one = plain_pod(f"p-{i}")
+            state.upsert(structs.replace(one, metadata=structs.replace(one.metadata, owner_references=[owner])))
+
+        def act(watched=watched, kind=kind, raw=raw, state=state) -> None:  # type: ignore[no-untyped-def]
+            with suppress(UnreadableError):
+                watched.put(kind, raw["metadata"], raw["spec"], raw["status"])
+            plan_round(state.snapshot(0.0))
+
+        calls = calls_of(act)
+        assert calls < CALLS_OF_NOTHING + CALLS_A_BYTE * size + EACH * 5000, (given["kind"], size, calls)
+
+
+def _read(given: Json) -> None:
     source = Source(given)
-    return workload_of(source, head_of(source))
+    with suppress(UnreadableError):
+        workload_of(source, head_of(source))
 
 
 def test_indexes_of_a_job_cost_their_text_and_no_more() -> None:

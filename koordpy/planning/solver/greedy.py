@@ -93,6 +93,7 @@ class Greedy:
                 return None
         inside = {i for part, _ in self.parts for i in part}
         for shape in sorted(range(len(self.counts)), key=lambda i: (-price[i], i)):
+            self.room.problem.interrupts.step()
             if shape not in inside and not self._into([shape], order, caps, out):
                 return None
         return {node: tuple(pods) for node, pods in out.items()}

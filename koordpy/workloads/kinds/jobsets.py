@@ -10,7 +10,7 @@ from functools import partial
 from hashlib import sha1
 from typing import Any
 
-from koordpy.api.faults import literal
+from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.objects import Pod
 from koordpy.api.settings import index_of
@@ -253,4 +253,7 @@ def jobset_by_jobs(jobs: JobStates) -> Workload | None:
     makes_pods = any(job.asked is not None for job in sources)
     source = Source(raw, asked=AskedFields() if makes_pods else None)
     head = replace(first, **{name: getattr(first.owner, name) for name in ("api_version", "kind", "name", "uid")})
-    return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), jobs), source=None)
+    try:
+        return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), jobs), source=None)
+    except UnreadableError:
+        return None
