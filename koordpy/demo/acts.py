@@ -21,6 +21,7 @@ from koordpy.demo.objects import Manifest, key_of
 from koordpy.demo.programme import TRAINING
 from koordpy.demo.reasons import UnitSize, domain_of, gpus_text, short, why_domain, why_npus
 from koordpy.offline.options import DEFAULT_NOW
+from koordpy.offline.owners import KnownByName
 from koordpy.offline.preparing import FilledInput
 from koordpy.offline.workloads import Growth
 from koordpy.planning.explain import Explanation, explain
@@ -28,7 +29,6 @@ from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.sim.definitions import shipped_folder
 from koordpy.sim.rounds import SimulationResult, simulate
-from koordpy.workloads.known import Known
 
 EXAMPLES = shipped_folder("examples")
 
@@ -124,7 +124,7 @@ class Forecaster:
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     _now: datetime = field(default_factory=lambda: parse_moment(DEFAULT_NOW))
     _plans: list[RoundPlan] = field(default_factory=list)
-    _known: Known = field(default_factory=lambda: Known(lambda _: None))
+    _known: KnownByName = field(default_factory=lambda: KnownByName(lambda _: None))
 
     def __post_init__(self) -> None:
         assert self.state.workloads is not None

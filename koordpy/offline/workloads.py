@@ -20,6 +20,7 @@ from koordpy.api.strict import decode
 from koordpy.api.times import exact_time
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import group_of
+from koordpy.offline.owners import KnownByName
 from koordpy.offline.trainjobs import jobset_of, runtime_key
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, with_identity
 from koordpy.sim.making import (
@@ -39,7 +40,6 @@ from koordpy.workloads.kinds.registry import (
     kind_of,
     workload_of,
 )
-from koordpy.workloads.known import Known
 from koordpy.workloads.model import Workload
 from koordpy.workloads.source import AskedFields, Head, Source, can_make, head_of
 from koordpy.workloads.volcano import VolcanoGroup
@@ -73,7 +73,7 @@ class Read:
             for one in loaded.manifests
             if isinstance(one.obj, Pod)
         }
-        self.known = Known(pods.get)
+        self.known = KnownByName(pods.get)
         self.tops: list[Top] = []
         self.warnings: list[str] = []
         self.parts: list[WorkloadManifest] = []

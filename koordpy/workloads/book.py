@@ -103,7 +103,7 @@ class DerivedBook:
         """matches: whether a selector takes labels; volcano: whether PodGroups of Volcano are read."""
         self._settings, self._matches, self.volcano = settings, matches, volcano
         self._pods: dict[str, _Filed] = {}
-        self.known = Known(self._pod, by_names=False)
+        self.known = Known(self._pod)
         self.groups: dict[str, VolcanoGroup] = {}
         """By `namespace/name`."""
         self.gangs: dict[str, Derived] = {}

@@ -50,14 +50,6 @@ def unfile(index: dict[str, dict[str, Any]], key: str, member: str) -> None:
         index.pop(key, None)
 
 
-def _adopts(workload: Workload, pod: Pod) -> bool:
-    return workload.selector.items() <= pod.metadata.labels.items()
-
-
-def _is_deployed(workload: Workload) -> bool:
-    return workload.head.owner is not None and workload.head.owner.kind == "Deployment"
-
-
 def _steps(workload: Workload) -> list[int]:
     """Pods by level: the most Complete edges on a way to a role."""
     sizes: dict[int, int] = {}
@@ -70,13 +62,11 @@ def _steps(workload: Workload) -> list[int]:
 
 
 class Known:
-    """Workloads by uid, by name where that counts, and by what their pods are marked with."""
+    """Workloads by uid, and by the pods that they name."""
 
-    def __init__(self, pod_at: Callable[[str], Pod | None], *, by_names: bool = True) -> None:
-        """pod_at: a pod by `namespace/name`, for on a chain may stand pods (a leader's StatefulSet); by_names: whether
-        owners are known by their names where a manifest has no uid, and pods without an owner by their labels; else by
-        uid alone."""
-        self._pod_at, self._by_names = pod_at, by_names
+    def __init__(self, pod_at: Callable[[str], Pod | None]) -> None:
+        """pod_at: a pod by `namespace/name`, for on a chain may stand pods (a leader's StatefulSet)."""
+        self._pod_at = pod_at
         self.watched: frozenset[str] = frozenset()
         """Kinds whose objects come by themselves: those that have not come are not there."""
         self._by_uid: dict[str, Workload] = {}
@@ -84,10 +74,6 @@ class Known:
         """uid of an owner -> uids of workloads that it controls."""
         self._stale: set[str] = set()
         """uids of JobSets that are to be read anew, for their Jobs are others."""
-        self._names: dict[tuple[str, str, str], str] = {}
-        """(namespace, kind, name) of an object, or (namespace, label, its value) of its pods -> its uid."""
-        self._selecting: dict[str, list[Workload]] = {}
-        """Namespace -> workloads that take pods by their labels."""
         self._named: dict[str, dict[str, Workload]] = {}
         """Pod -> by uid, the workloads that name it."""
 
@@ -95,7 +81,7 @@ class Known:
         """Takes a workload as it is now; what it was."""
         head = workload.head
         old = self.drop(head.uid)
-        self._by_uid[head.uid] = workload
+        self._enter(workload)
         if head.owner is not None and head.owner.uid:
             self._under.setdefault(head.owner.uid, {})[head.uid] = None
             self._stale.add(head.owner.uid)
@@ -103,23 +89,13 @@ class Known:
             self._stale.add(head.uid)
         for key in workload.members:
             self._named.setdefault(key, {})[head.uid] = workload
-        self._put_names(workload)
         return old
 
-    def _put_names(self, workload: Workload) -> None:
-        head = workload.head
-        if not self._by_names:
-            return
-        for kind, name in workload.children:
-            self._names.setdefault((head.namespace, kind, name), head.uid)
-        if not head.has_uid:
-            own = ((head.kind, head.name), *workload.marks)
-            self._names |= {(head.namespace, *sign): head.uid for sign in own}
-        if workload.selector and (not head.has_uid or _is_deployed(workload)):
-            self._selecting.setdefault(head.namespace, []).append(workload)
+    def _enter(self, workload: Workload) -> None:
+        self._by_uid[workload.head.uid] = workload
 
     def drop(self, uid: str) -> Workload | None:
-        """Forgets a workload that is known by its uid; what it was."""
+        """Forgets a workload; what it was."""
         old = self._by_uid.pop(uid, None)
         if old is None:
             return None
@@ -151,17 +127,11 @@ class Known:
         below = (one for one in map(self._by_uid.get, self._under.get(uid, ())) if one is not None)
         jobs = {(one.head.namespace, one.head.name): one for one in below if one.source is not None}
         if known is not None and known.source is not None:
-            self._by_uid[uid] = read_jobset(known.source, known.head, jobs)
+            self._enter(read_jobset(known.source, known.head, jobs))
         elif jobs and JOBSET not in self.watched and (told := jobset_by_jobs(jobs)) is not None:
-            self._by_uid[uid] = told
-            self._put_names(told)
+            self._enter(told)
         else:
             self._by_uid.pop(uid, None)
-
-    def replace(self, workload: Workload) -> None:
-        """Takes another reading of a workload, until something of it changes."""
-        self._stale.discard(workload.head.uid)
-        self._by_uid[workload.head.uid] = workload
 
     def below(self, uid: str) -> tuple[str, ...]:
         """uids of the workloads that an object controls itself."""
@@ -177,40 +147,27 @@ class Known:
 
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
         """The object that an ownerReference names."""
-        return self.get(owner.uid) or self.get(self._names.get((namespace, owner.kind, owner.name), ""))
+        return self.get(owner.uid)
+
+    def _holder(self, owner: OwnerReference, namespace: str) -> Pod | None:
+        """The pod that controls something: a leader owns its workers' StatefulSet."""
+        pod = self._pod_at(f"{namespace}/{owner.name}") if owner.kind == "Pod" else None
+        return pod if pod is not None and pod.metadata.uid == owner.uid else None
 
     def _held_by(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """Who controls a pod that controls something: the workers' StatefulSet is owned by the leader, and has its
-        name."""
-        if owner.kind != "Pod" and not (owner.kind == "StatefulSet" and self._by_names):
-            return None
-        pod = self._pod_at(f"{namespace}/{owner.name}")
-        if pod is None or not (self._by_names or pod.metadata.uid == owner.uid):
-            return None
-        above = pod.metadata.controller
+        """Who controls a pod that controls something."""
+        pod = self._holder(owner, namespace)
+        above = pod.metadata.controller if pod is not None else None
         return above if above is not None and above.kind == "StatefulSet" and above != owner else None
 
-    def _unowned(self, pod: Pod, owner: OwnerReference | None) -> Workload | None:
-        """Who counts a pod whatever controls it: by its name, its labels, or the name of its ReplicaSet."""
-        named, namespace = self._named.get(pod.key), pod.metadata.namespace
-        if named is not None:
-            return named[min(named)]
-        there = self._selecting.get(namespace, ())
-        if owner is None:
-            labels = pod.metadata.labels.items() if self._names else ()
-            marked = filter(None, (self._names.get((namespace, *label)) for label in labels))
-            known = next(filter(None, map(self.get, marked)), None)
-            return known or next((one for one in there if not one.head.has_uid and _adopts(one, pod)), None)
-        if owner.kind == "ReplicaSet" and there and self.find(owner, namespace) is None:
-            # one that is not in the input, of a Deployment that is
-            deployed = (one for one in there if _is_deployed(one) and owner.name.startswith(f"{one.head.name}-"))
-            return next((one for one in deployed if _adopts(one, pod)), None)
-        return None
+    def _claims(self, pod: Pod) -> Workload | None:
+        """Who counts a pod whatever controls it."""
+        named = self._named.get(pod.key)
+        return named[min(named)] if named is not None else None
 
     def lineage(self, pod: Pod) -> Lineage:
         """What stands above a pod."""
-        owner = pod.metadata.controller
-        first = self._unowned(pod, owner)
+        owner, first = pod.metadata.controller, self._claims(pod)
         chain, missing = self._climb(first.head.owner if first is not None else owner, pod.metadata.namespace, first)
         workload = next((one for one in reversed(chain) if one.roles), NO_WORKLOAD)
         seat = workload.seat(pod) if workload.seat is not None else None
