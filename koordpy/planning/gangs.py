@@ -30,6 +30,7 @@ from koordpy.cluster.topology import Layers
 from koordpy.planning.ascend.multilevel import with_levels
 from koordpy.planning.links import Named
 from koordpy.workloads.gangs import Derived
+from koordpy.workloads.model import Domain
 
 DEFAULT_WAITING_SECONDS = 600.0
 
@@ -55,10 +56,8 @@ class Gang(Members):
     min_resources: Amounts
     fault: str
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
-    parted: tuple[tuple[str, str], ...] = ()
-    """(node label, name) of each part of its group that it is in."""
-    sets: tuple[tuple[str, str, frozenset[str]], ...] = ()
-    """(layer, name, keys of pods): sets of pods of its group that lie in one domain of a layer each."""
+    parted: tuple[Domain, ...] = ()
+    """Where pods of it lie together by themselves; layers by their names."""
     one_victim: bool = False
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
     owed: int = 0
@@ -75,7 +74,7 @@ class Gang(Members):
     @property
     def has_parts(self) -> bool:
         """Whether some of its pods are to lie in one domain by themselves (`planning.parts`)."""
-        return bool(self.parted or self.sets) or any(rule.scope != "group" for rule in self.wish.gather)
+        return bool(self.parted) or any(rule.scope != "group" for rule in self.wish.gather)
 
     @property
     def by_workload(self) -> bool:
@@ -247,48 +246,48 @@ class DerivedGang(Gang):
         return ()
 
 
-def _tier(tier: tuple[str, int, bool] | None, layers: Layers) -> tuple[tuple[GatherRule, ...], str]:
-    """(rule, fault) of a tier of Volcano's: the n-th layer above the nodes, or that of the HyperNodes of the tier."""
-    if tier is None:
-        return (), ""
-    name, number, must = tier
-    if name:
-        return (GatherRule(name, must),), ""
+def _layer_of(domain: Domain, layers: Layers) -> str:
+    """Of a tier of Volcano's the n-th layer above the nodes, or that of the HyperNodes of the tier; empty for none."""
+    if domain.layer:
+        return domain.layer
+    if domain.label:
+        return next((one.name for one in layers.chain if domain.label in one.label_keys), "")
     above = layers.chain[:-1]
     by_number = {layer.tier or len(above) - i: layer.name for i, layer in enumerate(above)}
-    if number in by_number:
-        return (GatherRule(by_number[number], must),), ""
-    there = counted(len(above), "layer")
-    return (), f"networkTopology.highestTierAllowed {number}, the tree has {there} above the nodes" if must else ""
+    return by_number.get(domain.tier, "")
 
 
 def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     meta, notes = derived.meta, derived.meta.annotations
     wish, _, waiting, fault = _settings(ref.namespace, meta)
     wish = with_levels(wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers)
-    rules, wrong = _tier(derived.tier, snapshot.tree.layers)
-    sets = []
-    for one in derived.sets:
-        layer_of, missing = _tier(one.tier, snapshot.tree.layers)
-        wrong = wrong or (f"subGroupPolicy: {missing}" if missing else "")
-        sets += [(rule.layer, one.name, one.pods) for rule in layer_of]
-    unknown = next((layer for layer, _, _ in sets if snapshot.tree.layers.level(layer) is None), "")
-    wrong = wrong or (f'subGroupPolicy: unknown layer "{unknown}"' if unknown else "")
-    said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
-    required, preferred = derived.packed if not said else ("", "")
     doubts = [
         *odd_values(OF_GANGS, {}, notes),
         *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts),
         *derived.unread,
     ]
-    if preferred:
-        layer = next((one.name for one in snapshot.tree.layers.chain if preferred in one.label_keys), None)
-        if layer is not None:
-            rules = (GatherRule(layer, must=False),)
-        else:
-            doubts.append(f"packConstraint.preferred: no layer has the label {preferred}: it is not used")
-    if rules and not said:
-        wish = replace(wish, gather=rules)
+    said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
+    rules: list[GatherRule] = []
+    parted: list[Domain] = []
+    hard: list[str] = []
+    wrong, layers = "", snapshot.tree.layers
+    for one in () if said else derived.domains:
+        layer, of_part = _layer_of(one, layers), "subGroupPolicy: " if one.part else ""
+        if one.part:
+            parted.append(replace(one, layer=layer))
+        if one.label and one.must:
+            hard += [one.label] if not one.part else []
+        elif one.label and not layer:
+            doubts.append(f"packConstraint.preferred: no layer has the label {one.label}: it is not used")
+        elif not layer and one.must:
+            there = f"the tree has {counted(len(layers.chain) - 1, 'layer')} above the nodes"
+            wrong = wrong or f"{of_part}networkTopology.highestTierAllowed {one.tier}, {there}"
+        elif one.part and layers.level(layer) is None:
+            wrong = wrong or f'subGroupPolicy: unknown layer "{layer}"'
+        elif layer and not one.part:
+            rules.append(GatherRule(layer, one.must))
+    if rules:
+        wish = replace(wish, gather=tuple(rules))
     resources: Amounts = {}
     try:
         resources = amounts(dict(derived.resources))
@@ -306,10 +305,9 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         waiting_seconds=DEFAULT_WAITING_SECONDS if waiting is None else waiting,
         links=(),
         wish=wish,
-        has_wish=bool(wish.gather or required or derived.parted or sets) or said,
-        hard_keys=(required,) if required else (),
-        parted=() if said else derived.parted,
-        sets=() if said else tuple(sets),
+        has_wish=bool(wish.gather or hard or parted) or said,
+        hard_keys=tuple(hard),
+        parted=tuple(parted),
         min_resources=resources,
         fault=derived.fault or fault or wrong,
         pods=snapshot.members.get(ref, ()),

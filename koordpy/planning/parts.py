@@ -60,7 +60,6 @@ def without_parts(unit: Unit) -> Unit:
         replace(
             gang,
             parted=(),
-            sets=(),
             wish=replace(gang.wish, gather=tuple(rule for rule in gang.wish.gather if rule.scope == "group")),
         )
         for gang in unit.gangs
@@ -84,13 +83,13 @@ def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
         level = layers.level(layer)
         if level:
             yield from (GatheredPart(scope, tuple(pods), level) for pods in found.values())
-    sets = {(layer, name): pods for gang in unit.gangs for layer, name, pods in gang.sets}
-    for (layer, _), pods in sets.items():
-        members = tuple(pod for pod in unit.members if pod.key in pods)
-        if members and (level := layers.level(layer)):
-            yield GatheredPart("subgroup", members, level)
-    labelled: dict[tuple[str, str], list[PodInfo]] = {}
+    named: dict[tuple[str, str, str], list[PodInfo]] = {}
     for gang in unit.gangs:
         for one in gang.parted:
-            labelled.setdefault(one, []).extend(gang.members)
-    yield from (GatheredPart("podgroup", tuple(pods), label=label) for (label, _), pods in labelled.items())
+            members = (pod for pod in gang.members if one.pods is None or pod.key in one.pods)
+            named.setdefault((one.label, one.layer, one.part), []).extend(members)
+    for (label, layer, _), pods in named.items():
+        if label:
+            yield GatheredPart("podgroup", tuple(pods), label=label)
+        elif pods and (level := layers.level(layer)):
+            yield GatheredPart("subgroup", tuple(pods), level)

@@ -19,7 +19,7 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.api.settings import index_of
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.minimum import minima, totals_of_others
-from koordpy.workloads.model import Filling, Role
+from koordpy.workloads.model import Domain, Filling, Role
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import Head
 from koordpy.workloads.unread import unread_of
@@ -27,19 +27,6 @@ from koordpy.workloads.unread import unread_of
 AUTO = keys.GANG_AUTO
 BEYOND = "beyond"
 """Behind the name of a gang of pods that nobody wants any more."""
-
-
-Tier = tuple[str, int, bool]
-"""(name of a layer, else its number above the nodes, whether it must hold)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodSet:
-    """Pods, of several gangs of a run maybe, that lie in one domain by themselves."""
-
-    name: str
-    tier: Tier
-    pods: frozenset[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,13 +75,7 @@ class Derived:
     """Whether the object is not there that its pods name."""
     whole: tuple[str, int] | None = None
     """(gang, members) that it needs together with others of its run."""
-    packed: tuple[str, str] = ("", "")
-    """Node labels: by the first all its pods lie in one domain, by the second they had better."""
-    parted: tuple[tuple[str, str], ...] = ()
-    """(node label, name): its pods lie in one domain with those of the gangs of its run that have the same."""
-    sets: tuple[PodSet, ...] = ()
-    """Of pods of its run."""
-    tier: Tier | None = None
+    domains: tuple[Domain, ...] = ()
     resources: Mapping[str, Any] = field(default_factory=dict)
     """What must fit before any of it starts."""
 
@@ -316,8 +297,7 @@ class Derivation:
             presumed=not self._asked and head.kind == "Job" and not self._by_labels,
             beside=self._beside,
             lost=any(map(self._has_lost, members)),
-            packed=workload.packed,
-            parted=role.packed,
+            domains=role.domains,
             warning=said.doubt,
             steps=self._later if self.is_gang else (),
             unread=self._unread,

@@ -156,6 +156,22 @@ class StepCondition:
     """Whether the status says that it has come."""
 
 
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where pods of a run lie together: one value of a node label, or one domain of a layer."""
+
+    label: str = ""
+    layer: str = ""
+    """Its name, where it is by layer; empty for the one of a tier ..."""
+    tier: int = 0
+    """... which is its number above the nodes."""
+    must: bool = True
+    part: str = ""
+    """Equal for gangs whose pods lie together by themselves; empty for all of the run."""
+    pods: frozenset[str] | None = None
+    """Keys of those that are meant; None for all of the gang."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
     """Pods of a workload, or of a group of it, that are alike."""
@@ -174,8 +190,7 @@ class Role:
     """The role of the spec that it is a part of; the empty one of a spec that has no others."""
     detail: str = ""
     """`2 Jobs of 2`."""
-    packed: tuple[tuple[str, str], ...] = ()
-    """(node label, name) of each set of roles whose pods lie in one domain together."""
+    domains: tuple[Domain, ...] = ()
 
     @property
     def number(self) -> int:
@@ -245,8 +260,6 @@ class Workload:
     """Whether the number in the spec is read."""
     sized_by: str = "replicas"
     """The field that is named where it makes too many pods."""
-    packed: tuple[str, str] = ("", "")
-    """Node labels: by the first all its pods lie in one domain, by the second they had better."""
     note: str = ""
     """`suspended`, `finished`."""
     origin: str = "workload"

@@ -4,7 +4,7 @@ Source: workloads.md 9.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from koordpy.api import keys
@@ -13,7 +13,8 @@ from koordpy.api.leafreaders import quantity_values
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
 from koordpy.api.strict import decode
-from koordpy.workloads.gangs import Derived, PodSet, Tier
+from koordpy.workloads.gangs import Derived
+from koordpy.workloads.model import Domain
 from koordpy.workloads.runs import WorkloadPod, by_age
 from koordpy.workloads.source import Head, Source
 
@@ -31,7 +32,7 @@ class SubGroupPolicy:
 
     selector: LabelSelector | None
     keys: tuple[str, ...]
-    tier: Tier | None
+    domain: Domain | None
 
 
 def _resources(asked: Source) -> dict[str, str]:
@@ -49,7 +50,7 @@ class VolcanoGroup:
     min_member: int
     tasks: Mapping[str, int]
     """Task -> how many of it."""
-    tier: Tier | None
+    domain: Domain | None
     resources: Mapping[str, str]
     queue: str = ""
     """Name of the quota of pods that name none."""
@@ -68,31 +69,33 @@ class VolcanoGroup:
             for fault in selector.faults:
                 policy.fault(f"labelSelector.{fault.path}", fault.text)
             chosen = selector.value if policy.has("labelSelector") else None
-            policies.append(SubGroupPolicy(chosen, policy.texts("matchLabelKeys"), _tier(policy)))
+            policies.append(SubGroupPolicy(chosen, policy.texts("matchLabelKeys"), _domain(policy)))
         counts = {task: tasks.count(task) for task in tasks.raw}
         resources, queue = _resources(spec.at("minResources")), spec.text("queue")
-        return cls(head, least, counts, _tier(spec), resources, queue, tuple(policies))
+        return cls(head, least, counts, _domain(spec), resources, queue, tuple(policies))
 
-    def parts(self, pods: Sequence[WorkloadPod], matches: Matches) -> tuple[PodSet, ...]:
-        """Pods of the group that lie in one domain by themselves."""
-        found: dict[tuple[str, ...], tuple[Tier, list[str]]] = {}
+    def domains(self, pods: Sequence[WorkloadPod], matches: Matches) -> Iterator[Domain]:
+        """Where its pods lie together: all of them, and those of each subgroup."""
+        if self.domain is not None:
+            yield self.domain
         for i, policy in enumerate(self.policies):
-            if policy.tier is None or not policy.tier[2]:
+            if policy.domain is None or not policy.domain.must:
                 continue
+            found: dict[str, list[str]] = {}
             for one in pods:
                 labels = one.pod.metadata.labels
                 if matches(policy.selector, labels):
-                    name = (str(i), *(labels.get(key, "") for key in policy.keys))
-                    found.setdefault(name, (policy.tier, []))[1].append(one.key)
-        return tuple(PodSet("/".join(name), tier, frozenset(pods)) for name, (tier, pods) in found.items())
+                    name = "/".join((str(i), *(labels.get(key, "") for key in policy.keys)))
+                    found.setdefault(name, []).append(one.key)
+            yield from (replace(policy.domain, part=name, pods=frozenset(keys)) for name, keys in found.items())
 
 
-def _tier(source: Source) -> Tier | None:
+def _domain(source: Source) -> Domain | None:
     network = source.at("networkTopology")
     if not network.raw:
         return None
-    must = network.text("mode", "hard") == "hard"
-    return network.text("highestTierName"), network.count("highestTierAllowed", 1), must
+    layer, tier = network.text("highestTierName"), network.count("highestTierAllowed", 1)
+    return Domain(layer=layer, tier=tier, must=network.text("mode", "hard") == "hard")
 
 
 def group_of_pod(pod: Pod) -> str:
@@ -125,12 +128,11 @@ def volcano_gangs(
     if group is None:
         yield make(meta=ObjectMeta(namespace=namespace, name=name), missing=True)
         return
-    soft = any(one.tier is not None and not one.tier[2] for one in group.policies)
+    soft = any(one.domain is not None and not one.domain.must for one in group.policies)
     make = partial(
         make,
         meta=ObjectMeta(namespace=namespace, name=name, annotations=dict(group.head.annotations)),
-        tier=group.tier,
-        sets=group.parts(pods, matches),
+        domains=tuple(group.domains(pods, matches)),
         warning="spec.subGroupPolicy: networkTopology of mode soft is not read" if soft else "",
     )
     if not group.tasks:

@@ -6,7 +6,18 @@ Sources: workloads.md 4, 5.2 and 10.1.
 from collections.abc import Mapping
 from typing import Any
 
-from koordpy.workloads.model import NO_TEMPLATE, Filling, JobPart, Role, Slot, Template, Workload, seats, starts_of
+from koordpy.workloads.model import (
+    NO_TEMPLATE,
+    Domain,
+    Filling,
+    JobPart,
+    Role,
+    Slot,
+    Template,
+    Workload,
+    seats,
+    starts_of,
+)
 from koordpy.workloads.source import Head, Source
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
@@ -59,30 +70,32 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     roles: list[Role] = []
     members: dict[str, str] = {}
     spec = source.at("spec")
-    configs = enumerate(spec.list("topologyConstraintGroupConfigs"))
-    packs: dict[str, list[tuple[str, str]]] = {}
-    """Role -> those of the groups that it is in."""
-    for i, one in configs:
-        if label := _required(one):
-            for name in dict.fromkeys(one.texts("podGroupNames")):
-                packs.setdefault(name, []).append((label, f"group {i}"))
+    whole = [Domain(label, must=must) for label, must in zip(_packed(spec), (True, False), strict=True) if label]
+    apart: dict[str, list[Domain]] = {}
+    """Role -> those of its own, and of the groups that it is in."""
+    for i, one in enumerate(spec.list("topologyConstraintGroupConfigs")):
+        label, _ = _packed(one)
+        for name in dict.fromkeys(one.texts("podGroupNames")) if label else ():
+            apart.setdefault(name, []).append(Domain(label, part=f"group {i}"))
     for group in spec.list("podgroups"):
         name, least = group.text("name"), group.count("minReplicas")
         pods = [f"{ref.text('namespace', head.namespace)}/{ref.text('name')}" for ref in group.list("podReferences")]
-        parts = (JobPart(number=max(len(pods), least)),)
-        packed = [*packs.get(name, ()), *(((label, name),) if (label := _required(group)) else ())]
-        roles.append(Role(name=name, parts=parts, template=NO_TEMPLATE, least=least, packed=tuple(packed)))
+        parts, (label, _) = (JobPart(number=max(len(pods), least)),), _packed(group)
+        if label:
+            apart.setdefault(name, []).append(Domain(label, part=name))
+        domains = (*whole, *apart.get(name, ()))
+        roles.append(Role(name=name, parts=parts, template=NO_TEMPLATE, least=least, domains=domains))
         members |= dict.fromkeys(pods, name)
-    pack = spec.at("topologyConstraint", "packConstraint")
     return Workload(
         head=head,
         roles=tuple(roles),
         seat=seats(starts_of(roles), lambda pod: members.get(pod.key, ""), GROVE_INDEX),
         by_default=True,
         members=members,
-        packed=(pack.text("required"), pack.text("preferred")),
     )
 
 
-def _required(source: Source) -> str:
-    return source.at("topologyConstraint", "packConstraint").text("required")
+def _packed(source: Source) -> tuple[str, str]:
+    """Node labels: pods must, or had better, lie in one domain of these."""
+    pack = source.at("topologyConstraint", "packConstraint")
+    return pack.text("required"), pack.text("preferred")
