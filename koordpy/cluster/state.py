@@ -30,7 +30,6 @@ from koordpy.cluster.snapshot import NodeInfo, Snapshot
 from koordpy.cluster.volumes import VolumeBook
 from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.cluster.yields import Yields
-from koordpy.workloads.gangs import Settings
 
 
 class ClusterState(PodBook):
@@ -57,9 +56,7 @@ class ClusterState(PodBook):
             scheduler_names=frozenset(scheduler_names), owned=owners, gpu=gpu or Gpu(), quota=quota or Quota()
         )
         if gangs is not None:
-            self.workloads = WorkloadBook(
-                Settings(gangs.auto_of, frozenset(gangs.kinds), self.scheduler_names), volcano=gangs.volcano != "off"
-            )
+            self.workloads = WorkloadBook(gangs, self.scheduler_names)
         self.nodes = NodeBook()
         self._storage = VolumeBook() if storage else None
         self._devices = DeviceBook() if devices else None

@@ -3,15 +3,16 @@
 Source: workloads.md 2.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
+from koordpy.api.config import Gangs
 from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, rank_index
 from koordpy.cluster.selectors import selector_matches
 from koordpy.workloads.book import DerivedBook
 from koordpy.workloads.bylabels import kueue_index
-from koordpy.workloads.gangs import Derived, Settings
+from koordpy.workloads.gangs import Derived
 from koordpy.workloads.kinds.registry import TRAIN_JOB
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import index_in
@@ -21,9 +22,9 @@ from koordpy.workloads.volcano import TASK_INDEX, VolcanoGroup, group_of_pod
 class WorkloadBook(DerivedBook):
     """What pods belong to."""
 
-    def __init__(self, settings: Settings, *, volcano: bool = False) -> None:
-        """volcano: whether its PodGroups are read."""
-        super().__init__(settings, selector_matches, volcano=volcano)
+    def __init__(self, config: Gangs, schedulers: Container[str]) -> None:
+        """schedulers: names of ours."""
+        super().__init__(config, schedulers, selector_matches)
         self.passed_over: dict[GangRef, str] = {}
         """PodGroups that are not used, and why."""
         self.unknown_steps: frozenset[GangRef] = frozenset()

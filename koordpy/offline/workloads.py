@@ -19,9 +19,9 @@ from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.strict import decode
 from koordpy.api.times import exact_time
 from koordpy.cluster.state import ClusterState
+from koordpy.offline.children import child_of, jobset_of, runtime_key
 from koordpy.offline.kinds import group_of
 from koordpy.offline.owners import KnownByName
-from koordpy.offline.trainjobs import jobset_of, runtime_key
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, with_identity
 from koordpy.sim.making import (
     Expansion,
@@ -36,7 +36,6 @@ from koordpy.workloads.kinds.registry import (
     TRAIN_JOB,
     VOLCANO_GROUP,
     Child,
-    child_of,
     kind_of,
     workload_of,
 )

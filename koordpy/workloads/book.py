@@ -8,12 +8,13 @@ that an owner was deleted is remembered: pods that still wait then are about to 
 Sources: workloads.md 2 and 4 (names).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from koordpy.api.config import Gangs
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.workloads.bylabels import label_group, run_by_labels
-from koordpy.workloads.gangs import Derivation, Derived, Settings, renamed
+from koordpy.workloads.gangs import Derivation, Derived, renamed
 from koordpy.workloads.kinds.jobsets import JOBSET
 from koordpy.workloads.known import Known, unfile
 from koordpy.workloads.model import Workload
@@ -37,25 +38,15 @@ class _Found:
     gangs: tuple[Derived, ...] = ()
     order: tuple[str, float] = ("", 0.0)
     """When the workload was made, and its oldest pod: of equal names the first keeps it."""
-    whose: tuple[str, str] = ("", "")
-    """(uid, group) of a run."""
-    run: str = ""
     is_present: bool = True
-    own: str = ""
-    """`namespace/name` of the workload."""
+    """Whether it is the run that its workload runs now."""
     kind: str = ""
     """Of the workload; empty where its pods are no gang."""
 
     @property
-    def age(self) -> tuple[bool, float]:
-        """Largest for the run that its workload runs now."""
-        return self.is_present, self.order[1]
-
-    @property
     def naming(self) -> tuple[object, ...]:
         """All by which gangs get their names, and workloads mean them."""
-        keys = tuple((one.key, one.joined) for one in self.gangs)
-        return self.order, self.whose, self.run, self.is_present, self.own, self.kind, keys
+        return self.order, self.is_present, self.kind, tuple((one.key, one.joined) for one in self.gangs)
 
 
 _NOTHING = _Found()
@@ -99,9 +90,11 @@ class _Filed(WorkloadPod):
 class DerivedBook:
     """Pods and workloads in, gangs out."""
 
-    def __init__(self, settings: Settings, matches: Matches, *, volcano: bool = False) -> None:
-        """matches: whether a selector takes labels; volcano: whether PodGroups of Volcano are read."""
-        self._settings, self._matches, self.volcano = settings, matches, volcano
+    def __init__(self, config: Gangs, schedulers: Container[str], matches: Matches) -> None:
+        """schedulers: names of ours; matches: whether a selector takes labels."""
+        self._config, self._schedulers, self._matches = config, schedulers, matches
+        self.volcano = config.volcano != "off"
+        """Whether PodGroups of Volcano are read."""
         self._pods: dict[str, _Filed] = {}
         self.known = Known(self._pod)
         self.groups: dict[str, VolcanoGroup] = {}
@@ -282,7 +275,7 @@ class DerivedBook:
             found.append((VOLCANO, f"{meta.namespace}/{volcano}"))
         if filed.named:
             return tuple(found)
-        how, kinds = self._settings.auto(meta.namespace), self._settings.kinds
+        how, kinds = self._config.auto_of(meta.namespace), self._config.kinds
         if how == "workloads" and filed.waits and (owner := self._awaited(filed)) is not None:
             if owner.uid not in self._gone:
                 self._until[filed.key] = filed.created + OWNER_SECONDS
@@ -388,7 +381,7 @@ class DerivedBook:
             kind = owner.kind.lower() if owner is not None and key[2] != "kueue" else "kueue"
             young = any(pod.key in self._until for pod in left)
             run = run_by_labels(key[1:], left, young=young)
-            gangs = tuple(Derivation(run, self._settings, ()).gangs(run))
+            gangs = tuple(Derivation(run, self._config, self._schedulers, ()).gangs(run))
             return _Found(gangs, order=("", min(pod.created for pod in left)), kind=kind)
         return _NOTHING
 
@@ -421,19 +414,15 @@ class DerivedBook:
         if not free:
             return _NOTHING
         run = WorkloadRun.of(free)
-        head = run.workload.head
         spoken = {one.seat.role for one in bucket.members.values() if one.named}
         if bucket.derivation is None or not bucket.derivation.holds(run, spoken):
-            bucket.derivation = Derivation(run, self._settings, spoken)
+            bucket.derivation = Derivation(run, self._config, self._schedulers, spoken)
         derivation = bucket.derivation
         gangs = tuple(derivation.gangs(run))
         return _Found(
             gangs,
-            order=(head.created, run.began),
-            whose=(head.uid, run.group),
-            run=run.run,
+            order=(run.workload.head.created, run.began),
             is_present=run.is_present,
-            own=f"{head.namespace}/{head.name}",
             kind=derivation.top.kind.lower() if gangs or derivation.is_gang else "",
         )
 
@@ -447,12 +436,11 @@ class DerivedBook:
             buckets.sort(key=lambda one: one.key)
         by_phase[RUN].sort(key=lambda one: one.found.order)
         by_phase[LABELS].sort(key=lambda one: -one.found.order[1])
-        current: dict[tuple[str, str], _Found] = {}
-        for found in (bucket.found for bucket in by_phase[RUN]):
-            current[found.whose] = max(found, current.get(found.whose, found), key=lambda one: one.age)
+        newest = sorted(by_phase[RUN], key=lambda one: (one.found.is_present, one.found.order[1]))
+        current = {bucket.key[:-1]: bucket for bucket in newest}
         named = {gang.key for bucket in by_phase[VOLCANO] for gang in bucket.found.gangs}
         for bucket in by_phase[RUN]:
-            suffix = "" if current[bucket.found.whose] is bucket.found else f"@{bucket.found.run}"
+            suffix = "" if current[bucket.key[:-1]] is bucket else f"@{bucket.key[-1]}"
             while not (named.isdisjoint(keys := bucket.keys(suffix)) and self._names.isdisjoint(keys)):
                 suffix += f"-{bucket.found.kind}"
             self._name(bucket, suffix, named, others)
@@ -474,8 +462,9 @@ class DerivedBook:
         """What the names of workloads mean."""
         meant: dict[str, list[str]] = {}
         for bucket in order:
-            if bucket.found.own and bucket.found.kind:
-                meant.setdefault(bucket.found.own, []).extend(one.key for one in bucket.shown if one.joined)
+            if bucket.derivation is not None and bucket.found.kind:
+                own = bucket.derivation.run.workload.head.key
+                meant.setdefault(own, []).extend(one.key for one in bucket.shown if one.joined)
         for own in self.known.finished():
             if own not in self.gangs and own not in self._names:
                 meant.setdefault(own, [])  # it holds nobody who names it

@@ -3,13 +3,14 @@
 Sources: workloads.md 2 to 5.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import is_not
 from typing import Any
 
 from koordpy.api import keys
+from koordpy.api.config import Gangs
 from koordpy.api.counted import counted
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.gangspec import parse_topology_wish
@@ -103,16 +104,6 @@ class Derived:
         return self.key if self.by_workload else f"PodGroup {self.namespace}/{self.meta.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is configured (workloads.md 1)."""
-
-    auto: Callable[[str], str]
-    """Namespace -> workloads, labels or off."""
-    kinds: frozenset[str]
-    schedulers: frozenset[str]
-
-
 def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
     """What is said of a role: of each annotation the nearest."""
     notes = {key: text for one in reversed([*run.own_notes(role), *run.notes]) for key, text in one.items()}
@@ -139,12 +130,12 @@ def _asks(said: Mapping[str, str]) -> bool:
 class Derivation:
     """The gangs of one run. What its manifests say of them is read once, for as long as these stay the same."""
 
-    def __init__(self, run: WorkloadRun, settings: Settings, spoken: Container[str]) -> None:
-        """spoken: roles of pods that name a gang themselves."""
+    def __init__(self, run: WorkloadRun, config: Gangs, schedulers: Container[str], spoken: Container[str]) -> None:
+        """schedulers: names of ours; spoken: roles of pods that name a gang themselves."""
         self.run, self.top, self._seen = run, run.lineage.top, self._look(run, spoken)
         self._workload, head = run.workload, run.workload.head
         every = run.roles
-        ours = [role for role in every if self._is_ours(role, settings.schedulers)]
+        ours = [role for role in every if self._is_ours(role, schedulers)]
         self._others = [role for role in every if role not in ours]
         """Roles that are another scheduler's."""
         self._several = len(every) > 1
@@ -164,8 +155,8 @@ class Derivation:
             self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
         self._minima = minima(run, self._roles, str(self.top), several=self._several)
         self._by_labels = run.workload.origin != "workload"
-        kinds = settings.kinds | set(ASKED_BY_TEMPLATE)
-        of_kinds = {head.kind, self.top.kind} <= kinds and settings.auto(head.namespace) == "workloads"
+        of_kinds = {head.kind, self.top.kind} <= {*config.kinds, *ASKED_BY_TEMPLATE}
+        of_kinds = of_kinds and config.auto_of(head.namespace) == "workloads"
         self._is_read = bool(self._roles) and (self._by_labels or of_kinds)
         odd = any(one.get(AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in every) <= 1

@@ -4,7 +4,7 @@ Sources: workloads.md 4 and 10.6.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from koordpy.api.faults import Fault, UnreadableError, key_path, literal, shown
@@ -211,19 +211,6 @@ def head_of(source: Source, *, uid: str = "", created: str = "") -> Head:
         annotations=meta.strings("annotations"),
         owner=controlling(*map(owner.text, ("apiVersion", "kind", "name", "uid"))) if owner is not None else None,
         has_uid=bool(said),
-    )
-
-
-def owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
-    """Who an object of its own name is that another makes; meta: what its labels and annotations are taken from."""
-    return replace(
-        head,
-        api_version=api_version,
-        kind=kind,
-        uid=f"{head.uid}/{head.name}",
-        labels=meta.strings("labels"),
-        annotations=meta.strings("annotations"),
-        owner=head.reference,
     )
 
 

@@ -15,7 +15,7 @@ from koordpy.workloads.kinds.operators import training_job
 from koordpy.workloads.kinds.ray import read_ray_cluster
 from koordpy.workloads.kinds.sets import read_daemon_set, read_pod_gang, read_replica_set, read_stateful_set
 from koordpy.workloads.model import Workload
-from koordpy.workloads.source import Head, Source, owned
+from koordpy.workloads.source import Head, Source
 
 Reader = Callable[[Source, Head], Workload]
 
@@ -113,11 +113,3 @@ def workload_of(source: Source, head: Head) -> Workload:
     if kind is None or kind.read is None:
         return Workload(head=head, is_kind=head.kind in GANG_KINDS)
     return kind.read(source, head)
-
-
-def child_of(child: Child, source: Source, head: Head) -> tuple[Source, Head]:
-    """What an object makes: its spec is a part of that one's, and suspended with it."""
-    spec, held = source.at(*child.spec), source.at("spec").flag("suspend")
-    raw = {"spec": {**spec.raw, "suspend": True} if held else spec.raw}
-    inner = Source(raw, "", source.faults, source.asked, spec.path)
-    return inner, owned(head, child.api_version, child.kind, source.at(*child.meta))

@@ -1,16 +1,39 @@
-"""TrainJob: the JobSet that its runtime makes of it.
+"""Objects that another makes under its own name, which make the pods: of a TrainJob by its runtime.
 
-Source: workloads.md 10.2.
+Source: workloads.md 10.1 and 10.2.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, owned
+from koordpy.workloads.kinds.registry import Child
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 NAMED = ("replicatedJobs", "containers")
 """Lists whose entries are known by their names."""
+
+
+def _owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
+    """Who an object of its own name is that another makes; meta: what its labels and annotations are taken from."""
+    return replace(
+        head,
+        api_version=api_version,
+        kind=kind,
+        uid=f"{head.uid}/{head.name}",
+        labels=meta.strings("labels"),
+        annotations=meta.strings("annotations"),
+        owner=head.reference,
+    )
+
+
+def child_of(child: Child, source: Source, head: Head) -> tuple[Source, Head]:
+    """What an object makes: its spec is a part of that one's, and suspended with it."""
+    spec, held = source.at(*child.spec), source.at("spec").flag("suspend")
+    raw = {"spec": {**spec.raw, "suspend": True} if held else spec.raw}
+    inner = Source(raw, "", source.faults, source.asked, spec.path)
+    return inner, _owned(head, child.api_version, child.kind, source.at(*child.meta))
 
 
 def runtime_key(source: Source, namespace: str) -> tuple[str, str, str]:
@@ -70,4 +93,4 @@ def jobset_of(source: Source, head: Head, runtime: Source) -> tuple[Source, Head
     names = {"Complete": "Completed", "Failed": "Failed"}
     ended = [{"type": names[one], "status": "True"} for one in names if conditions(source, one)]
     inner = Source({"spec": made, "status": {"conditions": ended}}, asked=source.asked and AskedFields())
-    return inner, owned(head, "jobset.x-k8s.io/v1alpha2", "JobSet", template.at("metadata"))
+    return inner, _owned(head, "jobset.x-k8s.io/v1alpha2", "JobSet", template.at("metadata"))
