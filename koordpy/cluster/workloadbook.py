@@ -76,7 +76,7 @@ class WorkloadBook(DerivedBook):
             owner = meta.controller
             if owner is None or owner.kind != TRAIN_JOB[1]:
                 continue
-            steps = self.known.steps(meta.namespace, owner.name)
+            steps = self.known.steps(owner, meta.namespace)
             if not steps:
                 unknown.add(GangRef(meta.namespace, meta.name))
             if steps and group.spec.min_member > max(steps):

@@ -18,6 +18,7 @@ from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import UNMADE
 from koordpy.offline.manifests import InputObject, Loaded
+from koordpy.offline.misspelt import AskedFields
 from koordpy.offline.workloads import Read, WorkloadManifest
 from koordpy.planning.words.ignored_pods import misspelt, of_another
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
@@ -33,7 +34,7 @@ def of_manifests(read: Read) -> Iterator[str]:
 
 def _of_fields(part: WorkloadManifest) -> Iterator[str]:
     asked = part.source.asked
-    return (f"{fault.path}: {fault.text}" for fault in (asked.doubts() if asked is not None else ()))
+    return (f"{fault.path}: {fault.text}" for fault in (asked.doubts() if isinstance(asked, AskedFields) else ()))
 
 
 def _of_keys(part: WorkloadManifest) -> Iterator[str]:

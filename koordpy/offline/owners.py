@@ -3,11 +3,12 @@
 Source: workloads.md 4 (members) and 10.3.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from koordpy.api.objects import OwnerReference, Pod
 from koordpy.workloads.known import Known
 from koordpy.workloads.model import Workload
+from koordpy.workloads.source import Head
 
 
 class KnownByName(Known):
@@ -31,6 +32,14 @@ class KnownByName(Known):
             self._names |= {(head.namespace, *sign): head.uid for sign in own}
         if workload.selector and (not head.has_uid or _is_deployed(workload)):
             self._selecting.setdefault(head.namespace, []).append(workload)
+
+    def all(self) -> Iterator[Workload]:
+        """All of them."""
+        return filter(None, map(self.get, list(self._by_uid)))
+
+    def above(self, head: Head) -> tuple[Workload, ...]:
+        """The objects that are known above one, from the one that controls it up."""
+        return self._climb(head.owner, head.namespace)[0]
 
     def replace(self, workload: Workload) -> None:
         """Takes another reading of a workload, until something of it changes."""

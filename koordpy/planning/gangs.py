@@ -30,7 +30,7 @@ from koordpy.cluster.topology import Layers
 from koordpy.planning.ascend.multilevel import with_levels
 from koordpy.planning.links import Named
 from koordpy.workloads.gangs import Derived
-from koordpy.workloads.model import Domain
+from koordpy.workloads.model import SharedDomain
 
 DEFAULT_WAITING_SECONDS = 600.0
 
@@ -56,7 +56,7 @@ class Gang(Members):
     min_resources: Amounts
     fault: str
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
-    parted: tuple[Domain, ...] = ()
+    parted: tuple[SharedDomain, ...] = ()
     """Where pods of it lie together by themselves; layers by their names."""
     one_victim: bool = False
     """Upstream's disruptionMode: whoever evicts one member evicts all."""
@@ -246,7 +246,7 @@ class DerivedGang(Gang):
         return ()
 
 
-def _layer_of(domain: Domain, layers: Layers) -> str:
+def _layer_of(domain: SharedDomain, layers: Layers) -> str:
     """Of a tier of Volcano's the n-th layer above the nodes, or that of the HyperNodes of the tier; empty for none."""
     if domain.layer:
         return domain.layer
@@ -268,7 +268,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     ]
     said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
     rules: list[GatherRule] = []
-    parted: list[Domain] = []
+    parted: list[SharedDomain] = []
     hard: list[str] = []
     wrong, layers = "", snapshot.tree.layers
     for one in () if said else derived.domains:

@@ -20,7 +20,7 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.api.settings import index_of
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.minimum import minima, totals_of_others
-from koordpy.workloads.model import Domain, Filling, Role
+from koordpy.workloads.model import Filling, Role, SharedDomain
 from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import Head
 from koordpy.workloads.unread import unread_of
@@ -76,7 +76,7 @@ class Derived:
     """Whether the object is not there that its pods name."""
     whole: tuple[str, int] | None = None
     """(gang, members) that it needs together with others of its run."""
-    domains: tuple[Domain, ...] = ()
+    domains: tuple[SharedDomain, ...] = ()
     resources: Mapping[str, Any] = field(default_factory=dict)
     """What must fit before any of it starts."""
 
@@ -256,7 +256,7 @@ class Derivation:
 
     def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
         """own: the kind's own minimum; runs: whether a pod of the run is bound."""
-        workload, head, group = self._workload, self._workload.head, self.run.group
+        workload, head, group = self._workload, self._workload.head, self.run.seat.group
         said = self._minima[role.name]
         least, by, fault = own, "", said.fault
         if said.number is not None and not said.fault:
@@ -281,7 +281,7 @@ class Derivation:
             maker=str(self.top),
             source=workload.origin,
             role=named,
-            run=(head.uid, group, self.run.run),
+            run=(head.uid, group, self.run.seat.run),
             apart=runs and not bound and (len(there) < least or bool(fault)),
             succeeded=any(one.succeeded for one in members),
             joined=wanted > 0,
@@ -304,8 +304,8 @@ class Derivation:
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
         text = f"{counted(wanted, 'member')} {self._workload.said or f'of {self.top}'}"
-        if self.run.group:
-            text += f", group {self.run.group}"
+        if self.run.seat.group:
+            text += f", group {self.run.seat.group}"
         if named:
             text += f", role {role.name}"
         if not role.detail:

@@ -141,10 +141,6 @@ class Known:
         """`namespace/name` of workloads that are over."""
         return (one.head.key for one in self._by_uid.values() if one.note == "finished")
 
-    def all(self) -> Iterator[Workload]:
-        """All of them."""
-        return filter(None, map(self.get, list(self._by_uid)))
-
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
         """The object that an ownerReference names."""
         return self.get(owner.uid)
@@ -173,10 +169,6 @@ class Known:
         seat = workload.seat(pod) if workload.seat is not None else None
         return Lineage(chain, missing, workload, seat) if seat is not None else Lineage(chain, missing)
 
-    def above(self, head: Head) -> tuple[Workload, ...]:
-        """The objects that are known above one, from the one that controls it up."""
-        return self._climb(head.owner, head.namespace)[0]
-
     def _climb(
         self, owner: OwnerReference | None, namespace: str, *below: Workload | None
     ) -> tuple[tuple[Workload, ...], OwnerReference | None]:
@@ -193,12 +185,8 @@ class Known:
             owner = above
         return tuple(chain), owner
 
-    def steps(self, namespace: str, train_job: str) -> list[int]:
+    def steps(self, train_job: OwnerReference, namespace: str) -> list[int]:
         """Pods of each step of a TrainJob: of the roles that live together. Empty where its JobSet is not known."""
-        for one in self.all():
-            owner = one.head.owner
-            if not one.roles or owner is None or one.head.namespace != namespace:
-                continue
-            if (owner.kind, owner.name) == ("TrainJob", train_job):
-                return _steps(one)
-        return []
+        known = self.find(train_job, namespace)
+        below = map(self.get, self.below(train_job.uid if known is None else known.head.uid))
+        return next((_steps(one) for one in below if one is not None and one.roles), [])

@@ -13,7 +13,7 @@ from typing import Any
 from koordpy.api.faults import Fault
 from koordpy.api.objects import OwnerReference, Pod
 from koordpy.api.strict import decode
-from koordpy.workloads.source import AskedFields, Head, Source, index_in
+from koordpy.workloads.source import FieldListener, Head, Source, index_in
 
 
 class Filling(Enum):
@@ -53,7 +53,7 @@ class Template:
         return cls(source.raw, source.path, labels, notes, scheduler, pod)
 
 
-def _pod_of(source: Source, asked: AskedFields) -> Pod | None:
+def _pod_of(source: Source, asked: FieldListener) -> Pod | None:
     parts = {name: source.raw.get(name) for name in ("metadata", "spec")}
     read = decode({name: part for name, part in parts.items() if part is not None}, Pod)
     for fault in read.faults:
@@ -157,7 +157,7 @@ class StepCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class SharedDomain:
     """Where pods of a run lie together: one value of a node label, or one domain of a layer."""
 
     label: str = ""
@@ -190,7 +190,7 @@ class Role:
     """The role of the spec that it is a part of; the empty one of a spec that has no others."""
     detail: str = ""
     """`2 Jobs of 2`."""
-    domains: tuple[Domain, ...] = ()
+    domains: tuple[SharedDomain, ...] = ()
 
     @property
     def number(self) -> int:

@@ -94,12 +94,9 @@ class WorkloadRun:
         return self.lineage.workload
 
     @property
-    def group(self) -> str:
-        return self.lineage.seat.group
-
-    @property
-    def run(self) -> str:
-        return self.lineage.seat.run
+    def seat(self) -> PodSeat:
+        """Of one of them, which tells group and run."""
+        return self.lineage.seat
 
     @property
     def chain(self) -> tuple[Workload, ...]:
@@ -130,7 +127,7 @@ class WorkloadRun:
     @property
     def is_present(self) -> bool:
         """Whether it is the one that the workload runs now."""
-        return not self.workload.run or self.run == self.workload.run
+        return not self.workload.run or self.seat.run == self.workload.run
 
     def wanted(self, role: Role) -> Iterator[tuple[JobPart, int]]:
         """The parts of a role, and how many pods of each are kept alive now."""
@@ -147,4 +144,4 @@ class WorkloadRun:
     @property
     def roles(self) -> Sequence[Role]:
         of_group = self.workload.of_group
-        return self.workload.roles if of_group is None else of_group(self.group)
+        return self.workload.roles if of_group is None else of_group(self.seat.group)

@@ -3,7 +3,7 @@
 Sources: workloads.md 4 and 10.6.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,45 +11,18 @@ from koordpy.api.faults import Fault, UnreadableError, key_path, literal, shown
 from koordpy.api.limits import FAULTS, WORKLOAD_PARTS, WORKLOAD_PODS
 from koordpy.api.objects import ObjectMeta, OwnerReference
 from koordpy.api.settings import index_of
-from koordpy.api.spelling import hint
 
 T = TypeVar("T")
-_PREFIX_LETTERS = 8
-"""Letters of a name that may stand for a longer one that begins with it."""
 
 
-class AskedFields:
-    """What the readers of a manifest have asked for, so that names beside these can be told of."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, tuple[Mapping[str, Any], set[str]]] = {}
-        """Path of a mapping -> (it, the names of its fields that are known)."""
-        self._refused: list[Fault] = []
+class FieldListener:
+    """Of who makes pods of a manifest, whose templates are read as pods then. It hears what else is asked for."""
 
     def know(self, path: str, raw: Mapping[str, Any], *names: str) -> None:
         """Takes down that fields of a mapping are known."""
-        self._names.setdefault(path, (raw, set()))[1].update(names)
 
     def refuse(self, fault: Fault) -> None:
         """Takes down a value that an API server would refuse."""
-        if fault not in self._refused:
-            self._refused.append(fault)
-
-    def doubts(self) -> Iterator[Fault]:
-        """Fields that look like misspelt known ones, but for those of the status, and values that are refused."""
-        for path, (raw, names) in self._names.items():
-            for key in raw if path.partition(".")[0] != "status" else ():
-                if isinstance(key, str) and key not in names:
-                    near = hint(key, names) or _begun(key, names)
-                    if near:
-                        yield Fault(key_path(path, key), f"unknown field, not read{near}")
-        yield from self._refused
-
-
-def _begun(key: str, names: set[str]) -> str:
-    folded = key.casefold()
-    found = next((one for one in sorted(names) if one.casefold().startswith(folded)), "")
-    return f", did you mean {found}?" if found and len(key) >= _PREFIX_LETTERS else ""
 
 
 @dataclass(slots=True)
@@ -60,8 +33,8 @@ class Source:
     path: str = ""
     faults: list[Fault] = field(default_factory=list)
     """Of the whole manifest: all its parts share them."""
-    asked: AskedFields | None = None
-    """The same, where somebody wants to know."""
+    asked: FieldListener | None = None
+    """The same; None where nobody makes pods of it."""
     spec_path: str = "spec"
     """Where the spec of an object stands: elsewhere in the manifest of another one that makes it."""
 

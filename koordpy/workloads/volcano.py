@@ -14,7 +14,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
 from koordpy.api.strict import decode
 from koordpy.workloads.gangs import Derived
-from koordpy.workloads.model import Domain
+from koordpy.workloads.model import SharedDomain
 from koordpy.workloads.runs import WorkloadPod, by_age
 from koordpy.workloads.source import Head, Source
 
@@ -32,7 +32,7 @@ class SubGroupPolicy:
 
     selector: LabelSelector | None
     keys: tuple[str, ...]
-    domain: Domain | None
+    domain: SharedDomain | None
 
 
 def _resources(asked: Source) -> dict[str, str]:
@@ -50,7 +50,7 @@ class VolcanoGroup:
     min_member: int
     tasks: Mapping[str, int]
     """Task -> how many of it."""
-    domain: Domain | None
+    domain: SharedDomain | None
     resources: Mapping[str, str]
     queue: str = ""
     """Name of the quota of pods that name none."""
@@ -74,7 +74,7 @@ class VolcanoGroup:
         resources, queue = _resources(spec.at("minResources")), spec.text("queue")
         return cls(head, least, counts, _domain(spec), resources, queue, tuple(policies))
 
-    def domains(self, pods: Sequence[WorkloadPod], matches: Matches) -> Iterator[Domain]:
+    def domains(self, pods: Sequence[WorkloadPod], matches: Matches) -> Iterator[SharedDomain]:
         """Where its pods lie together: all of them, and those of each subgroup."""
         if self.domain is not None:
             yield self.domain
@@ -90,12 +90,12 @@ class VolcanoGroup:
             yield from (replace(policy.domain, part=name, pods=frozenset(keys)) for name, keys in found.items())
 
 
-def _domain(source: Source) -> Domain | None:
+def _domain(source: Source) -> SharedDomain | None:
     network = source.at("networkTopology")
     if not network.raw:
         return None
     layer, tier = network.text("highestTierName"), network.count("highestTierAllowed", 1)
-    return Domain(layer=layer, tier=tier, must=network.text("mode", "hard") == "hard")
+    return SharedDomain(layer=layer, tier=tier, must=network.text("mode", "hard") == "hard")
 
 
 def group_of_pod(pod: Pod) -> str:

@@ -12,17 +12,20 @@ from typing import Any
 
 import pytest
 from msgspec import convert, structs
+from msgspec.json import decode
 
 from koordpy.api.config import Gangs
 from koordpy.api.faults import UnreadableError
 from koordpy.api.objects import OwnerReference
+from koordpy.api.owners import WorkloadObject
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.changes.workloads import WatchedKinds
+from koordpy.offline.misspelt import AskedFields
 from koordpy.planning.round import plan_round
 from koordpy.workloads.kinds.jobs import indexes, read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.registry import BY_KEY, kind_of, workload_of
-from koordpy.workloads.source import AskedFields, Source, head_of
-from koordpy.workloads.watched import WatchedWorkloads
+from koordpy.workloads.source import Source, head_of
 from tests.cluster.test_hostile import CALLS_OF_NOTHING, calls_of
 from tests.scenarios.cluster import nodes_of
 from tests.scenarios.cluster import pod as plain_pod
@@ -251,7 +254,10 @@ def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> No
             continue
         state = ClusterState(gangs=Gangs())
         assert state.workloads is not None
-        watched, kind = WatchedWorkloads(state.workloads), kind_of(head_of(Source(raw)))
+        kind = kind_of(head_of(Source(raw)))
+        assert kind is not None
+        changes = WatchedKinds(state.workloads, lambda: None).changes(kind)
+        obj = decode(json.dumps(raw), type=WorkloadObject)
         state.upsert(nodes_of("s1{b1: n1:9}")[0])
         reference = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "name": raw["metadata"]["name"]}
         owner = convert({**reference, "uid": "u", "controller": True}, OwnerReference)
@@ -259,9 +265,9 @@ def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> No
             one = plain_pod(f"p-{i}")
             state.upsert(structs.replace(one, metadata=structs.replace(one.metadata, owner_references=[owner])))
 
-        def act(watched=watched, kind=kind, raw=raw, state=state) -> None:  # type: ignore[no-untyped-def]
+        def act(changes=changes, obj=obj, state=state) -> None:  # type: ignore[no-untyped-def]
             with suppress(UnreadableError):
-                watched.put(kind, raw["metadata"], raw["spec"], raw["status"])
+                changes.upsert(obj, None)
             plan_round(state.snapshot(0.0))
 
         calls = calls_of(act)

@@ -1,26 +1,39 @@
 """Changes of workloads: what pods are made, and how many of them together. Nothing is ever written to them.
 
-Source: workloads.md 1 and 11.
+What cannot change a gang is let go: of pod templates all but their metadata and scheduler, of a status all but what is
+counted by.
+Sources: workloads.md 1, 4, 5.1 and 11.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
 
-from msgspec import to_builtins
+from msgspec import json, to_builtins
 
 from koordpy.api.owners import WorkloadObject, read_part
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.engine.changes.hub import Hub
-from koordpy.workloads.kinds.registry import WorkloadKind
+from koordpy.workloads.kinds.registry import WorkloadKind, workload_of
 from koordpy.workloads.source import Source, head_of
 from koordpy.workloads.volcano import VolcanoGroup
-from koordpy.workloads.watched import WatchedWorkloads
 
 logger = logging.getLogger(__name__)
 
 VOLCANO_VERSION = "scheduling.volcano.sh/v1beta1"
 WATCHED, NOT_SERVED, FORBIDDEN = "watched", "not-served", "forbidden"
+_META = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")
+_ANY = ""
+"""Of fields whatever their names."""
+_COUNTED: Mapping[str, Any] = {
+    **dict.fromkeys(("succeeded", "failedIndexes", "completedIndexes", "restarts", "updateRevision")),
+    "conditions": dict.fromkeys(("type", "status")),
+    "replicatedJobsStatus": dict.fromkeys(("name", "succeeded", "failed")),
+    "replicaStatuses": {_ANY: {"succeeded": None}},
+}
+"""Fields of a status, and in these, that decide how many pods are wanted, and which run they are of."""
 
 
 class WatchedKinds:
@@ -28,14 +41,15 @@ class WatchedKinds:
 
     def __init__(self, book: WorkloadBook, wake: Callable[[], None]) -> None:
         """wake: is called when gangs may have changed."""
-        self._book, self._wake = book, wake
-        self.workloads = WatchedWorkloads(book)
+        self.book, self.wake = book, wake
+        self.seen: dict[str, bytes] = {}
+        """uid of a workload -> digest of what was read of it."""
         self.states: dict[str, str] = {}
         """Kind -> watched, not-served or forbidden."""
 
     def changes(self, kind: WorkloadKind) -> "WorkloadChanges":
         """The sink of a kind."""
-        return WorkloadChanges(kind, self, self._wake)
+        return WorkloadChanges(kind, self)
 
     def now(self, kind: WorkloadKind, state: str, why: str = "") -> None:
         """Takes what became of the watch of a kind; said once."""
@@ -48,8 +62,8 @@ class WatchedKinds:
         elif state == FORBIDDEN:
             logger.warning("gangs.auto: %s may not be listed (403): %s: its pods are grouped by labels", name, why)
         readable = frozenset(kind for kind, state in self.states.items() if state == WATCHED)
-        self._book.watch(readable)
-        self._wake()
+        self.book.watch(readable)
+        self.wake()
 
 
 class VolcanoChanges:
@@ -102,14 +116,29 @@ class VolcanoChanges:
 class WorkloadChanges:
     """The sink of one kind."""
 
-    def __init__(self, kind: WorkloadKind, kinds: WatchedKinds, wake: Callable[[], None]) -> None:
-        self.kind = kind
-        self._kinds, self._workloads, self._wake = kinds, kinds.workloads, wake
+    def __init__(self, kind: WorkloadKind, kinds: WatchedKinds) -> None:
+        self.kind, self._kinds = kind, kinds
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
-        """A workload that came or changed."""
-        if self._workloads.put(self.kind, to_builtins(obj.metadata), read_part(obj.spec), read_part(obj.status)):
-            self._wake()
+        """A workload that came or changed. One that is being deleted counts as gone: its controller makes nothing
+        more. Raises UnreadableError for one that makes more than is read: it counts as it was."""
+        if obj.metadata.deletion_timestamp:
+            self.delete(obj)
+            return
+        meta, version = to_builtins(obj.metadata), self.kind.versions[0]
+        raw = {
+            "apiVersion": f"{self.kind.group}/{version}" if self.kind.group else version,
+            "kind": self.kind.kind,
+            "metadata": {name: meta[name] for name in _META if name in meta},
+            "spec": _slim(read_part(obj.spec)),
+            "status": _counted(read_part(obj.status)),
+        }
+        said = sha256(json.encode(raw)).digest()
+        if self._kinds.seen.get(obj.metadata.uid) != said:
+            source = Source(raw)
+            self._kinds.book.put_workload(workload_of(source, head_of(source)))
+            self._kinds.seen[obj.metadata.uid] = said
+            self._kinds.wake()
 
     def now(self, state: str, why: str = "") -> None:
         """Takes what became of the watch."""
@@ -117,5 +146,33 @@ class WorkloadChanges:
 
     def delete(self, obj: WorkloadObject) -> None:
         """A workload that is gone."""
-        if self._workloads.drop(obj.metadata.uid):
-            self._wake()
+        if self._kinds.seen.pop(obj.metadata.uid, None) is not None:
+            self._kinds.book.drop_workload(obj.metadata.uid)
+            self._kinds.wake()
+
+
+def _slim(value: Any) -> Any:
+    """A spec without what its pods' containers are."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("containers"), list):
+            kept: dict[str, Any] = {"containers": [{}] if value["containers"] else []}
+            return {**kept, "schedulerName": value["schedulerName"]} if "schedulerName" in value else kept
+        return {name: _slim(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_slim(part) for part in value]
+    return value
+
+
+def _counted(value: Any, fields: Mapping[str, Any] | None = _COUNTED) -> Any:
+    """Of a status, or a part of it, the fields that decide; of conditions those that hold."""
+    if isinstance(value, list):
+        return [_counted(one, fields) for one in value if not _is_not_so(one)]
+    if not isinstance(value, Mapping) or fields is None:
+        return value
+    kept = {name: part for name, part in value.items() if name in fields or _ANY in fields}
+    return {name: _counted(part, fields.get(name, fields.get(_ANY))) for name, part in kept.items()}
+
+
+def _is_not_so(one: Any) -> bool:
+    """Whether it is a condition that does not hold."""
+    return isinstance(one, Mapping) and one.get("status", "True") != "True"

@@ -51,6 +51,7 @@ class WorkloadKind(NamedTuple):
 
 
 OF_RUNTIME = Child("jobset.x-k8s.io/v1alpha2", "JobSet", ("spec", "template", "spec"), ("spec", "template", "metadata"))
+OF_CRON_JOB = Child("batch/v1", "Job", ("spec", "jobTemplate", "spec"), ("spec", "jobTemplate", "metadata"))
 TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
 WORKLOAD_KINDS = (
     WorkloadKind("batch", "Job", read_job, ("v1",)),
@@ -72,12 +73,7 @@ WORKLOAD_KINDS = (
     WorkloadKind("", "ReplicationController", read_replica_set),
     WorkloadKind("apps", "DaemonSet", read_daemon_set),
     WorkloadKind("apps", "Deployment", None, child=Child("apps/v1", "ReplicaSet", ("spec",))),
-    WorkloadKind(
-        "batch",
-        "CronJob",
-        None,
-        child=Child("batch/v1", "Job", ("spec", "jobTemplate", "spec"), ("spec", "jobTemplate", "metadata")),
-    ),
+    WorkloadKind("batch", "CronJob", None, child=OF_CRON_JOB),
     WorkloadKind("ray.io", "RayJob", None, child=Child("ray.io/v1", "RayCluster", ("spec", "rayClusterSpec"))),
     WorkloadKind("ray.io", "RayService", None, child=Child("ray.io/v1", "RayCluster", ("spec", "rayClusterConfig"))),
 )

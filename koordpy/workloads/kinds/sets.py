@@ -8,10 +8,10 @@ from typing import Any
 
 from koordpy.workloads.model import (
     NO_TEMPLATE,
-    Domain,
     Filling,
     JobPart,
     Role,
+    SharedDomain,
     Slot,
     Template,
     Workload,
@@ -70,19 +70,19 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
     roles: list[Role] = []
     members: dict[str, str] = {}
     spec = source.at("spec")
-    whole = [Domain(label, must=must) for label, must in zip(_packed(spec), (True, False), strict=True) if label]
-    apart: dict[str, list[Domain]] = {}
+    whole = [SharedDomain(label, must=must) for label, must in zip(_packed(spec), (True, False), strict=True) if label]
+    apart: dict[str, list[SharedDomain]] = {}
     """Role -> those of its own, and of the groups that it is in."""
     for i, one in enumerate(spec.list("topologyConstraintGroupConfigs")):
         label, _ = _packed(one)
         for name in dict.fromkeys(one.texts("podGroupNames")) if label else ():
-            apart.setdefault(name, []).append(Domain(label, part=f"group {i}"))
+            apart.setdefault(name, []).append(SharedDomain(label, part=f"group {i}"))
     for group in spec.list("podgroups"):
         name, least = group.text("name"), group.count("minReplicas")
         pods = [f"{ref.text('namespace', head.namespace)}/{ref.text('name')}" for ref in group.list("podReferences")]
         parts, (label, _) = (JobPart(number=max(len(pods), least)),), _packed(group)
         if label:
-            apart.setdefault(name, []).append(Domain(label, part=name))
+            apart.setdefault(name, []).append(SharedDomain(label, part=name))
         domains = (*whole, *apart.get(name, ()))
         roles.append(Role(name=name, parts=parts, template=NO_TEMPLATE, least=least, domains=domains))
         members |= dict.fromkeys(pods, name)
