@@ -50,6 +50,8 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
+    annotations_given: int = 0
+    """How many the object has, where not all are kept; no field of the API."""
 
     @property
     def controller(self) -> OwnerReference | None:
@@ -66,6 +68,7 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
             first = islice((key for key in notes if not is_read(key)), ANNOTATIONS)
             kept = {*first, *(key for key in notes if is_read(key))}
             force_setattr(self, "annotations", {key: text for key, text in notes.items() if key in kept})
+            force_setattr(self, "annotations_given", len(notes))
 
 
 class KubernetesObject(Wire, frozen=True):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
 from koordpy.api.faults import literal
-from koordpy.api.limits import some
+from koordpy.api.limits import ANNOTATIONS, some, too_many
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.once import once
 from koordpy.api.unread import ANNOTATION, LABEL, Holder, unread_keys
@@ -132,4 +132,6 @@ def odd_settings(holder: Holder, meta: ObjectMeta) -> tuple[str, ...]:
     """What the labels and annotations of an object say in vain, as far as is told of one object."""
     values = odd_values(_VALUES.get(holder, {}), meta.labels, meta.annotations)
     halves = _half_group(meta.labels) if holder in _OF_PODS else ()
-    return tuple(some(chain(values, unread_keys(holder, meta.labels, meta.annotations), halves)))
+    many = too_many(meta.annotations_given, ANNOTATIONS, "annotations")
+    told = (f"metadata.annotations: {many}, and those that koordpy knows",) if many else ()
+    return tuple(some(chain(told, values, unread_keys(holder, meta.labels, meta.annotations), halves)))

@@ -127,7 +127,7 @@ class Scheduler:
                 )
                 for name in config.scheduler_names
             }
-        self.announcer = Announcer(self._recorders, self._count_refused)
+        self.announcer = Announcer(self._recorders, self.count_refused)
         self.feeds.heard_unreadable.append(lambda found: self._announce_unreadable([found]))
         self.context = context = Context(
             client,
@@ -216,7 +216,8 @@ class Scheduler:
                 note = f"{one.meaning}, as it cannot be read: {one.why}"
                 self.announcer.tell(UNREADABLE, of_object(one.resource, one.names), note)
 
-    def _count_refused(self, kind: str, reason: str) -> None:
+    def count_refused(self, kind: str, reason: str) -> None:
+        """Counts what an object says and is not taken."""
         self.metrics.refused_inputs.labels(kind, reason).inc()
 
     def _tenant_of(self, namespace: str) -> str:

@@ -201,7 +201,7 @@ class Metrics:
         )
         self.refused_inputs = counter(
             "koordpy_refused_inputs_total",
-            "What objects say and koordpy does not take, by the event that tells.",
+            "What objects say and koordpy does not take, by the event that tells, or the answer of the webhook.",
             ["kind", "reason"],
         )
         self.quotas_invalid = gauge("koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.")

@@ -75,6 +75,7 @@ class OperatorHost:
         scheduler = self.scheduler
         if webhook is not None:
             webhook.quotas = QuotaHook(client, scheduler.feeds, scheduler.synced)
+            webhook.on_refused = scheduler.count_refused
         pages = Pages(of_scheduler(scheduler, config, source=f"scheduler {config.scheduler_names[0]}"))
         self.health = HealthServer(
             config.bind_address,

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import orjson
 from aiohttp import web
@@ -55,6 +56,8 @@ class Webhook:
         self.port = 0
         self.quotas: QuotaHook | None = None
         """Who judges ElasticQuotas; without it, and until it is ready, they get no answer."""
+        self.on_refused: Callable[[str, str], None] = lambda kind, reason: None
+        """Hears of each refusal: the kind, and Forbidden, or BadRequest for what is no review."""
 
     async def start(self) -> None:
         """Listens. Raises OSError where the address, the certificate or the key cannot be had."""
@@ -84,8 +87,8 @@ class Webhook:
         try:
             body = answer(review, self._resources)
         except ODD as fault:
-            raise web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n") from None
-        return web.Response(body=orjson.dumps(body), content_type="application/json")
+            raise self._odd("Pod", fault) from None
+        return self._answered("Pod", body)
 
     async def _validate(self, request: web.Request) -> web.Response:
         if self.quotas is None or not self.quotas.ready:
@@ -95,10 +98,19 @@ class Webhook:
             async with self._gate.turn(request.remote or ""):  # what is refused is asked of the API server before
                 body = await self.quotas.answer(review)
         except ODD as fault:
-            raise web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n") from None
+            raise self._odd("ElasticQuota", fault) from None
         except (ApiError, Unreachable) as error:
             raise web.HTTPServiceUnavailable(text=f"{error}\n") from None
+        return self._answered("ElasticQuota", body)
+
+    def _answered(self, kind: str, body: dict[str, Any]) -> web.Response:
+        if not body["response"]["allowed"]:
+            self.on_refused(kind, "Forbidden")
         return web.Response(body=orjson.dumps(body), content_type="application/json")
+
+    def _odd(self, kind: str, fault: Exception) -> web.HTTPBadRequest:
+        self.on_refused(kind, "BadRequest")
+        return web.HTTPBadRequest(text=f"{fault}"[:MOST_SAID] + "\n")
 
     async def _read(self, request: web.Request) -> bytes:
         """A body; of large ones few are read at a time, addresses by turns, so that they take little memory

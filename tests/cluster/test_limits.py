@@ -33,6 +33,7 @@ from koordpy.cluster.podbook import MOST_LABEL_KEYS
 from koordpy.cluster.snapshot import NOWHERE
 from koordpy.cluster.state import ClusterState
 from koordpy.cluster.ties import PodClass, pod_class, read_terms
+from koordpy.engine.watching.intake import PodIntake
 from koordpy.planning.figures import PlannerCache
 from koordpy.planning.round import plan_round
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, messages, node, nodes_of, pod, wish
@@ -121,6 +122,21 @@ def test_hints_of_one_object_are_ten_and_a_word_that_there_are_more() -> None:
     said = odd_settings(Holder.GROUP, group("g", 1, notes).metadata)
     assert len(said) == limits.HINTS + 1
     assert said[-1] == "more of it is not read, or not as it was meant"
+
+
+@pytest.mark.parametrize("count", [limits.ANNOTATIONS, limits.ANNOTATIONS + 1])
+def test_annotations_beyond_those_that_are_kept_are_told_in_one_line(count: int) -> None:
+    notes = {f"example.com/{i}": "x" for i in range(count)}
+    own = pod(
+        "p", requests={"cpu": "99"}, annotations={**notes, "kubectl.kubernetes.io/last": "x"} if count > 256 else notes
+    )
+    kept = PodIntake()(own)
+    assert kept is not None
+    world = World().add(node("n1:9"), group("g", 1, notes), pod("p-0", gang="g"), kept)
+    told = [(name, text) for name, text in world.plan().warnings if "annotations" in text]
+    more = f"metadata.annotations: {count} annotations, at most 256 are read, and those that koordpy knows"
+    on_pod = more.replace(f"{count} ", f"{count + 1} ")
+    assert sorted(told) == ([("Pod/default/p", on_pod), ("PodGroup/default/g", more)] if count > 256 else [])
 
 
 def test_what_an_object_says_is_read_once_while_it_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,8 @@ ODD = [
 @pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
 async def test_odd_bodies_are_answered_and_never_an_error_of_ours(body: bytes, tmp_path: Path) -> None:
     hook = Webhook("127.0.0.1:0", tmp_path, resources=GPU_RESOURCES)
+    refused: list[tuple[str, str]] = []
+    hook.on_refused = lambda kind, reason: refused.append((kind, reason))
 
     async def read() -> bytes:
         return body
@@ -146,9 +148,25 @@ async def test_odd_bodies_are_answered_and_never_an_error_of_ours(body: bytes, t
     said = ""
     try:
         assert (await hook._mutate(request)).status == 200
-    except web.HTTPBadRequest as refused:
-        said = refused.text or ""
+    except web.HTTPBadRequest as fault:
+        said = fault.text or ""
     assert len(said) <= 1001
+    assert refused == ([("Pod", "BadRequest")] if said else [])
+
+
+async def test_a_refusal_is_counted(tmp_path: Path) -> None:
+    hook = Webhook("127.0.0.1:0", tmp_path, resources=GPU_RESOURCES)
+    refused: list[tuple[str, str]] = []
+    hook.on_refused = lambda kind, reason: refused.append((kind, reason))
+    for own in (container(1), container(1, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])):
+        body = json.dumps(review(own)).encode()
+
+        async def read(body: bytes = body) -> bytes:
+            return body
+
+        request: Any = SimpleNamespace(read=read, content_length=len(body), remote="10.0.0.1")
+        assert (await hook._mutate(request)).status == 200
+    assert refused == [("Pod", "Forbidden")]
 
 
 LARGE: dict[str, dict[str, Any]] = {
