@@ -1,7 +1,10 @@
 """Label selectors and node selectors, as the API server's matching works (kube-parity.md 2.3, 2.7)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from koordpy.api.objects import LabelSelector, NodeSelectorTerm, Requirement
 
@@ -74,3 +77,37 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
         if not field_valid(requirement) or (requirement.values[0] == name) != (requirement.operator == "In"):
             return False
     return all(expression_matches(requirement, labels) for requirement in term.match_expressions)
+
+
+class LabelColumns:
+    """Node selector terms asked of many nodes at once. Of each key that a term speaks of the values are numbered once,
+    so that an expression is asked of no node, and where it lists values of no other value either."""
+
+    def __init__(self, names: Sequence[str], labels: Sequence[Labels]) -> None:
+        self._names, self._labels = names, labels
+        self._known: dict[str | None, tuple[dict[str | None, int], NDArray[np.int64]]] = {}
+        """Key, None for the name -> (value -> its number, [nodes] numbers)."""
+
+    def matches(self, term: NodeSelectorTerm) -> NDArray[np.bool_]:
+        """[nodes] as `term_matches` says of each."""
+        out = np.full(len(self._names), bool(term.match_expressions or term.match_fields))
+        for requirement in term.match_fields:
+            out &= field_valid(requirement) and self._expression(requirement, None)
+        for requirement in term.match_expressions:
+            out &= self._expression(requirement, requirement.key)
+        return out
+
+    def _expression(self, requirement: Requirement, key: str | None) -> NDArray[np.bool_]:
+        if key not in self._known:
+            given = self._names if key is None else [labels.get(key) for labels in self._labels]
+            index = {value: i for i, value in enumerate(dict.fromkeys(given))}
+            self._known[key] = index, np.array([index[value] for value in given], dtype=np.int64)
+        index, numbers = self._known[key]
+        if requirement.operator in ("In", "NotIn") and requirement.values:
+            answers = np.zeros(len(index), dtype=bool)
+            answers[[index[value] for value in requirement.values if value in index]] = True
+            return np.asarray(answers[numbers] == (requirement.operator == "In"))
+        if requirement.operator in ("Exists", "DoesNotExist") and not requirement.values:
+            return np.asarray((numbers == index.get(None, -1)) == (requirement.operator == "DoesNotExist"))
+        each = ({} if value is None else {requirement.key: value} for value in index)
+        return np.array([expression_matches(requirement, one) for one in each])[numbers]

@@ -26,7 +26,7 @@ from koordpy.planning.filters.spread import FILTERS, constraints_of
 from koordpy.planning.filters.volumes import VolumeBinding
 from koordpy.planning.gpu.nodes import GpuNodes
 from koordpy.planning.gpu.plain import PlainGpus
-from koordpy.planning.limits import DOMAIN_LABELS, SHAPES_KEPT
+from koordpy.planning.limits import DOMAIN_LABELS, SHAPES_KEPT, STATIC_KEPT
 from koordpy.planning.nominated import NominatedClaims, Reserved, reserve
 from koordpy.planning.nominated_capacity import NominatedCapacity, parties
 from koordpy.planning.patience import NEVER
@@ -62,6 +62,8 @@ class PlannerCache:
             live = {pod.shape for pod in snapshot.pending}
             self.shapes = {shape: static for shape, static in self.shapes.items() if shape in live}
             self.most = max(SHAPES_KEPT, 2 * len(self.shapes))
+        if len(self.shapes) * len(snapshot.nodes) > STATIC_KEPT:
+            self.shapes = {}
         return self
 
     def domains(self, snapshot: Snapshot) -> DomainTable:

@@ -112,6 +112,8 @@ GIVE_BACK_TRIALS = 64
 # --- Figures and filters ---
 SHAPES_KEPT = 256
 """Shapes whose static figures are kept when none of their pods waits."""
+STATIC_KEPT = 5_000_000
+"""Shapes times nodes, some 30 bytes each, above which static figures are forgotten whoever waits."""
 DOMAIN_LABELS = 256
 """Label keys of nodes by which domains are known; pods may name any."""
 FEW_ROWS = 4

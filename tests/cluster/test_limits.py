@@ -139,6 +139,17 @@ def test_annotations_beyond_those_that_are_kept_are_told_in_one_line(count: int)
     assert sorted(told) == ([("Pod/default/p", on_pod), ("PodGroup/default/g", more)] if count > 256 else [])
 
 
+def test_figures_of_strange_pods_that_wait_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("koordpy.planning.figures.STATIC_KEPT", 60)
+    world = World().add(*nodes_of("s1{b1: n1 n2 n3}"), *(pod(f"p-{i}", cpu=f"{i + 2}") for i in range(20)))
+    cache = PlannerCache()
+    plan_round(world.snapshot(), planner_cache=cache)
+    assert len(cache.at(world.snapshot()).shapes) == 20
+    world.add(pod("p-20", cpu="90"))
+    plan_round(world.snapshot(), planner_cache=cache)
+    assert cache.at(world.snapshot()).shapes == {}
+
+
 def test_what_an_object_says_is_read_once_while_it_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
 

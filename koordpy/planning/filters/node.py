@@ -3,12 +3,13 @@
 Source: kube-parity.md sections 2.1 and 2.3. Their verdicts change only with the node's labels and taints.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordpy.api.objects import NodeAffinity, NodeSelector, Pod, Taint, Toleration
-from koordpy.cluster.selectors import int64, term_matches
+from koordpy.cluster.selectors import LabelColumns, int64
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
 
@@ -109,17 +110,14 @@ def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
     names = named_nodes(required)
     if names is not None and not names:
         return CONFLICT
-    matches = _matcher(selector, required)
-    mask = np.fromiter((not matches(node) for node in nodes), dtype=bool, count=len(nodes))
-    return refused_where(mask, AFFINITY)
+    return refused_where(~_matched(nodes, selector, required), AFFINITY)
 
 
 def check_added(nodes: Sequence[NodeInfo], added: NodeAffinity | None) -> Verdict:
     """The affinity that the configuration adds to every pod (`filters.nodeAffinity.addedAffinity`)."""
     if added is None or added.required is None:
         return all_fit(len(nodes))
-    matches = _matcher({}, added.required)
-    return refused_where(np.fromiter((not matches(n) for n in nodes), dtype=bool, count=len(nodes)), ENFORCED)
+    return refused_where(~_matched(nodes, {}, added.required), ENFORCED)
 
 
 def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
@@ -143,15 +141,17 @@ def first_words(
     return [*parts, check_added(nodes, added), affinity], None
 
 
-def _matcher(selector: dict[str, str], required: NodeSelector | None) -> Callable[[NodeInfo], bool]:
-    wanted = list(selector.items())
+def columns_of(nodes: Sequence[NodeInfo]) -> LabelColumns:
+    """The names and labels of nodes, to ask node selector terms of all of them."""
+    return LabelColumns([node.name for node in nodes], [node.labels for node in nodes])
 
-    def matches(node: NodeInfo) -> bool:
-        for key, value in wanted:
-            if node.labels.get(key) != value:
-                return False
-        if required is None:
-            return True
-        return any(term_matches(term, node.name, node.labels) for term in required.node_selector_terms)
 
-    return matches
+def _matched(nodes: Sequence[NodeInfo], selector: dict[str, str], required: NodeSelector | None) -> NDArray[np.bool_]:
+    """[nodes] whether a nodeSelector and required node affinity match."""
+    wanted = selector.items()
+    out = np.fromiter((wanted <= node.labels.items() for node in nodes), dtype=bool, count=len(nodes))
+    if required is not None:
+        columns = columns_of(nodes)
+        terms = (columns.matches(term) for term in required.node_selector_terms)
+        out &= np.logical_or.reduce(list(terms), initial=False)
+    return out

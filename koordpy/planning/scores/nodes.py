@@ -14,9 +14,8 @@ from koordpy.api.config import NodeResourcesFitScore, UtilizationPoint
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import term_matches
 from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
-from koordpy.planning.filters.node import tolerates
+from koordpy.planning.filters.node import columns_of, tolerates
 
 BALANCED = "NodeResourcesBalancedAllocation"
 PACKING = "NodeResourcesFit"
@@ -56,9 +55,9 @@ def static_scores(nodes: Sequence[NodeInfo], pod: Pod) -> StaticScores:
     terms = affinity.preferred if affinity else []
     preferred = np.zeros(count, dtype=np.int64)
     if terms:
-        preferred[:] = [
-            sum(t.weight for t in terms if term_matches(t.preference, node.name, node.labels)) for node in nodes
-        ]
+        columns = columns_of(nodes)
+        for one in terms:
+            preferred += columns.matches(one.preference) * one.weight
     return StaticScores(
         untolerated=np.fromiter((untolerated(node) for node in nodes), dtype=np.int64, count=count),
         preferred=preferred,
