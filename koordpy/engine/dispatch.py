@@ -19,7 +19,7 @@ from koordpy.engine.context import Context
 from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.queue import Entry
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.staleness import by_node, leaning, overtaken
+from koordpy.engine.staleness import Meanwhile, by_node, leaning, overtaken
 from koordpy.engine.status.announce import INVALID
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangWriter
@@ -49,6 +49,20 @@ WAITING_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """What a round takes, and the moment that it plans on. began: by the clock."""
+
+    entries: Mapping[str, Entry]
+    snapshot: Snapshot
+    began: float
+    foreign: int
+    """How many pods others had bound by then, of those that are remembered."""
+    assumed: Sequence[PodInfo]
+    """Pods that were assumed then, and are no victims in it."""
+    meanwhile: Meanwhile = field(default_factory=Meanwhile)
+
+
+@dataclass(frozen=True, slots=True)
 class _Round:
     """A plan, taken apart by units, and what it was made on."""
 
@@ -62,6 +76,7 @@ class _Round:
     evictions: Mapping[str, list[Eviction]]
     reports: Mapping[GangRef, GangReport]
     foreign: Mapping[str, list[PodInfo]]
+    meanwhile: Meanwhile
     early: frozenset[str]
     pods: int
     cut: bool
@@ -105,18 +120,10 @@ class Dispatcher:
         """Warnings of the last round that were said, by their ids: what stands, thousands of quotas say, is one object
         in each round."""
 
-    def apply(
-        self,
-        plan: RoundPlan,
-        snapshot: Snapshot,
-        entries: Mapping[str, Entry],
-        *,
-        began: float,
-        seconds: float,
-        cut: bool = False,
-    ) -> None:
-        """Hands a round's plan on. entries: the units that it was to plan; every one of them is settled here, or will
-        be by whom it is handed to. cut: whether those left undecided go on in the next round."""
+    def apply(self, plan: RoundPlan, begun: Begun, *, seconds: float, cut: bool = False) -> None:
+        """Hands a round's plan on: every unit that it was to plan is settled here, or will be by whom it is handed to.
+        seconds: what planning took. cut: whether those left undecided go on in the next round."""
+        entries, snapshot = begun.entries, begun.snapshot
         self._promises.found(plan)
         searched = [*(unit.unit for unit in plan.units), *(one.unit for one in plan.deferred if one.interrupted)]
         for name in searched:
@@ -125,13 +132,14 @@ class Dispatcher:
         found = _Round(
             plan,
             snapshot,
-            began,
+            begun.began,
             seconds,
             placements=_by_unit(plan.placements),
             pending=_by_unit(plan.pending),
             evictions=_by_unit(plan.evictions),
             reports={report.ref: report for report in plan.gangs},
-            foreign=by_node(self._feeds.pods.foreign),
+            foreign=by_node(self._feeds.pods.foreign[begun.foreign :]),
+            meanwhile=begun.meanwhile,
             early=leaning(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
             cut=cut,
@@ -142,7 +150,7 @@ class Dispatcher:
             for unit in plan.units
             if (entry := entries.get(unit.unit)) is not None and self._unit(unit, entry, found)
         ]
-        self._refusals.round_ended(refused)
+        self._refusals.round_ended(refused, begun.assumed)
         if found.void:
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")
@@ -175,6 +183,12 @@ class Dispatcher:
                 logger.error("%s: %s", name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
+        if (placed or victims) and found.meanwhile.touches(found.snapshot, placed, victims):
+            logger.debug("%s: what was placed while it was planned may matter to its plan; planning again", name)
+            self._metrics.conflicts.labels("overtaken_beside").inc()
+            found.void.add(name)
+            self._queue.settle_overtaken(entry, found.seconds)
+            return False
         if self._is_void(entry, placed, victims, found):
             if placed:
                 found.void.add(name)

@@ -1,33 +1,37 @@
 """The scheduling loop: wake, gather, snapshot, plan in a worker thread, hand on (kube-parity.md section 4).
 
-One round at a time; its Bindings are under way while the next is planned. Everything but the planner runs on the event
+One round at a time, but for those of pods that come while a search is under way: it pauses for them. A round's Bindings
+are under way while the next is planned. Everything but the planner runs on the event
 loop's thread, which owns the ClusterState.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from math import inf
 
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.context import Context
-from koordpy.engine.dispatch import Dispatcher
+from koordpy.engine.dispatch import Begun, Dispatcher
 from koordpy.engine.evictions.overuse import OveruseWatch
 from koordpy.engine.evictions.stalegangs import StaleWatch
 from koordpy.engine.queue import Entry
 from koordpy.engine.round_reservations import RoundReservations
+from koordpy.engine.staleness import Meanwhile
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.observe.decisions import DecisionLog
-from koordpy.planning.patience import Interrupts, Patience
+from koordpy.planning.patience import Interrupts, Patience, Pauses
 from koordpy.planning.plan import RoundPlan
 
 logger = logging.getLogger(__name__)
 
 Planner = Callable[[Snapshot, frozenset[str], Patience], RoundPlan]
-"""Plans the units of these ids on a snapshot, with this patience; called in a worker thread, one call at a time."""
+"""Plans the units of these ids on a snapshot, with this patience; called in a worker thread. Only a search that pauses
+(`Pauses`) lets another call plan meanwhile."""
 
 IDLE_SECONDS = 60.0
 LOOK_SECONDS = 1.0
@@ -37,7 +41,9 @@ TURNS_TO_SEND = 4
 """Turns of the event loop in which the Bindings of a round are on the wire: the next snapshot, which takes longer than
 they do, is taken only then."""
 INTERRUPT_SECONDS = 0.01
-"""How often it is looked whether a solve is to end."""
+"""How often it is looked whether a solve is to end, or a search is to pause."""
+PAUSE_SECONDS = 0.002
+"""How often it is looked whether a search that is to pause does."""
 MOST_CARRIED = 4
 """Times `planning.searchSeconds` that a search goes on at most for a unit whose searches were given up, while somebody
 came who need not wait for it."""
@@ -108,7 +114,7 @@ class SchedulingLoop:
         self._watches, self._due, self._busy, self._may_write = watches, due, busy, context.may_write
         self._metrics, self._decisions, self._settings = context.metrics, decisions, context.settings
         self._clock, self._now = context.clock, context.now
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="planner")
         self._light_seconds = 0.0
         """What an ordinary pod took in the last round of such pods alone."""
         self._alone = 0
@@ -159,56 +165,106 @@ class SchedulingLoop:
     async def round(self) -> None:
         """Plans what is due and hands it on (`dispatch.py`)."""
         self._queue.poll()
-        taken_at = self._clock()
-        now = self._now()
-        self._feeds.regroup(now)
-        snapshot = self._state.snapshot(now)
         self._feeds.pods.foreign.clear()
-        self._refusals.round_begins()
-        if self._feeds.names.refresh(snapshot):
-            self._queue.regroup(self._unit_now)
-        light = self._light_pods()
         # gangs that are to be given up unless they find room now: tried again if they have somebody to place
         stale = self._watches.stale_units()
         for unit in stale:
             self._queue.hurry(unit, "StaleGang")
         over = self._watches.over_used()
-        # with backfill the room that those who wait could use is known only when all of them were planned
-        newcomers = not self._settings.config.queue.backfill
-        entries = self._queue.take(light_pods=light, alone=self._alone > 0, newcomers=newcomers)
-        if not entries and not stale and not over:
+        begun = self._begin()
+        if not (begun.entries or stale or over):
             return
         self._alone = max(0, self._alone - 1)
+        entries, began = [*begun.entries.values()], self._clock()
+        patience = replace(self._patience(entries, began, alone=not (stale or over)), gives_back=over)
+        if await self._plan(begun, patience, also=stale) is not None:
+            self._queue.took(self._clock() - began - (patience.pauses.seconds if patience.pauses is not None else 0.0))
+
+    def _begin(self, *, beside: bool = False) -> Begun:
+        """The moment on which a round plans, and the units that it takes. beside: those that are new alone, while
+        another is under way."""
+        began, now = self._clock(), self._now()
+        self._feeds.regroup(now)
+        snapshot = self._state.snapshot(now)
+        foreign, assumed = len(self._feeds.pods.foreign), self._refusals.round_begins()
+        if self._feeds.names.refresh(snapshot):
+            self._queue.regroup(self._unit_now)
+        # with backfill the room that those who wait could use is known only when all of them were planned
+        newcomers = not self._settings.config.queue.backfill
+        entries = self._queue.take(
+            light_pods=self._light_pods(), alone=self._alone > 0, newcomers=newcomers, beside=beside
+        )
+        return Begun({entry.unit: entry for entry in entries}, snapshot, began, foreign, assumed)
+
+    async def _plan(self, begun: Begun, patience: Patience, *, also: Iterable[str] = ()) -> RoundPlan | None:
+        """Plans what a round has taken and hands it on; None where the planner failed. also: units that are tried
+        besides."""
+        entries = [*begun.entries.values()]
         self.rounds += 1
-        ids = frozenset((*(entry.unit for entry in entries), *stale))
-        snapshot = self._promises.told(snapshot, ids)
-        began = self._clock()
-        patience = replace(self._patience(entries, began), gives_back=over)
+        number, ids = self.rounds, frozenset((*begun.entries, *also))
+        snapshot = self._promises.told(begun.snapshot, ids)
+        began, pauses = self._clock(), patience.pauses
         try:
-            planning = asyncio.get_running_loop().run_in_executor(
-                self._executor, self._planner, snapshot, ids, patience
-            )
-            while not (await asyncio.wait((planning,), timeout=INTERRUPT_SECONDS))[0]:
-                patience.look()
-            plan = planning.result()
+            plan = await self._planned(snapshot, ids, patience, begun.meanwhile)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             logger.exception("planning failed for %d units", len(entries))
             self._planner_failed(entries, error)
-            return
-        seconds = self._clock() - began
-        self._queue.took(seconds)
+            return None
+        seconds = self._clock() - began - (pauses.seconds if pauses is not None else 0.0)
         if all(entry.light for entry in entries):
             self._light_seconds = seconds / max(1, sum(entry.load for entry in entries))
         self._metrics.planned(plan, seconds=seconds)
-        self._metrics.snapshot_age.observe(self._clock() - taken_at)
-        self._decisions.record(plan, number=self.rounds, at=self._now())
-        tried = {entry.unit: entry for entry in entries}
-        self._dispatcher.apply(plan, snapshot, tried, began=taken_at, seconds=seconds, cut=patience.cut())
+        self._metrics.snapshot_age.observe(self._clock() - begun.began)
+        self._decisions.record(plan, number=number, at=self._now())
+        self._dispatcher.apply(plan, replace(begun, snapshot=snapshot), seconds=seconds, cut=patience.cut())
         self._promises.reserve(plan.reservation)
         for _ in range(TURNS_TO_SEND if plan.placements else 0):
             await asyncio.sleep(0)
+        return plan
+
+    async def _planned(
+        self, snapshot: Snapshot, ids: frozenset[str], patience: Patience, meanwhile: Meanwhile
+    ) -> RoundPlan:
+        """The planner's answer, with rounds beside it for those who come while it searches."""
+        pauses = patience.pauses
+
+        def plan() -> RoundPlan:
+            with pauses.planning() if pauses is not None else nullcontext():
+                return self._planner(snapshot, ids, patience)
+
+        planning = asyncio.get_running_loop().run_in_executor(self._executor, plan)
+        goes_on = -inf
+        while not (await asyncio.wait((planning,), timeout=INTERRUPT_SECONDS))[0]:
+            patience.look()
+            if pauses is not None and self._queue.new() and self._clock() >= goes_on:
+                lasted = await self._beside(planning, pauses, meanwhile)
+                # as long again: else a stream of pods would leave time for nothing else
+                goes_on = self._clock() + lasted
+        return planning.result()
+
+    async def _beside(self, planning: asyncio.Future[RoundPlan], pauses: Pauses, meanwhile: Meanwhile) -> float:
+        """A round of those who came, while a search pauses for it. Returns the seconds that it took."""
+        await self._gather()
+        began, taken = self._clock(), False
+        pauses.hold()
+        try:
+            while not (planning.done() or (taken := pauses.take())):
+                await asyncio.wait((planning,), timeout=PAUSE_SECONDS)
+            began = self._clock()
+            if taken and (begun := self._begin(beside=True)).entries:
+                pauses.began = begun.began
+                entries = [*begun.entries.values()]
+                patience = replace(self._patience(entries, begun.began, beside=True), gives_back=False)
+                plan = await self._plan(begun, patience)
+                if plan is not None:
+                    meanwhile.add(plan, begun.snapshot)
+                    pauses.placed |= bool(plan.placements)
+        finally:
+            lasted = self._clock() - began if taken else 0.0
+            pauses.go_on(taken, lasted)
+        return lasted
 
     def _light_pods(self) -> int:
         """Of how many ordinary pods a round takes what they cost: no more than was planned in time the last time."""
@@ -218,38 +274,47 @@ class SchedulingLoop:
             return most
         return min(most, max(settings.least_light_pods, int(settings.newcomer_seconds / self._light_seconds)))
 
-    def _patience(self, entries: list[Entry], began: float) -> Patience:
+    def _patience(self, entries: list[Entry], began: float, *, alone: bool = True, beside: bool = False) -> Patience:
         """Of a round of those that are new alone: what fits beside the room of those that wait is placed. Of others:
-        while units wait for a search, what is due besides is only placed; they are searched for when nothing is."""
-        ahead = self._queue.ahead
+        who is new is only placed, but where it is alone; who waits is searched for when nobody new is there.
+
+        alone: whether nothing else is decided in the round. beside: whether it is one beside a search.
+        """
+        taken, ahead = {entry.unit for entry in entries}, beside or self._queue.ahead
         waiting = self._queue.behind() if ahead else self._queue.deferred()
+        if beside:
+            waiting += [entry for entry in self._queue.in_flight() if entry.unit not in taken]
         stops = bool(entries) and all(entry.deferred is not None for entry in entries)
         # they were told once, or have waited before, and go on in the next round
         patient = not stops and not any(entry.is_new for entry in entries)
-        searches = stops or not waiting
+        searches = stops or (not (waiting or beside) and (patient or len(entries) < 2))
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         part = self._settings.newcomer_seconds
+        pauses = Pauses(began) if alone and not (beside or self._settings.config.queue.backfill) else None
         first = inf
 
         def begins() -> None:
             nonlocal first
             first = self._clock()
 
+        def lasts(since: float) -> float:
+            return self._clock() - since - (pauses.seconds if pauses is not None else 0.0)
+
         def came(leaves: float) -> bool:
             # as long again as it took to begin: else a stream of pods would leave time for nothing else
-            lasts = self._clock() - first
-            return self._queue.last_added > began and lasts >= max(leaves, first - began)
+            known = began if pauses is None else pauses.began
+            return self._queue.last_added > known and lasts(first) >= max(leaves, first - began)
+
+        # what a search has decided is carried out at once, and the rest searched for in the next round
+        ends = partial(came, 0.0 if stops else part)
 
         def cut() -> bool:
             # rounds of plain pods are as short anyhow
-            return not stops and (patient or not all(entry.light for entry in entries)) and came(part)
-
-        # the search for one that is new is given up later than its round is cut
-        ends = partial(came, 0.0 if stops else part if patient else seconds)
+            return (stops or patient or not all(entry.light for entry in entries)) and ends()
 
         return Patience(
             searches=searches,
-            spent=lambda: self._clock() - began >= seconds or ends(),
+            spent=lambda: lasts(began) >= seconds or (not stops and ends()),
             stops=stops,
             begins=begins,
             cut=cut,
@@ -260,6 +325,7 @@ class SchedulingLoop:
                 if entry.deferred is not None and began - entry.deferred >= keeps
             ),
             interrupts=Interrupts(ends),
+            pauses=pauses,
             clock=self._clock,
             shared=lambda: max(part, first - began),
             came=lambda: self._queue.came,

@@ -346,20 +346,34 @@ class UnitQueue:
                 times.append(first.since + self._flush)
         return min(times, default=None)
 
-    def take(self, *, light_pods: int, alone: bool = False, newcomers: bool = True) -> list[Entry]:
+    def new(self) -> list[Entry]:
+        """Those that are due and new, and are not in flight."""
+        now = self.clock()
+        return [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now and entry.is_new]
+
+    def in_flight(self) -> list[Entry]:
+        """Those of the rounds under way."""
+        return list(self._states[State.IN_FLIGHT].values())
+
+    def take(
+        self, *, light_pods: int, alone: bool = False, newcomers: bool = True, beside: bool = False
+    ) -> list[Entry]:
         """Moves the units that are due into flight: all of them, but of light plain pods what costs as much as
         `light_pods` ordinary ones (`first_of`). With `newcomers` those that are new go before those that wait already:
         every other time at most, or for as long as the last round of others took. Those that wait for a search go only
-        where no others are due. The planner orders a round by itself. `alone`: only one unit."""
+        where no others are due. The planner orders a round by itself. `alone`: only one unit. `beside`: those that are
+        new alone, for a round beside the one that is under way."""
         now = self.clock()
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
         self.came = {}
         due = once_each([entry for entry in self._states[State.ACTIVE].values() if entry.due <= now])
         new = [entry for entry in due if entry.is_new]
-        turn = not self.ahead or self._ahead_took < self._others_took
-        self.ahead = 0 < len(new) < len(due) and turn and newcomers and not alone
-        if self.ahead:
+        if not beside:
+            turn = not self.ahead or self._ahead_took < self._others_took
+            self.ahead = 0 < len(new) < len(due) and turn and newcomers and not alone
+        ahead = beside or self.ahead
+        if ahead:
             due = new
         else:
             due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self.turns.next(due)
@@ -371,7 +385,7 @@ class UnitQueue:
         for entry in due:
             entry.attempts += 1
             entry.first_tried = now if entry.first_tried is None else entry.first_tried
-            entry.touched, entry.missed, entry.ahead = False, Wake.NOTHING, self.ahead
+            entry.touched, entry.missed, entry.ahead = False, Wake.NOTHING, ahead
             entry.taken, entry.whole = len(entry.pods), 0
             for pod in entry.pods.values():
                 pod.attempts += 1
@@ -458,6 +472,13 @@ class UnitQueue:
             entry.due = 0.0
             entry.woken = True
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
+
+    def settle_overtaken(self, entry: Entry, seconds: float) -> None:
+        """The answer of a search that took so long holds no more: it is searched for again."""
+        if entry.deferred is not None:
+            self.settle_deferred(entry, interrupted=seconds)
+        else:
+            self.settle_again(entry)
 
     def settle_error(self, entry: Entry) -> None:
         """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""

@@ -15,7 +15,7 @@ from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.wakeups import changes_itself
-from koordpy.planning.plan import Placement, RoundPlan
+from koordpy.planning.plan import Eviction, Placement, RoundPlan
 from koordpy.planning.victim_selection.names import RuleName
 
 
@@ -111,6 +111,47 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: C
     return ""
 
 
+class Meanwhile:
+    """What rounds beside a longer one have done while that was planned. Its plan knows nothing of it, and theirs kept
+    only the room that its units further ahead could use."""
+
+    def __init__(self) -> None:
+        self._placed: list[tuple[PodInfo, str]] = []
+        self._evicted: set[str] = set()
+
+    def add(self, plan: RoundPlan, snapshot: Snapshot) -> None:
+        """One of them ended so."""
+        self._placed += [(snapshot.pods[one.pod_key], one.node) for one in plan.placements]
+        self._evicted.update(one.pod_key for one in plan.evictions)
+
+    def touches(self, snapshot: Snapshot, placements: Sequence[Placement], evictions: Sequence[Eviction]) -> bool:
+        """Whether it may matter to these parts of a unit's plan: on the same nodes, in quotas or queues that gain by
+        the plan, by what pods say of each other, or by claims and jobs that are spread over nodes.
+
+        Who loses by it loses no more for what others of its quota got.
+        """
+        if not self._evicted.isdisjoint(one.pod_key for one in evictions):
+            return True
+        if not self._placed:
+            return False
+        quotas = snapshot.quotas
+        nodes = {one.node for one in placements} | {one.returns_to for one in evictions}
+        pods = [snapshot.pods[one.pod_key] for one in placements]
+        gains = {name for pod in pods for name in quotas.tree.path(quotas.quota_of(pod))}
+        fair = any(one.rule == RuleName.FAIR_SHARE for one in evictions)
+        users = {quotas.user_of(pod) for pod in pods} if fair else set()
+        wide = any(_interacts(pod) for pod in pods), any(_spread_out(pod) for pod in pods)
+        return any(
+            node in nodes
+            or not gains.isdisjoint(quotas.tree.path(quotas.quota_of(pod)))
+            or quotas.user_of(pod) in users
+            or wide[0]
+            or _interacts(pod)
+            or (wide[1] and _spread_out(pod))
+            for pod, node in self._placed
+        )
+
+
 class PlanGround:
     """The nodes and chips that pods are to get once others have gone, as they are when it is made."""
 
@@ -197,6 +238,13 @@ def _interacts(pod: PodInfo) -> bool:
     if pod.pod.spec.topology_spread_constraints:
         return True
     return pod.ties is not None and bool(pod.ties.ports or pod.ties.affinity)
+
+
+def _spread_out(pod: PodInfo) -> bool:
+    """Whether it uses what is not of one node: claims, or NPUs, whose jobs stand on several by rules of their own."""
+    spec = pod.pod.spec
+    claims = any(one.persistent_volume_claim or one.ephemeral is not None for one in spec.volumes)
+    return bool(claims or spec.resource_claims or (pod.extended and npu_resource(pod.requests)))
 
 
 def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef], nodes: Iterable[str]) -> str:

@@ -44,20 +44,19 @@ class UnschedulableHandler:
             )
             context.feeds.listeners.confirmed.append(self._shields.confirmed)
 
-    def round_begins(self) -> None:
-        """A snapshot is taken: pods that are assumed now are no victims in it."""
-        if self._shields is not None:
-            self._shields.snapshot_taken()
+    def round_begins(self) -> list[PodInfo]:
+        """A snapshot is taken: pods that are assumed now, which are no victims in it."""
+        return self._shields.snapshot_taken() if self._shields is not None else []
 
     def forget(self) -> None:
         """Lets go of what is known of units that wait no more."""
         if self._shields is not None:
             self._shields.forget()
 
-    def round_ended(self, refused: Iterable[Entry]) -> None:
-        """These units of the round have pods left over."""
+    def round_ended(self, refused: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
+        """These units of the round have pods left over. assumed: pods that were no victims in it."""
         if self._shields is not None:
-            self._shields.refused(refused)
+            self._shields.refused(refused, assumed)
 
     def tell(self, verdict: PendingPod) -> None:
         """A verdict on one pod."""
@@ -161,7 +160,6 @@ class UnconfirmedHint:
     def __init__(self, state: ClusterState, queue: UnitQueue, *, owners_matter: Callable[[], bool]) -> None:
         """`owners_matter`: whether quotas or users may take back from one another."""
         self._state, self._queue, self._owners_matter = state, queue, owners_matter
-        self._assumed: list[PodInfo] = []
         self._shielded: dict[str, frozenset[_Kind]] = {}
         """Unit -> the kinds of its pods."""
         self._heard: set[_Kind] = set()
@@ -169,17 +167,17 @@ class UnconfirmedHint:
         self._least: dict[GangRef, _Kind] = {}
         """Gang -> the kind of its least important member, as it was found in this round."""
 
-    def snapshot_taken(self) -> None:
-        """A round begins: the pods that are assumed now are no victims in it."""
-        self._assumed = self._state.assumed_pods()
+    def snapshot_taken(self) -> list[PodInfo]:
+        """A round begins: the pods that are assumed now, which are no victims in it."""
         self._least.clear()
+        return self._state.assumed_pods()
 
-    def refused(self, entries: Iterable[Entry]) -> None:
-        """These units found no room in that round."""
+    def refused(self, entries: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
+        """These units found no room in a round in which these pods were no victims."""
         if len(self._shielded) > 2 * len(self._queue) + 100:
             self.forget()
         kinds: dict[_Kind, bool] = {}
-        for info in self._assumed:
+        for info in assumed:
             still = self._state.assumed_node(info.key) is not None
             for kind in self._kinds(info):
                 kinds[kind] = kinds.get(kind, False) or still

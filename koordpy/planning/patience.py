@@ -2,14 +2,17 @@
 
 A live round is cut: once its time is used up, what fits is placed and its Bindings go out; units that found no room are
 searched for in later rounds, as many as their time allows, one at least, and while they wait no other round searches.
-A search under way is given up, and begun again later, where somebody came meanwhile; that of a unit of which searches
-were given up for long goes on for as long as all of those.
+A search under way lets a round for those who came meanwhile plan beside it: it pauses between two of its steps. One
+that follows decisions of its own round, which are not carried out yet, is given up instead and begun again later; that
+of a unit of which searches were given up for long goes on for as long as all of those.
 Once it has planned for so long, the namespaces that had their part of it let the others go first.
 Offline nothing is cut, so that the same input gives the same plan.
 """
 
+import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol, TypeVar
@@ -54,6 +57,73 @@ class Interrupts:
 NEVER = Interrupts(lambda: False)
 
 
+class Pauses(Interrupts):
+    """Lets another round plan in the middle of a search: between two steps, or during a solve. One plans at a time.
+
+    The search plans within `planning`. The other thread asks with `hold`, plans once `take` says so, and ends with
+    `go_on` what either began.
+    """
+
+    def __init__(self, began: float = 0.0) -> None:
+        """began: of the round that pauses."""
+        super().__init__(lambda: False)
+        self.began = began
+        """When the last round beside it began, or it itself did."""
+        self.seconds = 0.0
+        """How long others have planned meanwhile."""
+        self.placed = False
+        """Whether they have placed anything, of which the round knows nothing."""
+        self._turn = threading.Lock()
+        self._goes_on = threading.Event()
+        self._goes_on.set()
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """The search plans while this lasts, but for its pauses."""
+        self._turn.acquire()
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    def step(self) -> None:
+        """One step of the search; returns when it may go on."""
+        if not self._goes_on.is_set():
+            self._turn.release()
+            self._go_on()
+
+    def solving(self, solve: Callable[[], T], stop: Callable[[], None]) -> T:
+        """The answer of a solve, which reads nothing that others change."""
+        self._turn.release()
+        try:
+            return solve()
+        finally:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while True:
+            self._goes_on.wait()
+            self._turn.acquire()
+            if self._goes_on.is_set():
+                return
+            self._turn.release()
+
+    def hold(self) -> None:
+        """The search is to pause at its next step."""
+        self._goes_on.clear()
+
+    def take(self) -> bool:
+        """Whether it pauses, or has ended: it is the caller's turn then."""
+        return self._turn.acquire(blocking=False)
+
+    def go_on(self, taken: bool, seconds: float) -> None:
+        """The search goes on; taken: whether the caller had its turn, for so long."""
+        self.seconds += seconds
+        if taken:
+            self._turn.release()
+        self._goes_on.set()
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """The bound of one round."""
@@ -77,6 +147,8 @@ class Patience:
     """Units whose room has been kept for long enough: it is anybody's."""
     interrupts: Interrupts = NEVER
     """Ends a search under way for somebody who came meanwhile."""
+    pauses: Pauses | None = None
+    """In its place while the round has decided nothing that is to be carried out: lets others plan meanwhile."""
     clock: Callable[[], float] | None = None
     """Seconds, for what each unit takes."""
     shared: Callable[[], float] = lambda: inf

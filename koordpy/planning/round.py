@@ -16,7 +16,7 @@ from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.attempt import Tried, try_unit, unit_shape
 from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.limits import OFFLINE_WATCHDOG_SECONDS
-from koordpy.planning.patience import NEVER, Interrupted, Patience, RoundShares
+from koordpy.planning.patience import NEVER, Interrupted, Interrupts, Patience, RoundShares
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
 from koordpy.planning.queue.kept import KeptRoom
@@ -150,7 +150,10 @@ def _planned(
     aside = None
     if backfill is not None:
         aside, tried = backfill.aside, [one for one in tried if only is None or one.unit.id in only]
-    plan = report(groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected, kept=aside)
+    plan = report(
+        groups, figures, tried, every=only is None, stale=stale, given=given, rejected=rejected, kept=aside,
+        step=beside.between,
+    )  # fmt: skip
     if backfill is None:
         return plan
     warnings = dict.fromkeys((*plan.warnings, *backfill.warnings))
@@ -170,6 +173,8 @@ class Beside:
         self._shares = RoundShares(units, patience, of) if patience is not None else None
         self._kept: KeptRoom | None = None
         self._begun = False
+        self._decided = False
+        """Whether anything of the round is to be carried out."""
         self.over = False
         """Whether the round's time is used up: those behind are not looked at."""
 
@@ -196,9 +201,14 @@ class Beside:
         patience, shares = self._patience, self._shares
         if patience is None or shares is None:
             return self._attempt(unit)
+        self.between()
         if shares.passes_over(unit):
             return Tried(unit, Proof.UNKNOWN, deferred=True, passed_over=True)
-        self.over |= self._begun and (patience.cut() or (patience.stops and patience.spent()))
+        pauses = patience.pauses
+        # beside what others have placed it would go for the same nodes
+        aside = pauses is not None and pauses.placed and not patience.searches
+        cut = aside or ((self._decided or pauses is None) and patience.cut())
+        self.over |= self._begun and (cut or (patience.stops and patience.spent()))
         # who comes late in the order of the queue has a part of a round that is cut, too
         if self.over and (patience.stops or shares.had_part(unit)):
             return Tried(unit, Proof.UNKNOWN, deferred=True)
@@ -211,9 +221,23 @@ class Beside:
         seconds = clock() - began
         shares.took(unit, seconds)
         outcome = replace(outcome, seconds=seconds) if patience.clock is not None else outcome
+        self._decided |= bool(outcome.nodes or outcome.victims)
         if outcome.deferred and not outcome.kept_off:
             self.keep(unit)
         return outcome
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """What a search does for those who come: it pauses for as long as no decision waits to be carried out."""
+        patience = self._patience
+        if patience is None:
+            return NEVER
+        return patience.interrupts if self._decided or patience.pauses is None else patience.pauses
+
+    def between(self) -> None:
+        """Between two units: lets others plan, as in the middle of a search."""
+        if not self._decided and self._patience is not None and self._patience.pauses is not None:
+            self._patience.pauses.step()
 
     def _searched(self, unit: Unit) -> Tried:
         """Tries one unit, whose search is given up where somebody came meanwhile: nothing of it stays on the draft."""
@@ -221,7 +245,7 @@ class Beside:
         if patience is None:
             return self._tried(unit)
         mark = figures.draft.mark()
-        figures.interrupts = patience.firm.get(unit.id, patience.interrupts)
+        figures.interrupts = patience.firm.get(unit.id, self.interrupts)
         try:
             return self._tried(unit)
         except Interrupted:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 from msgspec import structs, to_builtins
 
 from koordpy.api.objects import Node, Pod
-from koordpy.cluster.snapshot import Snapshot
+from koordpy.engine.dispatch import Begun
 from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
@@ -255,9 +255,9 @@ class Contention:
 
             submit(plan, ended)
 
-        def handed_on(plan: RoundPlan, snapshot: Snapshot, *args: Any, **options: Any) -> None:
+        def handed_on(plan: RoundPlan, begun: Begun, **options: Any) -> None:
             self._planned(plan)
-            apply(plan, snapshot, *args, **options)
+            apply(plan, begun, **options)
 
         evictor.submit = heard  # type: ignore[method-assign]
         dispatcher.apply = handed_on  # type: ignore[method-assign]

@@ -14,8 +14,8 @@ from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordpy.api.times import rfc3339
-from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.dispatch import Begun
 from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.scheduler import Scheduler
 from koordpy.planning.plan import RoundPlan
@@ -177,9 +177,9 @@ class EvictionWatch:
         dispatcher = scheduler._loop._dispatcher
         apply = dispatcher.apply
 
-        def handed_on(plan: RoundPlan, snapshot: Snapshot, *args: Any, **options: Any) -> None:
-            self._planned_on[scheduler] = frozenset(info.uid for info in snapshot.pods.values())
-            apply(plan, snapshot, *args, **options)
+        def handed_on(plan: RoundPlan, begun: Begun, **options: Any) -> None:
+            self._planned_on[scheduler] = frozenset(info.uid for info in begun.snapshot.pods.values())
+            apply(plan, begun, **options)
 
         dispatcher.apply = handed_on  # type: ignore[method-assign]
 

@@ -56,18 +56,34 @@ def test_a_round_of_plain_pods_with_somebody_new_in_it_is_not_cut() -> None:
     at = Moment(woken(), Entry("default/b"))
     at.patience.begins()
     at.after(0.01).comes()
-    assert not at.after(0.3).patience.cut() and not at.patience.spent()
+    assert not at.after(0.3).patience.cut()
     assert at.after(0.2).patience.spent() and not at.patience.cut()
 
 
-def test_one_of_gangs_that_are_new_is_cut_between_two_of_them_and_a_search_in_it_ended_later() -> None:
+def test_one_of_gangs_that_are_new_is_cut_between_two_of_them_or_in_the_middle_of_a_solve() -> None:
     gang = Entry("gang:default/a", pods={"default/a-0": QueuedPod("default/a-0", "u", 0.0, 0, 0.0, light=False)})
     at = Moment(gang, Entry("default/b"))
     at.patience.begins()
     at.after(0.01).comes()
-    assert not at.patience.cut()
-    assert at.after(0.1).patience.cut() and not at.patience.interrupts.came()
-    assert at.after(0.4).patience.interrupts.came()
+    assert not at.patience.cut() and not at.patience.interrupts.came()
+    assert at.after(0.1).patience.cut() and at.patience.interrupts.came()
+
+
+def test_a_search_pauses_for_those_who_come_and_takes_its_time_without_what_they_take() -> None:
+    at = Moment(Entry("default/a", deferred=99.0))
+    assert at.patience.searches and at.patience.pauses is not None
+    at.patience.begins()
+    at.after(0.4).comes()
+    at.patience.pauses.go_on(taken=False, seconds=0.2)
+    assert not at.after(0.2).patience.spent() and at.patience.cut()
+    at.patience.pauses.began = at.now
+    assert not at.patience.cut(), "who came had a round"
+    assert at.after(0.2).patience.spent()
+
+
+def test_only_who_is_alone_is_searched_for_before_it_was_deferred() -> None:
+    assert Moment(Entry("default/a")).patience.searches
+    assert not Moment(Entry("default/a"), Entry("default/b")).patience.searches
 
 
 @pytest.mark.parametrize(("given_up", "lasts"), [(2.0, 2.0), (5.0, 5.0), (60.0, MOST_CARRIED * 2.0)])

@@ -52,10 +52,13 @@ class Cluster:
         assert info is not None
         return info
 
+    def plan(self) -> None:
+        self.assumed = self.shields.snapshot_taken()
+
     def refuse(self, name: str) -> None:
         entry = Entry(name)
         entry.pods[f"default/{name}"] = None  # type: ignore[assignment]
-        self.shields.refused([entry])
+        self.shields.refused([entry], self.assumed)
 
     def assume(self, name: str) -> None:
         self.state.assume(f"default/{name}", "n1")
@@ -80,7 +83,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], bool, bool]] = {
 def test_a_pod_that_is_confirmed_wakes(waits: Any, runs: Any, quotas: bool, woken: bool) -> None:
     cluster = Cluster(pod("waits", **waits), pod("runs", **runs), quotas=quotas)
     cluster.assume("runs")
-    cluster.shields.snapshot_taken()
+    cluster.plan()
     cluster.refuse("waits")
     assert cluster.woken == []
     cluster.confirm("runs")
@@ -90,7 +93,7 @@ def test_a_pod_that_is_confirmed_wakes(waits: Any, runs: Any, quotas: bool, woke
 def test_a_pod_that_was_confirmed_while_the_round_was_planned_wakes_at_once() -> None:
     cluster = Cluster(pod("waits", priority=5), pod("runs"))
     cluster.assume("runs")
-    cluster.shields.snapshot_taken()
+    cluster.plan()
     cluster.confirm("runs")
     cluster.refuse("waits")
     assert cluster.woken == ["waits"]
@@ -98,7 +101,7 @@ def test_a_pod_that_was_confirmed_while_the_round_was_planned_wakes_at_once() ->
 
 def test_a_pod_that_is_planned_after_the_refusal_wakes_too() -> None:
     cluster = Cluster(pod("waits", quota="a"), pod("runs", quota="b"), quotas=True)
-    cluster.shields.snapshot_taken()
+    cluster.plan()
     cluster.refuse("waits")
     cluster.assume("runs")
     cluster.confirm("runs")
@@ -115,7 +118,7 @@ def test_a_member_that_is_confirmed_wakes_whoever_may_take_what_its_gang_can_spa
         pod("waits", priority=5), pod("runs", priority=5, gang="g"), pod("spare", priority=1, gang=theirs)
     )
     cluster.assume("runs")
-    cluster.shields.snapshot_taken()
+    cluster.plan()
     cluster.refuse("waits")
     cluster.confirm("runs")
     assert cluster.woken == woken

@@ -3,7 +3,7 @@
 Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -85,11 +85,13 @@ def report(
     given: Sequence[GivenBack] = (),
     rejected: Sequence[RejectedPlan] = (),
     kept: Ints | None = None,
+    step: Callable[[], None] = lambda: None,
 ) -> RoundPlan:
     """The RoundPlan of what was tried.
 
     every: with the gangs that nothing was planned for; stale: those that give up; given: what quotas
-    over their runtime give back; rejected: what was refused of these; kept: [nodes, resources] for a promised start.
+    over their runtime give back; rejected: what was refused of these; kept: [nodes, resources] for a promised start;
+    step: called before each unit.
     """
     snapshot = figures.snapshot
     placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
@@ -100,6 +102,7 @@ def report(
     said = _Said()
     deferred: list[Deferred] = []
     for one in tried:
+        step()
         if one.deferred:
             deferred.append(Deferred(one.unit.id, one.kept_off, one.interrupted, one.passed_over))
             continue

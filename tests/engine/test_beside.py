@@ -1,0 +1,124 @@
+"""Rounds beside a search: for those who come while it lasts, and what of its answer holds after them."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from koordpy.api.objects import PersistentVolumeClaimSource, Volume
+from koordpy.engine.staleness import Meanwhile
+from koordpy.planning import round as rounds
+from koordpy.planning.attempt import Tried
+from koordpy.planning.figures import Figures
+from koordpy.planning.plan import Eviction, Placement, RoundPlan
+from koordpy.planning.round import plan_round
+from koordpy.planning.units import Groups, Unit
+from tests.engine.live import live, pod, small, until
+from tests.scenarios import cluster as scenes
+from tests.scenarios.cluster import World, node
+from tests.scenarios.quotas import belongs, quota
+from tests.scenarios.test_slots_of_copies import apart, spread
+
+TREE = [
+    quota("a", 2, 9, inner=True),
+    quota("a1", 1, 9, parent="a"),
+    quota("a2", 1, 9, parent="a"),
+    quota("b", 2, 9),
+]
+CLAIM = [Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="c"))]
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "elsewhere": ({"node": "n1"}, {"node": "n2"}, False),
+    "on the same node": ({"node": "n1"}, {"node": "n1"}, True),
+    "in the same quota": ({"quota": "a1"}, {"quota": "a1"}, True),
+    "in quotas under one": ({"quota": "a1"}, {"quota": "a2"}, True),
+    "in another quota": ({"quota": "a1"}, {"quota": "b"}, False),
+    "in no quota": ({"quota": "a1"}, {}, False),
+    "of the same user, whom nobody takes back for": ({"user": "u"}, {"user": "u"}, False),
+    "that others shun": ({}, apart("kubernetes.io/hostname"), True),
+    "of one that is spread": (spread("zone"), {}, True),
+    "with claims on both sides": ({"volumes": CLAIM}, {"volumes": CLAIM}, True),
+    "with a claim on one": ({"volumes": CLAIM}, {}, False),
+}
+
+
+def made(name: str, *, node: str = "", quota: str = "", user: str = "", **spec: Any) -> Any:
+    return scenes.pod(name, labels=belongs(quota, user=user), **spec)
+
+
+def put(name: str, at: str) -> tuple[Placement, ...]:
+    return (Placement(f"default/{name}", f"uid-{name}", at, {}, f"default/{name}"),)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "matters"), CASES.values(), ids=CASES)
+def test_what_was_placed_meanwhile_matters(ours: Any, theirs: Any, matters: bool) -> None:
+    world = World().add(node("n1:4"), node("n2:4"), *TREE, made("ours", **ours), made("theirs", **theirs))
+    snapshot = world.snapshot()
+    own = put("ours", ours.get("node", "n1"))
+    meanwhile = Meanwhile()
+    assert not meanwhile.touches(snapshot, own, ())
+    meanwhile.add(RoundPlan(put("theirs", theirs.get("node", "n2")), (), (), (), ()), snapshot)
+    assert meanwhile.touches(snapshot, own, ()) is matters
+
+
+def test_a_victim_that_was_evicted_meanwhile_and_room_for_one_that_moves_matter() -> None:
+    world = World().add(node("n1:1"), node("n2:1"), scenes.pod("r", at="n1", priority=0), made("ours", priority=9))
+    world.add(scenes.pod("s", at="n2", priority=99))
+    then = world.snapshot()
+    plan = plan_round(then)
+    assert [one.pod_key for one in plan.evictions] == ["default/r"]
+    meanwhile = Meanwhile()
+    meanwhile.add(plan, then)
+    assert meanwhile.touches(then, (), plan.evictions)
+
+
+def test_room_that_one_who_moves_returns_to_and_what_its_user_got_matter_to_who_takes_from_others() -> None:
+    pods = made("ours", user="u"), made("own", user="u"), made("other", user="w")
+    snapshot = World().add(node("n1:4"), node("n2:4"), *pods).snapshot()
+    moved = Eviction("default/r", "uid-r", "n1", "consolidation", None, returns_to="n2")
+    taken = Eviction("default/r", "uid-r", "n1", "fair-share", None)
+    for name, eviction, matters in (("other", moved, True), ("other", taken, False), ("own", taken, True)):
+        meanwhile = Meanwhile()
+        meanwhile.add(RoundPlan(put(name, "n2"), (), (), (), ()), snapshot)
+        assert meanwhile.touches(snapshot, put("ours", "n1"), (eviction,)) is matters
+        assert not meanwhile.touches(snapshot, put("ours", "n1"), ())
+
+
+async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the answer of the search, which it does not concern, is carried out as it is."""
+    known, tried, ahead = rounds.try_unit, list[str](), list[bool]()
+    loop = asyncio.get_running_loop()
+    async with live([small("n1"), small("n2")]) as cluster:
+        important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
+        cluster.server.store.create("priorityclasses.scheduling.k8s.io", {**important, "value": 9})
+
+        def comes(name: str, at: str, priority: str = "") -> None:
+            manifest = pod(name, gpus=0, cpu="3" if at == "n1" else "1", memory="1Gi")
+            manifest["spec"] |= {"priorityClassName": priority, "nodeSelector": {"kubernetes.io/hostname": at}}
+            cluster.create(manifest)
+
+        comes("low", "n1")
+
+        def searching(unit: Unit, groups: Groups, figures: Figures, *args: Any) -> Tried:
+            tried.append(unit.id)
+            if unit.id == "default/high" and not ahead:
+                loop.call_soon_threadsafe(comes, "late", "n2")
+                for _ in range(30_000):
+                    figures.interrupts.step()
+                    if cluster.bound("late"):
+                        break
+                    time.sleep(0.001)
+                ahead.append(cluster.bound("late") and not cluster.bound("high"))
+            return known(unit, groups, figures, *args)
+
+        async with cluster.running() as scheduler:
+            await until(lambda: cluster.bound("low"))
+            await cluster.at_rest(scheduler, "pods")
+            monkeypatch.setattr(rounds, "try_unit", searching)
+            comes("high", "n1", priority="high")
+            await until(lambda: "low" not in cluster.pods() or "deletionTimestamp" in cluster.pods()["low"]["metadata"])
+        assert ahead[0]
+        assert tried.index("default/late") == 1
+        assert not scheduler.metrics.conflicts.labels("overtaken_beside")._value.get()
