@@ -53,7 +53,10 @@ def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ())
         lines += [
             one_line(f"warning: {subject}: {text}")
             for subject in told
-            if not any(one.endswith(f"{subject}: {text}".replace("/", " ", 1)) for one in told_before)
+            if not any(
+                one.endswith(f"{subject if ' ' in subject else subject.replace('/', ' ', 1)}: {text}")
+                for one in told_before
+            )
         ]
     return lines
 

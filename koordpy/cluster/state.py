@@ -254,7 +254,6 @@ class ClusterState(PodBook):
             node_warnings=(
                 *nodes.warnings,
                 *((f"PodGroup {key}", why) for key, why in over.items()),
-                *((one.subject, one.warning) for one in derived.values() if one.warning),
             ),
             budgets=self.disruption_budgets(),
             derived=derived,

@@ -109,9 +109,9 @@ class Gang(Members):
     def subject(self) -> str:
         """The object that its settings stand on."""
         if self.derived is not None and self.derived.title is not None:
-            return f"{self.derived.title.kind}/{self.ref.namespace}/{self.derived.title.name}"
+            return f"{self.derived.title.kind} {self.ref.namespace}/{self.derived.title.name}"
         if self.derived is not None and not self.derived.by_workload and self.exists:
-            return f"PodGroup/{self.ref.namespace}/{self.derived.meta.name}"
+            return f"PodGroup {self.ref.namespace}/{self.derived.meta.name}"
         return f"PodGroup/{self.key}" if self.has_object else f"Pod/{self.oldest.key}"
 
     @property
@@ -264,7 +264,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     doubts = [
         *odd_values(OF_GANGS, {}, notes),
         *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts),
-        *derived.unread,
+        *derived.doubts,
     ]
     said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
     rules: list[GatherRule] = []

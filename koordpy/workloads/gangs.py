@@ -55,12 +55,10 @@ class Derived:
     """Whether a member has Succeeded."""
     joined: bool = True
     """Whether it is planned together with the other roles of its run."""
-    warning: str = ""
-    """What its owner should know of it."""
     presumed: bool = False
     """Whether it is a Job that nobody asked to be a gang."""
-    unread: tuple[str, ...] = ()
-    """What the keys on its workload say in vain."""
+    doubts: tuple[str, ...] = ()
+    """What its owner should know of it: what says nothing, or not what its author may think."""
     beside: tuple[str, ...] = ()
     """Bound pods of its run that another scheduler has placed."""
     lost: bool = False
@@ -95,13 +93,6 @@ class Derived:
         if (title := self.title) is None:
             return None
         return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": self.role}
-
-    @property
-    def subject(self) -> str:
-        """The workload, as warnings name it."""
-        if self.title is not None:
-            return f"{self.title.kind} {self.namespace}/{self.title.name}"
-        return self.key if self.by_workload else f"PodGroup {self.namespace}/{self.meta.name}"
 
 
 def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
@@ -249,8 +240,7 @@ class Derivation:
             halted=f"{self.top} wants {counted(wanted, 'pod')}, and there are more",
             joined=False,
             apart=False,
-            warning="",
-            unread=(),
+            doubts=(),
             lost=False,
         )
 
@@ -289,9 +279,8 @@ class Derivation:
             beside=self._beside,
             lost=any(map(self._has_lost, members)),
             domains=role.domains,
-            warning=said.doubt,
             steps=self._later if self.is_gang else (),
-            unread=self._unread,
+            doubts=(*filter(None, [said.doubt]), *self._unread),
         )
 
     def _halted(self, role: Role) -> str:

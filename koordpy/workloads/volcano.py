@@ -133,7 +133,7 @@ def volcano_gangs(
         make,
         meta=ObjectMeta(namespace=namespace, name=name, annotations=dict(group.head.annotations)),
         domains=tuple(group.domains(pods, matches)),
-        warning="spec.subGroupPolicy: networkTopology of mode soft is not read" if soft else "",
+        doubts=("spec.subGroupPolicy: networkTopology of mode soft is not read",) if soft else (),
     )
     if not group.tasks:
         yield make(min_member=group.min_member, resources=group.resources)

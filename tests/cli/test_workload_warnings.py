@@ -242,6 +242,6 @@ def test_what_is_told_of_a_job_offline_is_an_event_on_it_in_a_cluster(tmp_path: 
     ready = prepare(args)
     plan = plan_round(ready.state.snapshot(ready.now.timestamp()), ready.config)
     assert (
-        "Job/default/x",
+        "Job default/x",
         f"annotation {keys.GANG_PREFIX}mod is not read, did you mean annotation {keys.GANG_MODE}?",
     ) in [*plan.warnings]
