@@ -14,6 +14,7 @@ from koordpy.workloads.book import DerivedBook
 from koordpy.workloads.bylabels import kueue_index
 from koordpy.workloads.gangs import Derived
 from koordpy.workloads.kinds.registry import TRAIN_JOB
+from koordpy.workloads.model import Workload
 from koordpy.workloads.runs import WorkloadPod
 from koordpy.workloads.source import index_in
 from koordpy.workloads.volcano import TASK_INDEX, VolcanoGroup, group_of_pod
@@ -76,7 +77,9 @@ class WorkloadBook(DerivedBook):
             owner = meta.controller
             if owner is None or owner.kind != TRAIN_JOB[1]:
                 continue
-            steps = self.known.steps(owner, meta.namespace)
+            known = self.known.find(owner, meta.namespace)
+            below = map(self.known.get, self.known.below(owner.uid if known is None else known.head.uid))
+            steps = next((_steps(one) for one in below if one is not None and one.roles), [])
             if not steps:
                 unknown.add(GangRef(meta.namespace, meta.name))
             if steps and group.spec.min_member > max(steps):
@@ -90,7 +93,8 @@ class WorkloadBook(DerivedBook):
 
     def ref(self, key: str) -> GangRef | None:
         """The gang that follows for a pod."""
-        return self._refs.get(self.gang_of(key))
+        filed = self._pods.get(key)
+        return self._refs.get(filed.gang) if filed is not None else None
 
     def _is_free(self, gang: GangRef | None) -> bool:
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
@@ -100,10 +104,21 @@ class WorkloadBook(DerivedBook):
         gang = self.ref(info.key) if self._is_free(info.gang) else info.gang
         if gang is None:
             return None, rank_index(info.pod) if info.group is not None else None
-        index = self.index(info.key)
+        index = self._pods[info.key].seat.index
         if index is None:
             index = kueue_index(info.pod)
         return gang, rank_index(info.pod, index_in(info.pod.metadata, TASK_INDEX) if index is None else index)
+
+
+def _steps(workload: Workload) -> list[int]:
+    """Pods by level: the most Complete edges on a way to a role."""
+    sizes: dict[int, int] = {}
+    levels: dict[str, int] = {}
+    for role in workload.roles:
+        before = (levels.get(one.role, 0) + (one.state == "Complete") for one in role.after)
+        level = levels[role.name] = max(before, default=0)
+        sizes[level] = sizes.get(level, 0) + role.number
+    return [sizes[level] for level in sorted(sizes)]
 
 
 def ref_of(gang: Derived) -> GangRef:

@@ -142,6 +142,13 @@ def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) ->
     return f"PodGroup {ref.name}{' of scheduling.k8s.io' if ref.source is GangSource.UPSTREAM else ''}"
 
 
+def names_of(derived: Derived | None) -> dict[str, str] | None:
+    """The workload and its role, as reports have them (workloads.md 10.5); None for what does not follow from one."""
+    if derived is None or (title := derived.title) is None:
+        return None
+    return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": derived.role}
+
+
 @once
 def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, float | None, str]:
     """(topology wish, linked gangs, waiting-time, fault text) of the annotations of an object in a namespace."""

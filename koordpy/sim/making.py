@@ -76,11 +76,23 @@ class _Step:
         return [one for one in self.pods if one.seat.part == part.key]
 
 
+def followed(workload: Workload, role: Role) -> dict[str, int]:
+    """The roles that one follows, also through others -> the most steps by Complete on a way there."""
+    ways = {role.name: 0}
+    roles = [one for one in workload.roles if one.group == role.group]
+    # each follows others that stand before it
+    for one in reversed(roles):
+        for condition in one.after if one.name in ways else ():
+            steps = ways[one.name] + (condition.state == "Complete")
+            ways[condition.role] = max(ways.get(condition.role, 0), steps)
+    return {one.name: ways[one.name] for one in roles if one.name in ways and one.name != role.name}
+
+
 def with_ended(workload: Workload, started: Collection[RoleKey]) -> Workload:
     """The workload where roles have begun: those that they follow by Complete are over."""
     uid = workload.head.uid
     begun = [role for role in workload.roles if (uid, role.group, role.name) in started]
-    over = {(role.group, name) for role in begun for name, steps in workload.followed(role).items() if steps}
+    over = {(role.group, name) for role in begun for name, steps in followed(workload, role).items() if steps}
     roles = tuple(
         changed(role, parts=tuple(changed(part, over=True) for part in role.parts))
         if (role.group, role.name) in over
@@ -120,7 +132,7 @@ class Expansion:
         self._begun = set(started)
         """Roles that must be there: those that are named, and those that they waited for."""
         for key in started & self._steps.keys():
-            before = self._steps[key].workload.followed(self._steps[key].role)
+            before = followed(self._steps[key].workload, self._steps[key].role)
             self._begun |= {(*key[:2], name) for name, steps in before.items() if not steps}
         self._present: set[str] = set()
         """Pods of the input."""

@@ -21,6 +21,7 @@ from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.quota_tree import QuotaNode
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
+from koordpy.planning.gangs import names_of
 from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Reason, RoundPlan
 from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
 from koordpy.sim.budgets import BudgetLedger
@@ -266,7 +267,7 @@ class _Run:
                 message=UNTRIED_STEP,
                 source=ref.source,
                 origin=derived[ref].origin,
-                workload=derived[ref].names,
+                workload=names_of(derived[ref]),
             )
             for ref, number in members.items()
             if ref is not None

@@ -312,15 +312,6 @@ class DerivedBook:
             self.known.watch(kinds)
             self._place_anew(self._pods)
 
-    def index(self, key: str) -> int | None:
-        """Rank index of a pod by its workload."""
-        return self._pods[key].seat.index
-
-    def gang_of(self, key: str) -> str:
-        """`namespace/name` of the gang of a pod; empty for none."""
-        filed = self._pods.get(key)
-        return filed.gang if filed is not None else ""
-
     def update(self, named: Collection[str], now: float) -> set[str]:
         """Derives what changed anew; the pods whose gang may be another. named: `namespace/name` of gangs that pods or
         objects name themselves; now: seconds since the epoch."""
@@ -391,12 +382,11 @@ class DerivedBook:
     def _awaited_gang(self, bucket: BucketKey, pods: Iterable[WorkloadPod]) -> Derived:
         """Of pods whose owner is not known: nobody of it is placed."""
         _, namespace, kind, name, uid = bucket
-        keys = sorted(one.key for one in pods)
         gone = uid in self._gone
         return Derived(
             namespace=namespace,
             name=name,
-            pods=tuple(keys),
+            pods=tuple(sorted(one.key for one in pods)),
             min_member=0,
             origin=f"pods of {kind} {name}",
             meta=ObjectMeta(namespace=namespace, name=name),

@@ -11,7 +11,6 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.api.settings import index_of, whole_number
-from koordpy.workloads.gangs import AUTO
 from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
@@ -75,7 +74,7 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
     """Equal for pods of one gang; None for those of none. how: how gangs are found in its namespace; kinds: those
     whose pods may be gangs."""
     meta = one.pod.metadata
-    if how == "off" or meta.annotations.get(AUTO) == "off":
+    if how == "off" or meta.annotations.get(keys.GANG_AUTO) == "off":
         return None
     is_known = bool(one.lineage.workload.roles) and how == "workloads" and not _is_below_a_group(one)
     if not is_known and (found := _group(one.pod)) is not None:
@@ -137,7 +136,7 @@ def _leader_workers(head: Head, size: int, *, young: bool) -> Workload:
     """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
     name, _, group = head.name.rpartition("-")
     seen = () if young else (StepCondition("", "seen", "its pods seen"),)
-    make = partial(Role, template=NO_TEMPLATE, group=group, after=seen, detail=f"(size {size})")
+    make = partial(Role, template=NO_TEMPLATE, group=group, after=seen, detail=f"size {size}")
     sizes = {LEADER: 1, WORKERS: size - 1}
     roles = tuple(make(name=role, parts=(JobPart(number=number),)) for role, number in sizes.items())
     head = Head("", "LeaderWorkerSet", head.namespace, name, "")

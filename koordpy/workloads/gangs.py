@@ -25,10 +25,6 @@ from koordpy.workloads.runs import WorkloadPod, WorkloadRun
 from koordpy.workloads.source import Head
 from koordpy.workloads.unread import unread_of
 
-AUTO = keys.GANG_AUTO
-BEYOND = "beyond"
-"""Behind the name of a gang of pods that nobody wants any more."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
@@ -87,13 +83,6 @@ class Derived:
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
-    @property
-    def names(self) -> dict[str, str] | None:
-        """The workload and its role, as reports have them (workloads.md 10.5)."""
-        if (title := self.title) is None:
-            return None
-        return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": self.role}
-
 
 def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
     """What is said of a role: of each annotation the nearest."""
@@ -106,7 +95,7 @@ def _seat_order(one: WorkloadPod) -> tuple[object, ...]:
 
 
 def _asks(said: Mapping[str, str]) -> bool:
-    if said.get(AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
+    if said.get(keys.GANG_AUTO) == "on" or (keys.GANG_MIN in said and keys.GANG_NAME not in said):
         return True
     text = said.get(keys.GANG_TOPOLOGY, said.get(keys.GANG_TOPOLOGY_ALIAS))
     if text is None:
@@ -135,7 +124,7 @@ class Derivation:
         self._roles = [
             role
             for role in ours
-            if self._metas[role.name].annotations.get(AUTO) != "off"
+            if self._metas[role.name].annotations.get(keys.GANG_AUTO) != "off"
             and (run.members.get(role.name) or role.name not in spoken)
         ]
         said = [self._metas[role.name].annotations for role in self._roles]
@@ -149,7 +138,7 @@ class Derivation:
         of_kinds = {head.kind, self.top.kind} <= {*config.kinds, *ASKED_BY_TEMPLATE}
         of_kinds = of_kinds and config.auto_of(head.namespace) == "workloads"
         self._is_read = bool(self._roles) and (self._by_labels or of_kinds)
-        odd = any(one.get(AUTO, "off") not in ("on", "off") for one in said)
+        odd = any(one.get(keys.GANG_AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in every) <= 1
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
         """Whether its pods are no plain ones (workloads.md 3)."""
@@ -234,14 +223,11 @@ class Derivation:
         """What is said of them, and holds them."""
         return replace(
             gang,
-            name=f"{gang.name}@{BEYOND}",
+            name=f"{gang.name}@beyond",
             pods=pods,
             min_member=0,
             halted=f"{self.top} wants {counted(wanted, 'pod')}, and there are more",
             joined=False,
-            apart=False,
-            doubts=(),
-            lost=False,
         )
 
     def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
@@ -253,8 +239,10 @@ class Derivation:
             least = min(wanted, said.number) if workload.counted else said.number
             by = f", at least {least} by {said.by}" if said.by and least < wanted else ""
         notes = self._metas[role.name].annotations
-        if notes.get(AUTO, "on") not in ("on", "off"):
-            fault = f"annotation {AUTO} cannot be read: {literal(notes[AUTO])} is neither on nor off"
+        if notes.get(keys.GANG_AUTO, "on") not in ("on", "off"):
+            fault = (
+                f"annotation {keys.GANG_AUTO} cannot be read: {literal(notes[keys.GANG_AUTO])} is neither on nor off"
+            )
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
         name = f"{head.name}-{group}" if group else head.name
@@ -297,9 +285,7 @@ class Derivation:
             text += f", group {self.run.seat.group}"
         if named:
             text += f", role {role.name}"
-        if not role.detail:
-            return text
-        return f"{text} {role.detail}" if role.detail.startswith("(") else f"{text} ({role.detail})"
+        return f"{text} ({role.detail})" if role.detail else text
 
     def _has_lost(self, one: WorkloadPod) -> bool:
         """Whether fewer are bound or have Succeeded than were bound together with it."""

@@ -50,17 +50,6 @@ def unfile(index: dict[str, dict[str, Any]], key: str, member: str) -> None:
         index.pop(key, None)
 
 
-def _steps(workload: Workload) -> list[int]:
-    """Pods by level: the most Complete edges on a way to a role."""
-    sizes: dict[int, int] = {}
-    levels: dict[str, int] = {}
-    for role in workload.roles:
-        before = (levels.get(one.role, 0) + (one.state == "Complete") for one in role.after)
-        level = levels[role.name] = max(before, default=0)
-        sizes[level] = sizes.get(level, 0) + role.number
-    return [sizes[level] for level in sorted(sizes)]
-
-
 class Known:
     """Workloads by uid, and by the pods that they name."""
 
@@ -184,9 +173,3 @@ class Known:
             chain += [found] if found is not None else []
             owner = above
         return tuple(chain), owner
-
-    def steps(self, train_job: OwnerReference, namespace: str) -> list[int]:
-        """Pods of each step of a TrainJob: of the roles that live together. Empty where its JobSet is not known."""
-        known = self.find(train_job, namespace)
-        below = map(self.get, self.below(train_job.uid if known is None else known.head.uid))
-        return next((_steps(one) for one in below if one is not None and one.roles), [])

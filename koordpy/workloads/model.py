@@ -273,17 +273,6 @@ class Workload:
     of_group: Callable[[str], Sequence[Role]] | None = None
     """The roles of a group, where it has groups, be it one that the spec does not count (maxSurge)."""
 
-    def followed(self, role: Role) -> dict[str, int]:
-        """The roles that one follows, also through others -> the most steps by Complete on a way there."""
-        ways = {role.name: 0}
-        roles = [one for one in self.roles if one.group == role.group]
-        # each follows others that stand before it
-        for one in reversed(roles):
-            for condition in one.after if one.name in ways else ():
-                steps = ways[one.name] + (condition.state == "Complete")
-                ways[condition.role] = max(ways.get(condition.role, 0), steps)
-        return {one.name: ways[one.name] for one in roles if one.name in ways and one.name != role.name}
-
     def templates(self) -> Collection[Template]:
         """Its pod templates, each once: groups of a LeaderWorkerSet share theirs."""
         return {one.path: one for role in self.roles for one in role.templates if one.raw}.values()

@@ -22,6 +22,7 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.changes.workloads import WatchedKinds
 from koordpy.offline.misspelt import AskedFields
 from koordpy.planning.round import plan_round
+from koordpy.sim.making import followed
 from koordpy.workloads.kinds.jobs import indexes, read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.registry import BY_KEY, kind_of, workload_of
@@ -396,5 +397,5 @@ def test_roles_of_one_name_that_follow_each_other_end() -> None:
     listed[2]["dependsOn"] = [{"name": "b", "status": "Complete"}]
     source = Source({"metadata": {"name": "js", "uid": "u"}, "spec": {"replicatedJobs": listed}})
     read = read_jobset(source, head_of(source))
-    assert [read.followed(one) for one in read.roles] == [{"b": 1}, {"a": 1}, {"b": 1}]
+    assert [followed(read, one) for one in read.roles] == [{"b": 1}, {"a": 1}, {"b": 1}]
     assert '"a" is given twice' in [fault.text for fault in source.faults]

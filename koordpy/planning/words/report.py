@@ -13,7 +13,7 @@ from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
-from koordpy.planning.gangs import Gang
+from koordpy.planning.gangs import Gang, names_of
 from koordpy.planning.plan import (
     Deferred,
     GangReport,
@@ -285,7 +285,7 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
         message=message,
         source=gang.ref.source,
         origin=gang.origin,
-        workload=gang.derived.names if gang.derived is not None else None,
+        workload=names_of(gang.derived),
         remark=goal_remark(one.unit, figures) if one is not None and one.nodes else "",
         awaits=one is not None and bool(one.awaits),
     )

@@ -82,7 +82,7 @@ class _Groups:
 
     def roles(self, group: str) -> Sequence[Role]:
         """Those of one group."""
-        make = partial(Role, group=group, detail=f"(size {self.size})")
+        make = partial(Role, group=group, detail=f"size {self.size}")
         all_pods, split = range(self.size), self.apart or (not self._is_alike and self.size > 1)
         parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]
         if not self.apart:
