@@ -28,13 +28,13 @@ class Gate:
 
 def gate(unit: Unit, groups: Groups) -> Gate | None:
     """What holds a unit before planning (2.3), in the order of the specification; None where it may be planned."""
-    for gang in unit.gangs:
-        if not gang.exists:
-            return Gate(f"gang {gang.key}: PodGroup not found", GangStatus.INCOMPLETE)
-        for key in groups.links.binding.get(gang.ref, ()):
-            linked = groups.find(key)
-            if linked is None or not groups.gang(linked).exists:
-                return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
+    named = [groups.links.binding.get(gang.ref, ()) for gang in unit.gangs]
+    refs = {key: groups.find(key) for key in set().union(*named)}  # thousands may name the same thousand
+    lost = {key for key, linked in refs.items() if linked is None or not groups.gang(linked).exists}
+    for gang, others in zip(unit.gangs, named, strict=True):
+        if not gang.exists or not lost.isdisjoint(others):
+            key = next(key for key in (gang.key, *others) if not gang.exists or key in lost)
+            return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
     if fault := too_many(len(unit.gangs), LINKED_GANGS, "gangs"):
         return Gate(f"gang {unit.gangs[0].key}: its GangGroup has {fault}", GangStatus.INVALID)
     tied = {

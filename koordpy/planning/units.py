@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from operator import is_
 
 from koordpy.api import keys
 from koordpy.api.config import Gangs, StaleGangs
 from koordpy.api.gangspec import TopologyWish
+from koordpy.api.limits import LINKED_GANGS
 from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, Owner, PodInfo
@@ -242,14 +244,15 @@ class Groups:
         return found
 
     def named_by(self, ref: GangRef) -> Named:
-        """The gangs that a gang names, and those of its workload that are planned with it."""
+        """The gangs that a gang names, and the first of those of its workload that are planned together."""
         named, meant = links_named(self.snapshot, ref), self.snapshot.meant
         derived = self.snapshot.derived.get(ref)
         if derived is None and meant.keys().isdisjoint(named.every):
             return named
-        every = [other for key in named.every for other in meant.get(key, (key,))]
+        others = (other for key in named.every for other in meant.get(key, (key,)))
+        every = list(islice(others, LINKED_GANGS + 1))  # with these it is refused
         if derived is not None and _joins(derived):
-            every += [key for key in self._runs[derived.run] if key != ref.key]
+            every += [key for key in self._runs[derived.run][:1] if key != ref.key]  # which names the others to it
         return named if every == list(named.every) else Named.of(ref.namespace, every)
 
     @cached_property

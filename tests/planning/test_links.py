@@ -11,7 +11,9 @@ from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Pod
 from koordpy.cluster.pods import GangRef
 from koordpy.planning.links import NAMED_BY_OTHERS, ONE_SIDED, Named, links_of
+from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups
+from tests.cluster.test_hostile import calls_of
 from tests.scenarios.cluster import World, bound, group, messages, node, pod
 
 
@@ -22,6 +24,13 @@ def naming(*names: str) -> dict[str, str]:
 def there(space: str, one: PodGroup | Pod) -> PodGroup | Pod:
     """The object, in another namespace."""
     return replace(one, metadata=replace(one.metadata, namespace=space))
+
+
+def test_gangs_that_all_name_the_same_are_looked_for_once() -> None:
+    names = [f"g{i}" for i in range(400)]
+    world = World().add(node("n1:9"), *(group(name, 2, naming(*names)) for name in names), pod("p", gang="g0"))
+    snapshot = world.snapshot()
+    assert calls_of(lambda: plan_round(snapshot)) < 6 * 400 * 400
 
 
 def closure(named: dict[str, list[str]]) -> dict[str, set[str]]:

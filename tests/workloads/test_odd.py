@@ -27,6 +27,7 @@ from koordpy.workloads.kinds.jobs import indexes, read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.registry import BY_KEY, kind_of, workload_of
 from koordpy.workloads.source import Source, head_of
+from koordpy.workloads.volcano import VolcanoGroup
 from tests.cluster.test_hostile import CALLS_OF_NOTHING, calls_of
 from tests.scenarios.cluster import nodes_of
 from tests.scenarios.cluster import pod as plain_pod
@@ -273,6 +274,21 @@ def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> No
 
         calls = calls_of(act)
         assert calls < CALLS_OF_NOTHING + CALLS_A_BYTE * size + EACH * 5000, (given["kind"], size, calls)
+
+
+def test_a_pod_group_of_volcano_of_twice_as_many_tasks_takes_twice_the_work() -> None:
+    def calls(number: int) -> int:
+        state = ClusterState(gangs=Gangs(volcano="on"))
+        state.read_volcano(True)
+        state.upsert(nodes_of("s1{b1: n1:9}")[0])
+        tasks = {"minMember": 1, "minTaskMember": {f"t{i}": 1 for i in range(number)}}
+        source = Source({**VOLCANO, "spec": tasks})
+        state.put_volcano_group("default/v", VolcanoGroup.of(source, head_of(source)))
+        state.upsert(plain_pod("p", annotations={"scheduling.k8s.io/group-name": "v", "volcano.sh/task-spec": "t0"}))
+        snapshot = state.snapshot(0.0)
+        return calls_of(lambda: plan_round(snapshot))
+
+    assert calls(800) < 2.5 * calls(400)
 
 
 def _read(given: Json) -> None:
