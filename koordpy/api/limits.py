@@ -46,6 +46,8 @@ NAME_LETTERS = 100
 """Letters of a name that may be a misspelt one; none that is read has as many."""
 FAULTS = 256
 """Faults taken down of one workload."""
+MEANT_AMONG = 64
+"""Quotas among which the one is looked for that a pod may have meant."""
 HINTS = 10
 """Doubts told of one object."""
 CYCLE_NAMES = 10

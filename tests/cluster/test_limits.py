@@ -8,9 +8,11 @@ import tracemalloc
 from weakref import ref
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from koordpy.api import keys, limits
+from koordpy.api.custom import ElasticQuota
 from koordpy.api.faults import UnreadableError
 from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.natural import natural_key
@@ -36,6 +38,7 @@ from koordpy.cluster.ties import PodClass, pod_class, read_terms
 from koordpy.engine.watching.intake import PodIntake
 from koordpy.planning.figures import PlannerCache
 from koordpy.planning.round import plan_round
+from tests.cluster.test_hostile import calls_of
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, messages, node, nodes_of, pod, wish
 
 
@@ -148,6 +151,20 @@ def test_figures_of_strange_pods_that_wait_are_kept_up_to_a_size(monkeypatch: py
     world.add(pod("p-20", cpu="90"))
     plan_round(world.snapshot(), planner_cache=cache)
     assert cache.at(world.snapshot()).shapes == {}
+
+
+@pytest.mark.parametrize("count", [limits.MEANT_AMONG, limits.MEANT_AMONG + 1])
+def test_a_quota_that_a_pod_may_have_meant_is_looked_for_among_few(count: int) -> None:
+    quotas = [{"metadata": {"name": f"team-{i}-quota", "namespace": "default"}} for i in range(count)]
+    world = World().add(node("n1:9"), *(convert(one, ElasticQuota) for one in quotas))
+    world.add(*(pod(f"p-{i}", labels={keys.QUOTA_NAME: f"teem-{i}-quota"}) for i in range(50)))
+    plans = []
+    calls = calls_of(lambda: plans.append(world.plan()))
+    told = [text for _, text in plans[0].warnings if "did you mean" in text]
+    if count == limits.MEANT_AMONG:
+        assert told[7].endswith("did you mean team-7-quota?")
+    else:
+        assert not told and calls < 50 * 3000
 
 
 def test_what_an_object_says_is_read_once_while_it_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

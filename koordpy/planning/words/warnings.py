@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from koordpy.api import keys
+from koordpy.api.limits import MEANT_AMONG
 from koordpy.api.settings import odd_settings
 from koordpy.api.spelling import hint
 from koordpy.api.unread import Holder
@@ -49,12 +50,13 @@ def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str
     """(object, text) of pods whose label names a quota that nobody knows, of quotas that cannot be read."""
     quotas = snapshot.quotas
     tree = quotas.tree
+    near = tree.quotas if len(tree.quotas) <= MEANT_AMONG else ()
     out = list(tree.warnings)
     for pod in (pod for unit in units for pod in unit.pending if pod.pod.metadata.labels):
         out += [(f"Pod/{pod.key}", text) for text in quotas.ignored(pod)]
         if name := quotas.unknown(pod):
             text = f"label {keys.QUOTA_NAME}: no ElasticQuota {name}: the pod counts in {quotas.quota_of(pod)}"
-            out.append((f"Pod/{pod.key}", text + hint(name, tree.quotas)))
+            out.append((f"Pod/{pod.key}", text + hint(name, near)))
     return out
 
 
