@@ -173,6 +173,9 @@ def test_a_tier_is_that_of_the_hypernodes(tmp_path: Path) -> None:
     assert simulate(tmp_path, *world, asking(3), *pods).bound == ["a", "b", "c"]
     held = simulate(tmp_path, *world, asking(2), *pods)
     assert "highestTierAllowed 2, the tree has 2 layers above the nodes" in held.message("a")
+    # its own annotation is nearer, also where it asks for nothing
+    nearer = {**asking(2), "metadata": {"name": "g", "annotations": {NETWORK: "{}"}}}
+    assert simulate(tmp_path, *world, nearer, *pods).bound == ["a", "b", "c"]
 
 
 def of_jobset(name: str, role_name: str, attempt: int = 0, index: int = 0, **more: Any) -> Json:
