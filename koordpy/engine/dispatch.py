@@ -165,7 +165,8 @@ class Dispatcher:
                 self._queue.settle_error(entry)
         for unit_id, victims in found.evictions.items():
             # what is left goes for its own gang's sake, which has nobody to be placed
-            if unit_id not in tried and self._rooms.all_there(victims):
+            overtaken_beside = found.meanwhile.touches(snapshot, (), victims)
+            if unit_id not in tried and self._rooms.all_there(victims) and not overtaken_beside:
                 self._rooms.start(plan, unit_id, victims, None)
         self._warn(plan.warnings)
         for rejected in plan.rejected:

@@ -204,10 +204,9 @@ class SchedulingLoop:
         number, ids = self.rounds, frozenset((*begun.entries, *also))
         snapshot = self._promises.told(begun.snapshot, ids)
         began, pauses = self._clock(), patience.pauses
+        planned = await self._planned(snapshot, ids, patience, begun.meanwhile)
         try:
-            plan = await self._planned(snapshot, ids, patience, begun.meanwhile)
-        except asyncio.CancelledError:
-            raise
+            plan = planned.result()
         except Exception as error:
             logger.exception("planning failed for %d units", len(entries))
             self._planner_failed(entries, error)
@@ -226,8 +225,8 @@ class SchedulingLoop:
 
     async def _planned(
         self, snapshot: Snapshot, ids: frozenset[str], patience: Patience, meanwhile: Meanwhile
-    ) -> RoundPlan:
-        """The planner's answer, with rounds beside it for those who come while it searches."""
+    ) -> asyncio.Future[RoundPlan]:
+        """The planner's answer or failure, after rounds beside it for those who came while it searched."""
         pauses = patience.pauses
 
         def plan() -> RoundPlan:
@@ -239,18 +238,21 @@ class SchedulingLoop:
         while not (await asyncio.wait((planning,), timeout=INTERRUPT_SECONDS))[0]:
             patience.look()
             if pauses is not None and self._queue.new() and self._clock() >= goes_on:
-                lasted = await self._beside(planning, pauses, meanwhile)
+                lasted = await self._beside(planning, patience, pauses, meanwhile)
                 # as long again: else a stream of pods would leave time for nothing else
                 goes_on = self._clock() + lasted
-        return planning.result()
+        return planning
 
-    async def _beside(self, planning: asyncio.Future[RoundPlan], pauses: Pauses, meanwhile: Meanwhile) -> float:
-        """A round of those who came, while a search pauses for it. Returns the seconds that it took."""
+    async def _beside(
+        self, planning: asyncio.Future[RoundPlan], searching: Patience, pauses: Pauses, meanwhile: Meanwhile
+    ) -> float:
+        """A round of those who came, while a search pauses for it, or is ended. Returns the seconds that it took."""
         await self._gather()
         began, taken = self._clock(), False
         pauses.hold()
         try:
             while not (planning.done() or (taken := pauses.take())):
+                searching.look()
                 await asyncio.wait((planning,), timeout=PAUSE_SECONDS)
             began = self._clock()
             if taken and (begun := self._begin(beside=True)).entries:
@@ -290,23 +292,32 @@ class SchedulingLoop:
         searches = stops or (not (waiting or beside) and (patient or len(entries) < 2))
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         part = self._settings.newcomer_seconds
-        pauses = Pauses(began) if alone and not (beside or self._settings.config.queue.backfill) else None
-        first = inf
+        carried = [entry for entry in entries if entry.interrupted >= keeps]
+        # what is placed beside a search that is carried through would have it begun again
+        pauses_for = alone and not (beside or carried or self._settings.config.queue.backfill)
+        pauses = Pauses(began) if pauses_for else None
+        first, over = inf, False
+
+        def now() -> float:
+            return self._clock() - (pauses.seconds if pauses is not None else 0.0)
 
         def begins() -> None:
             nonlocal first
-            first = self._clock()
-
-        def lasts(since: float) -> float:
-            return self._clock() - since - (pauses.seconds if pauses is not None else 0.0)
+            first = now()
 
         def came(leaves: float) -> bool:
             # as long again as it took to begin: else a stream of pods would leave time for nothing else
             known = began if pauses is None else pauses.began
-            return self._queue.last_added > known and lasts(first) >= max(leaves, first - began)
+            return self._queue.last_added > known and now() - first >= max(leaves, first - began)
 
         # what a search has decided is carried out at once, and the rest searched for in the next round
         ends = partial(came, 0.0 if stops else part)
+
+        def spent() -> bool:
+            nonlocal over
+            # who came may have had a round beside it since: room is kept from then on all the same
+            over = over or now() - began >= seconds or (not stops and ends())
+            return over
 
         def cut() -> bool:
             # rounds of plain pods are as short anyhow
@@ -314,7 +325,7 @@ class SchedulingLoop:
 
         return Patience(
             searches=searches,
-            spent=lambda: lasts(began) >= seconds or (not stops and ends()),
+            spent=spent,
             stops=stops,
             begins=begins,
             cut=cut,
@@ -326,14 +337,12 @@ class SchedulingLoop:
             ),
             interrupts=Interrupts(ends),
             pauses=pauses,
-            clock=self._clock,
+            clock=now,
             shared=lambda: max(part, first - began),
             came=lambda: self._queue.came,
             # else in a stream of pods nobody would ever be searched for
             firm={
-                entry.unit: Interrupts(partial(came, min(entry.interrupted, MOST_CARRIED * keeps)))
-                for entry in entries
-                if entry.interrupted >= keeps
+                entry.unit: Interrupts(partial(came, min(entry.interrupted, MOST_CARRIED * keeps))) for entry in carried
             },
         )
 

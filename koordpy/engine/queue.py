@@ -307,9 +307,8 @@ class UnitQueue:
         """Moves pods to the units they belong to now (GangGroups change with the `groups` annotations)."""
         for key, unit in list(self._unit_of.items()):
             now = unit_of(key)
-            entry = self._entries[unit]
-            if now is not None and now != unit and entry.state is not State.IN_FLIGHT:
-                self.add(now, entry.pods[key], event="GroupChange")
+            if now is not None and now != unit:
+                self.add(now, self._entries[unit].pods[key], event="GroupChange")
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
@@ -348,8 +347,7 @@ class UnitQueue:
 
     def new(self) -> list[Entry]:
         """Those that are due and new, and are not in flight."""
-        now = self.clock()
-        return [entry for entry in self._states[State.ACTIVE].values() if entry.due <= now and entry.is_new]
+        return [entry for entry in self._due() if entry.is_new]
 
     def in_flight(self) -> list[Entry]:
         """Those of the rounds under way."""
@@ -367,7 +365,7 @@ class UnitQueue:
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
         self.came = {}
-        due = once_each([entry for entry in self._states[State.ACTIVE].values() if entry.due <= now])
+        due = self._due()
         new = [entry for entry in due if entry.is_new]
         if not beside:
             turn = not self.ahead or self._ahead_took < self._others_took
@@ -478,7 +476,9 @@ class UnitQueue:
         if entry.deferred is not None:
             self.settle_deferred(entry, interrupted=seconds)
         else:
+            interrupted = entry.interrupted + seconds
             self.settle_again(entry)
+            entry.interrupted = interrupted
 
     def settle_error(self, entry: Entry) -> None:
         """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""
@@ -538,6 +538,11 @@ class UnitQueue:
         return out
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _due(self) -> list[Entry]:
+        """Those that a round may take now."""
+        now = self.clock()
+        return once_each([entry for entry in self._states[State.ACTIVE].values() if entry.due <= now])
 
     def _entry(self, unit: str, event: str) -> Entry:
         """The entry of a unit that gains a pod."""

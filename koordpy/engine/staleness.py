@@ -117,20 +117,23 @@ class Meanwhile:
 
     def __init__(self) -> None:
         self._placed: list[tuple[PodInfo, str]] = []
-        self._evicted: set[str] = set()
+        """Pods with a place, or with room promised that others are leaving."""
+        self._evicted = False
 
     def add(self, plan: RoundPlan, snapshot: Snapshot) -> None:
         """One of them ended so."""
         self._placed += [(snapshot.pods[one.pod_key], one.node) for one in plan.placements]
-        self._evicted.update(one.pod_key for one in plan.evictions)
+        self._placed += [(snapshot.pods[one.pod_key], one.node) for one in plan.awaiting]
+        self._evicted |= bool(plan.evictions)
 
     def touches(self, snapshot: Snapshot, placements: Sequence[Placement], evictions: Sequence[Eviction]) -> bool:
         """Whether it may matter to these parts of a unit's plan: on the same nodes, in quotas or queues that gain by
-        the plan, by what pods say of each other, or by claims and jobs that are spread over nodes.
+        the plan, in gangs that others leave, by what pods say of each other, or by claims and jobs that are spread over
+        nodes. Where both evict, budgets and minima would be counted twice.
 
         Who loses by it loses no more for what others of its quota got.
         """
-        if not self._evicted.isdisjoint(one.pod_key for one in evictions):
+        if self._evicted and evictions:
             return True
         if not self._placed:
             return False
@@ -140,11 +143,13 @@ class Meanwhile:
         gains = {name for pod in pods for name in quotas.tree.path(quotas.quota_of(pod))}
         fair = any(one.rule == RuleName.FAIR_SHARE for one in evictions)
         users = {quotas.user_of(pod) for pod in pods} if fair else set()
+        leave = {snapshot.pods[one.pod_key].gang for one in evictions} - {None}
         wide = any(_interacts(pod) for pod in pods), any(_spread_out(pod) for pod in pods)
         return any(
             node in nodes
             or not gains.isdisjoint(quotas.tree.path(quotas.quota_of(pod)))
             or quotas.user_of(pod) in users
+            or pod.gang in leave
             or wide[0]
             or _interacts(pod)
             or (wide[1] and _spread_out(pod))

@@ -206,7 +206,7 @@ class Beside:
             return Tried(unit, Proof.UNKNOWN, deferred=True, passed_over=True)
         pauses = patience.pauses
         # beside what others have placed it would go for the same nodes
-        aside = pauses is not None and pauses.placed and not patience.searches
+        aside = pauses is not None and pauses.placed and patience.defers()
         cut = aside or ((self._decided or pauses is None) and patience.cut())
         self.over |= self._begun and (cut or (patience.stops and patience.spent()))
         # who comes late in the order of the queue has a part of a round that is cut, too

@@ -1,22 +1,27 @@
 """Rounds beside a search: for those who come while it lasts, and what of its answer holds after them."""
 
 import asyncio
+import threading
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from koordpy.api.objects import PersistentVolumeClaimSource, Volume
+from koordpy.engine.loop import SchedulingLoop
 from koordpy.engine.staleness import Meanwhile
 from koordpy.planning import round as rounds
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
-from koordpy.planning.plan import Eviction, Placement, RoundPlan
+from koordpy.planning.patience import Interrupted, Interrupts, Patience, Pauses
+from koordpy.planning.plan import Eviction, Nomination, Placement, RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
-from tests.engine.live import live, pod, small, until
+from tests.engine.live import in_virtual_time, live, pod, small, until
 from tests.scenarios import cluster as scenes
-from tests.scenarios.cluster import World, node
+from tests.scenarios.cluster import World, group, node
 from tests.scenarios.quotas import belongs, quota
 from tests.scenarios.test_slots_of_copies import apart, spread
 
@@ -70,11 +75,35 @@ def test_a_victim_that_was_evicted_meanwhile_and_room_for_one_that_moves_matter(
     meanwhile = Meanwhile()
     meanwhile.add(plan, then)
     assert meanwhile.touches(then, (), plan.evictions)
+    others = Eviction("default/s", "uid-s", "n2", "priority", None)
+    assert meanwhile.touches(then, (), (others,)), "a budget or a minimum may allow one of them"
+    assert not meanwhile.touches(then, put("ours", "n2"), ())
+
+
+def test_a_member_that_was_placed_of_a_gang_that_others_leave_matters() -> None:
+    """What is left of the gang would stand below its minimum."""
+    world = World().add(node("n1:4"), node("n2:4"), group("g", 1), group("h", 1), made("ours"))
+    world.add(*(scenes.pod(f"{name}-0", gang=name, at="n1") for name in "gh"), scenes.pod("g-1", gang="g"))
+    snapshot = world.snapshot()
+    meanwhile = Meanwhile()
+    meanwhile.add(RoundPlan(put("g-1", "n2"), (), (), (), ()), snapshot)
+    for name, matters in (("g", True), ("h", False)):
+        victim = Eviction(f"default/{name}-0", f"uid-{name}-0", "n1", "priority", None)
+        assert meanwhile.touches(snapshot, put("ours", "n1"), (victim,)) is matters
+
+
+def test_room_that_was_promised_meanwhile_matters() -> None:
+    snapshot = World().add(node("n1:4"), node("n2:4"), made("ours"), made("theirs")).snapshot()
+    waits = Nomination("default/theirs", "uid-theirs", "n1", "default/theirs")
+    meanwhile = Meanwhile()
+    meanwhile.add(RoundPlan((), (), (), (), (), awaiting=(waits,)), snapshot)
+    assert meanwhile.touches(snapshot, put("ours", "n1"), ())
+    assert not meanwhile.touches(snapshot, put("ours", "n2"), ())
 
 
 def test_room_that_one_who_moves_returns_to_and_what_its_user_got_matter_to_who_takes_from_others() -> None:
     pods = made("ours", user="u"), made("own", user="u"), made("other", user="w")
-    snapshot = World().add(node("n1:4"), node("n2:4"), *pods).snapshot()
+    snapshot = World().add(node("n1:4"), node("n2:4"), scenes.pod("r", at="n1"), *pods).snapshot()
     moved = Eviction("default/r", "uid-r", "n1", "consolidation", None, returns_to="n2")
     taken = Eviction("default/r", "uid-r", "n1", "fair-share", None)
     for name, eviction, matters in (("other", moved, True), ("other", taken, False), ("own", taken, True)):
@@ -82,6 +111,76 @@ def test_room_that_one_who_moves_returns_to_and_what_its_user_got_matter_to_who_
         meanwhile.add(RoundPlan(put(name, "n2"), (), (), (), ()), snapshot)
         assert meanwhile.touches(snapshot, put("ours", "n1"), (eviction,)) is matters
         assert not meanwhile.touches(snapshot, put("ours", "n1"), ())
+
+
+async def test_a_solve_in_which_others_do_not_plan_is_ended_for_those_who_came() -> None:
+    planning: asyncio.Future[RoundPlan] = asyncio.get_running_loop().create_future()
+
+    class Ends(Interrupts):
+        def look(self) -> None:
+            planning.set_exception(Interrupted)
+
+    async def gathered() -> None:
+        pass
+
+    loop: Any = SimpleNamespace(_gather=gathered, _clock=time.monotonic)
+    searching = Patience(searches=True, spent=lambda: False, interrupts=Ends(lambda: True))
+    pauses = Pauses()
+    with pauses.planning():
+        await SchedulingLoop._beside(loop, planning, searching, pauses, Meanwhile())
+        pauses.step()
+    assert isinstance(planning.exception(), Interrupted)
+
+
+@in_virtual_time
+async def test_what_fails_beside_a_search_is_no_failure_of_its_planner(caplog: pytest.LogCaptureFixture) -> None:
+    """It ends the process as anywhere else: the units of that round would be in flight for ever."""
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        held = cluster.planner.hold = threading.Event()
+        cluster.pod("first")
+        await until(lambda: bool(cluster.planner.rounds))
+        cluster.planner.hold = None
+
+        def fails(*args: Any, **options: Any) -> None:
+            raise RuntimeError("on purpose")
+
+        scheduler._loop._dispatcher.apply = fails  # type: ignore[method-assign]
+        cluster.pod("late")
+        await until(lambda: "on purpose" in caplog.text)
+        held.set()
+    assert cluster.planner.rounds == [frozenset(["default/first"]), frozenset(["default/late"])]
+    assert "rounds failed" in caplog.text and "planning failed" not in caplog.text
+
+
+@in_virtual_time
+async def test_who_goes_for_nobody_in_particular_goes_once() -> None:
+    async with live([small("n1"), small("n2"), small("n3")]) as cluster, cluster.running() as scheduler:
+
+        def comes(name: str, at: str) -> None:
+            manifest = pod(name, gpus=0, cpu="1", memory="1Gi")
+            manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": at}
+            cluster.create(manifest)
+
+        comes("r", "n1")
+        await until(lambda: cluster.bound("r"))
+        await cluster.at_rest(scheduler, "pods")
+        uid = cluster.pods()["r"]["metadata"]["uid"]
+        goes = Eviction("default/r", uid, "n1", "stale-gang", None, unit="gang:default/g")
+        started: list[str] = []
+        rooms = scheduler._loop._dispatcher._rooms
+        rooms.start = lambda plan, unit, *args: started.append(unit)  # type: ignore[method-assign]
+        cluster.planner.beside = lambda plan: replace(plan, evictions=(goes,))
+        held = cluster.planner.hold = threading.Event()
+        before = len(cluster.planner.rounds)
+        comes("first", "n2")
+        await until(lambda: len(cluster.planner.rounds) > before)
+        cluster.planner.hold = None
+        comes("late", "n3")
+        await until(lambda: cluster.bound("late"))
+        cluster.planner.beside = lambda plan: plan
+        held.set()
+        await until(lambda: cluster.bound("first"))
+        assert len(cluster.planner.rounds) == before + 2 and started == ["gang:default/g"]
 
 
 async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_ends(

@@ -81,6 +81,34 @@ def test_a_search_pauses_for_those_who_come_and_takes_its_time_without_what_they
     assert at.after(0.2).patience.spent()
 
 
+def test_who_came_and_had_a_round_beside_it_has_used_up_the_time_of_one_that_does_not_stop() -> None:
+    at = Moment(woken())
+    assert at.patience.searches and at.patience.pauses is not None
+    at.patience.begins()
+    at.after(0.01).comes()
+    assert not at.patience.spent() and at.after(0.1).patience.spent()
+    at.patience.pauses.began = at.now
+    assert at.patience.spent(), "what is kept from then on is not taken by a plan with victims"
+
+
+def test_what_is_planned_beside_a_round_is_no_time_of_its_units_nor_of_its_beginning() -> None:
+    at = Moment(Entry("default/a", deferred=99.0))
+    assert at.patience.pauses is not None and at.patience.clock is not None
+    began = at.patience.clock()
+    at.after(3.0)
+    at.patience.pauses.go_on(taken=False, seconds=3.0)
+    assert at.patience.clock() == began
+    at.patience.begins()
+    at.comes()
+    assert at.after(0.01).patience.cut()
+
+
+def test_a_search_that_is_carried_through_does_not_pause() -> None:
+    """Else what is placed beside it would have it begun again each time."""
+    assert Moment(Entry("default/a", deferred=90.0, interrupted=1.9)).patience.pauses is not None
+    assert Moment(Entry("default/a", deferred=90.0, interrupted=2.0), woken()).patience.pauses is None
+
+
 def test_only_who_is_alone_is_searched_for_before_it_was_deferred() -> None:
     assert Moment(Entry("default/a")).patience.searches
     assert not Moment(Entry("default/a"), Entry("default/b")).patience.searches

@@ -344,6 +344,39 @@ def test_units_move_when_gangs_are_linked(queue: UnitQueue) -> None:
     assert set(entry.pods) == {"default/a-0", "default/b-0"}
 
 
+def test_units_move_while_they_are_planned(queue: UnitQueue) -> None:
+    """The ids are not read anew when the round has ended: nothing would be planned under the old one for ever."""
+    queue.add("gang:default/a", pod("a-0", light=False))
+    (old,) = queue.take(light_pods=10)
+    queue.add("gang:default/b", pod("b-0", light=False))
+    queue.regroup(lambda key: "gang:default/a,default/b")
+    (entry,) = queue.take(light_pods=10, beside=True)
+    assert set(entry.pods) == {"default/a-0", "default/b-0"}
+    queue.settle_again(old)
+    assert [one.unit for one in queue.entries()] == ["gang:default/a,default/b"]
+
+
+def test_answers_that_are_dropped_add_up_until_one_holds(queue: UnitQueue) -> None:
+    add(queue, "a")
+    for times in range(1, 4):
+        (entry,) = queue.take(light_pods=10)
+        queue.settle_overtaken(entry, 0.75)
+        assert entry.interrupted == 0.75 * times
+    (entry,) = queue.take(light_pods=10)
+    queue.settle_again(entry)
+    assert not entry.interrupted
+
+
+def test_who_had_an_answer_since_others_were_passed_over_is_not_among_the_new(queue: UnitQueue) -> None:
+    add(queue, "a", "b")
+    first, second = queue.take(light_pods=100)
+    queue.settle_behind(second, passed_over=True)
+    queue.add("default/a", pod("a"))
+    queue.settle_unschedulable(first, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+    assert first.is_new and first.state is State.ACTIVE
+    assert queue.new() == queue.take(light_pods=100, beside=True) == []
+
+
 def defer(queue: UnitQueue, clock: Clock, *names: str, kept_off: float | None = None) -> None:
     """One round that decides none of these units."""
     taken = {entry.unit: entry for entry in queue.take(light_pods=100)}
