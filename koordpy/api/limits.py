@@ -15,8 +15,15 @@ LINKED_GANGS = 1000
 """Gangs in one `groups` annotation, and in one GangGroup."""
 GANG_KINDS = 1000
 """Kinds of pods of one GangGroup that a plan must tell apart."""
-TIED_KINDS = 256
-"""Kinds of pods of one GangGroup that speak of other pods: each is held against each."""
+TIED_TERMS = 512
+"""Terms of affinity to pods and spread constraints of all kinds of pods of one GangGroup: each is held against each
+kind."""
+PORTS = 128
+"""Host ports of one pod."""
+GANG_PORTS = 1000
+"""Host ports of all pods of one GangGroup."""
+CLAIMS = 128
+"""Claims that one pod names, and makes."""
 GATHER_ENTRIES = 64
 """Entries of gatherStrategy, and of parallelModel."""
 ANNOTATIONS = 256

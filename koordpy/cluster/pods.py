@@ -11,7 +11,17 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.faults import UnreadableError
-from koordpy.api.limits import NAME_BYTES, RESOURCES, SELECTOR_TERMS, SPEC_BYTES, TIES_BYTES, too_long, too_many
+from koordpy.api.limits import (
+    CLAIMS,
+    NAME_BYTES,
+    PORTS,
+    RESOURCES,
+    SELECTOR_TERMS,
+    SPEC_BYTES,
+    TIES_BYTES,
+    too_long,
+    too_many,
+)
 from koordpy.api.natural import number
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
@@ -347,6 +357,12 @@ def _above_limits(pod: Pod) -> str:
     names = {name for one in asked if one is not None for part in (one.requests, one.limits) for name in part}
     if fault := too_many(len(names), RESOURCES, "resources"):
         return f"spec.containers: {fault}"
+    ports = sum(port.host_port > 0 for one in (*spec.containers, *spec.init_containers) for port in one.ports)
+    if fault := too_many(ports, PORTS, "host ports"):
+        return f"spec.containers: {fault}"
+    claims = sum(bool(one.persistent_volume_claim or one.ephemeral is not None) for one in spec.volumes)
+    if fault := too_many(claims, CLAIMS, "claims"):
+        return f"spec.volumes: {fault}"
     if spec.topology_spread_constraints or spec.affinity is not None:
         near = spec.affinity and (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity)
         size = len(msgspec.json.encode((near, spec.topology_spread_constraints)))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Volume, Wire
 from koordpy.api.quantity import RawQuantity, units
+from koordpy.api.remembered import remembered
 from koordpy.api.storage import (
     BIND_COMPLETED,
     CLASS_ANNOTATION,
@@ -162,6 +163,7 @@ class VolumeBook(ObjectBook[VolumeObjects]):
         super().put(obj)
 
 
+@remembered(1 << 14)
 def size_bytes(quantity: RawQuantity | None) -> int:
     """Bytes of a size, rounded up; 0 for none. Raises UnreadableError."""
     return 0 if quantity is None else units("storage", quantity)

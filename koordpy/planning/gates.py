@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.limits import LINKED_GANGS, TIED_KINDS, too_many
+from koordpy.api.limits import LINKED_GANGS, TIED_TERMS, too_many
 from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import GangSource
+from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.ties import NO_TERMS, read_terms
 from koordpy.planning.plan import GangStatus, Reason
 from koordpy.planning.units import Groups, Unit
 
@@ -37,12 +38,9 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
             return Gate(f"gang {key}: PodGroup not found", GangStatus.INCOMPLETE)
     if fault := too_many(len(unit.gangs), LINKED_GANGS, "gangs"):
         return Gate(f"gang {unit.gangs[0].key}: its GangGroup has {fault}", GangStatus.INVALID)
-    tied = {
-        pod.shape
-        for pod in unit.pending
-        if (pod.ties is not None and pod.ties.affinity) or pod.pod.spec.topology_spread_constraints
-    }
-    if fault := too_many(len(tied), TIED_KINDS, "kinds of pods with affinity or spread to pods"):
+    tied = {pod.shape: pod for pod in unit.pending if pod.ties or pod.pod.spec.topology_spread_constraints}
+    terms = sum(map(_terms, tied.values()))
+    if fault := too_many(terms, TIED_TERMS, "terms of affinity and spread of its kinds of pods"):
         return Gate(f"gang {unit.gangs[0].key}: {fault}", GangStatus.INVALID)
     mixed = _mixed(unit)
     if mixed is not None:
@@ -63,6 +61,13 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         if gang.fault:
             return Gate(f"gang {gang.key}: {gang.fault}", GangStatus.INVALID)
     return _unknown_layer(unit, groups.snapshot)
+
+
+def _terms(pod: PodInfo) -> int:
+    """In how many ways a pod speaks of others, by required affinity and spread."""
+    terms = read_terms(pod.ties.affinity) if pod.ties is not None and pod.ties.affinity else NO_TERMS
+    spread = pod.pod.spec.topology_spread_constraints
+    return len(terms.affinity.required) + len(terms.anti_affinity.required) + len(spread)
 
 
 def _together(unit: Unit) -> Gate | None:

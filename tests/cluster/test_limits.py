@@ -18,16 +18,20 @@ from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import (
     Affinity,
+    Container,
+    ContainerPort,
     LabelSelector,
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
+    PersistentVolumeClaimSource,
     Pod,
     PodAffinity,
     PodAffinityTerm,
     Requirement,
     Toleration,
     TopologySpreadConstraint,
+    Volume,
 )
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
@@ -91,6 +95,24 @@ def test_terms_of_node_affinity_have_a_limit() -> None:
     state.upsert(asking(limits.SELECTOR_TERMS // 2))
     with pytest.raises(ValueError, match=r"^spec\.affinity\.nodeAffinity: 1002 terms and expressions, at most 1000"):
         state.upsert(asking(limits.SELECTOR_TERMS // 2 + 1))
+
+
+def test_host_ports_and_claims_of_a_pod_have_a_limit() -> None:
+    def asking(ports: int, claims: int) -> Pod:
+        volumes = [
+            Volume(name=f"v{i}", persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"c{i}"))
+            for i in range(claims)
+        ]
+        listed = [ContainerPort(container_port=1, host_port=i + 1) for i in range(ports)]
+        own = pod("p", volumes=volumes)
+        return replace(own, spec=replace(own.spec, containers=[Container(name="c", ports=listed)]))
+
+    state = ClusterState()
+    state.upsert(asking(128, 128))
+    with pytest.raises(ValueError, match=r"^spec\.containers: 129 host ports, at most 128 are read$"):
+        state.upsert(asking(129, 0))
+    with pytest.raises(ValueError, match=r"^spec\.volumes: 129 claims, at most 128 are read$"):
+        state.upsert(asking(0, 129))
 
 
 def test_what_decides_where_a_pod_may_go_has_a_limit_of_its_bytes_together() -> None:

@@ -4,10 +4,13 @@ times nodes, and never said to be best or impossible where it is not known."""
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from koordpy.api import limits
 from koordpy.api.objects import (
     Affinity,
+    Container,
+    ContainerPort,
     LabelSelector,
     PodAffinity,
     PodAffinityTerm,
@@ -126,12 +129,28 @@ def test_kinds_that_a_plan_need_not_tell_apart_are_one() -> None:
     assert "needed 1001, available in the cluster: 110" in next(iter(messages(world.plan()).values()))
 
 
-def test_more_kinds_that_look_at_other_pods_than_are_held_against_each_other_are_refused() -> None:
-    most = limits.TIED_KINDS
+def test_more_terms_about_other_pods_than_are_held_against_each_other_are_refused() -> None:
+    most = limits.TIED_TERMS
     rule = TopologySpreadConstraint(max_skew=1, topology_key="block", when_unsatisfiable="DoNotSchedule")
-    world = of_kinds(most + 1, topology_spread_constraints=[rule])
-    text = f"gang default/train: {most + 1} kinds of pods with affinity or spread to pods, at most {most} are read"
-    assert set(messages(world.plan()).values()) == {text}
+    for more in (0, 1):
+        count = most // 4
+        world = of_kinds(count, topology_spread_constraints=[rule] * 4)
+        if more:
+            world.add(pod("p-0", gang="train", cpu="9m", topology_spread_constraints=[rule] * 5))
+        text = (
+            f"gang default/train: {most + 1} terms of affinity and spread of its kinds of pods, at most {most} are read"
+        )
+        assert (set(messages(world.plan()).values()) == {text}) is bool(more)
+
+
+def test_more_host_ports_of_a_gang_than_are_told_apart_are_refused() -> None:
+    each, gangs = limits.PORTS, limits.GANG_PORTS // limits.PORTS + 1
+    world = World().add(*nodes_of("s1{b1: n1:9 n2:9}"), group("train", 2 * gangs))
+    for i in range(2 * gangs):
+        ports = [ContainerPort(container_port=1, host_port=1 + i // 2 * each + k) for k in range(each)]
+        one = pod(f"p-{i}", gang="train", cpu="1m")
+        world.add(structs.replace(one, spec=structs.replace(one.spec, containers=[Container(name="c", ports=ports)])))
+    assert "unsupported: more than 1000 host ports among the members of a gang" in messages(world.plan())["p-0"]
 
 
 def test_the_check_of_a_plan_looks_at_pairs_of_one_node_alone_where_nobody_shuns_others() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from koordpy.api.limits import GANG_PORTS
 from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
@@ -133,6 +134,10 @@ class _MemberReader:
         for shape, pod in self.kinds.items():
             for port in pod.ties.ports if pod.ties is not None else ():
                 wanted.setdefault((port.protocol, port.port), {}).setdefault(port.address, set()).add(shape)
+        if sum(map(len, wanted.values())) > GANG_PORTS:
+            for shape in {shape for addresses in wanted.values() for some in addresses.values() for shape in some}:
+                self._refuse(shape, "NodePorts", f"more than {GANG_PORTS} host ports")
+            return
         for addresses in wanted.values():
             everywhere = addresses.get(ANY_ADDRESS, set())
             for shapes in addresses.values():

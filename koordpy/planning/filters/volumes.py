@@ -32,6 +32,7 @@ class VolumeReach:
         self._nodes = nodes
         self._table = table
         self._known: dict[str, Mask] = {}
+        self._places: dict[str, list[int] | None] = {}
         self._everywhere: Mask = np.ones(len(nodes), dtype=bool)
 
     def of(self, volume: PersistentVolume) -> Mask:
@@ -50,6 +51,14 @@ class VolumeReach:
                     # kube-scheduler shows a volume's affinity the node's labels alone, not its name.
                     found[i] |= term_matches(term, "", self._nodes[i].labels)
         return found
+
+    def places(self, volume: PersistentVolume) -> list[int] | None:
+        """Positions of these nodes; None for all."""
+        name = volume.metadata.name
+        if name not in self._places:
+            reach = self.of(volume)
+            self._places[name] = None if reach.all() else np.nonzero(reach)[0].tolist()
+        return self._places[name]
 
     def labelled(self, selector: LabelSelector) -> list[int]:
         """Positions of the nodes that a label selector matches."""
@@ -295,11 +304,10 @@ class VolumeBinding(Rule):
         everywhere: list[int] = []
         here: dict[int, list[int]] = {}
         for k, volume in enumerate(candidates):
-            reach = self._reach.of(volume)
-            if reach.all():
+            if (places := self._reach.places(volume)) is None:
                 everywhere.append(k)
                 continue
-            for i in np.nonzero(reach)[0].tolist():
+            for i in places:
                 here.setdefault(i, []).append(k)
         return everywhere, here
 
