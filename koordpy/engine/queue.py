@@ -12,7 +12,7 @@ was tried waits at least ten times as long as its share of that round took.
 
 import enum
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -285,9 +285,15 @@ class UnitQueue:
         elif wake:
             self._wake_event = event
 
-    def wake_waiting(self, wake: Wake, event: str) -> None:
-        """Something changed by the round under way, whose own units were planned with it: wakes only those that wait
-        for a change."""
+    def wake_waiting(self, wake: Wake, event: str, *, planned: Collection[str]) -> None:
+        """Something changed by a round under way, whose own units were planned with it (planned): wakes only those that
+        wait for a change, and who is in another round once that ends."""
+        for entry in self._states[State.IN_FLIGHT].values():
+            if entry.unit not in planned:
+                entry.missed |= wake
+        self._wake_waiting(wake, event)
+
+    def _wake_waiting(self, wake: Wake, event: str) -> None:
         for entry in list(self._states[State.UNSCHEDULABLE].values()):
             if entry.wakes & wake:
                 self._wake(entry, event)
@@ -319,7 +325,7 @@ class UnitQueue:
         if wakes:
             self._wakes = Wake.NOTHING
             self._missed |= wakes
-            self.wake_waiting(wakes, event)
+            self._wake_waiting(wakes, event)
         for entry in list(self._states[State.BACKOFF].values()):
             if entry.due <= now:
                 self._enter(entry, State.ACTIVE, "BackoffComplete")

@@ -36,7 +36,7 @@ class RoundReservations:
                 del self._awaiting[unit]
                 moved = True
         if moved:
-            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp")
+            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned=tried)
         awaited = [one for unit, known in self._awaiting.items() if unit not in tried for one in known]
         if not awaited:
             return snapshot
@@ -54,7 +54,8 @@ class RoundReservations:
             given_up.discard((one.pod_key, one.node))
         given_up -= {(one.pod_key, one.node) for one in plan.placements}
         if given_up:
-            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp")
+            planned = {tried.unit for tried in plan.units}
+            self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned=planned)
 
     def reserve(self, now: PromisedStart | None) -> None:
         """The room behind which others are let through is this from now on."""

@@ -116,14 +116,15 @@ class Meanwhile:
     only the room that its units further ahead could use."""
 
     def __init__(self) -> None:
-        self._placed: list[tuple[PodInfo, str]] = []
-        """Pods with a place, or with room promised that others are leaving."""
+        self.placed: list[tuple[PodInfo, str]] = []
+        self._promised: list[tuple[PodInfo, str]] = []
+        """Pods, and room that others are leaving for them."""
         self._evicted = False
 
     def add(self, plan: RoundPlan, snapshot: Snapshot) -> None:
         """One of them ended so."""
-        self._placed += [(snapshot.pods[one.pod_key], one.node) for one in plan.placements]
-        self._placed += [(snapshot.pods[one.pod_key], one.node) for one in plan.awaiting]
+        self.placed += [(snapshot.pods[one.pod_key], one.node) for one in plan.placements]
+        self._promised += [(snapshot.pods[one.pod_key], one.node) for one in plan.awaiting]
         self._evicted |= bool(plan.evictions)
 
     def touches(self, snapshot: Snapshot, placements: Sequence[Placement], evictions: Sequence[Eviction]) -> bool:
@@ -135,7 +136,8 @@ class Meanwhile:
         """
         if self._evicted and evictions:
             return True
-        if not self._placed:
+        others = [*self.placed, *self._promised]
+        if not others:
             return False
         quotas = snapshot.quotas
         nodes = {one.node for one in placements} | {one.returns_to for one in evictions}
@@ -153,7 +155,7 @@ class Meanwhile:
             or wide[0]
             or _interacts(pod)
             or (wide[1] and _spread_out(pod))
-            for pod, node in self._placed
+            for pod, node in others
         )
 
 

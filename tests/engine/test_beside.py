@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import PersistentVolumeClaimSource, Volume
+from koordpy.cluster.pods import PodInfo
 from koordpy.engine.loop import SchedulingLoop
+from koordpy.engine.queue import Entry
 from koordpy.engine.staleness import Meanwhile
 from koordpy.planning import round as rounds
 from koordpy.planning.attempt import Tried
@@ -150,6 +152,31 @@ async def test_what_fails_beside_a_search_is_no_failure_of_its_planner(caplog: p
         held.set()
     assert cluster.planner.rounds == [frozenset(["default/first"]), frozenset(["default/late"])]
     assert "rounds failed" in caplog.text and "planning failed" not in caplog.text
+
+
+@in_virtual_time
+async def test_who_was_bound_meanwhile_may_be_a_victim_of_those_that_were_refused() -> None:
+    """They were told of no such pod, and nobody tells them that it is confirmed."""
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        told: dict[str, set[str]] = {}
+        refusals = scheduler._loop._refusals
+        ended = refusals.round_ended
+
+        def heard(refused: list[Entry], assumed: list[PodInfo]) -> None:
+            told.update({entry.unit: {info.key for info in assumed} for entry in refused})
+            ended(refused, assumed)
+
+        refusals.round_ended = heard  # type: ignore[method-assign, assignment]
+        held = cluster.planner.hold = threading.Event()
+        cluster.pod("large", gpus=9)
+        await until(lambda: bool(cluster.planner.rounds))
+        cluster.planner.hold = None
+        cluster.create(pod("late", gpus=0, cpu="1", memory="1Gi"))
+        await until(lambda: cluster.bound("late"))
+        await until(lambda: scheduler.state.assumed_node("default/late") is None)
+        held.set()
+        await until(lambda: bool(told))
+        assert told == {"default/large": {"default/late"}}
 
 
 @in_virtual_time

@@ -356,6 +356,22 @@ def test_units_move_while_they_are_planned(queue: UnitQueue) -> None:
     assert [one.unit for one in queue.entries()] == ["gang:default/a,default/b"]
 
 
+def test_room_that_a_round_gives_up_wakes_who_waits_and_who_is_in_another_round_but_not_its_own(
+    queue: UnitQueue,
+) -> None:
+    add(queue, "waits")
+    fail(queue, "waits", "NodeResourcesFit")
+    add(queue, "first")
+    (first,) = queue.take(light_pods=10)
+    add(queue, "late")
+    (late,) = queue.take(light_pods=10, beside=True)
+    queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned={"default/late"})
+    for entry in (late, first):
+        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+    states = [state(queue, name) for name in ("waits", "first", "late")]
+    assert states == [State.ACTIVE, State.ACTIVE, State.UNSCHEDULABLE]
+
+
 def test_answers_that_are_dropped_add_up_until_one_holds(queue: UnitQueue) -> None:
     add(queue, "a")
     for times in range(1, 4):
