@@ -2,8 +2,9 @@
 spreads and affinities, victims that end one at a time, in any order, and are made again.
 
 Users, kubelets and controllers are played here; the scheduler, its planner, its client and the API server are the real
-ones. Once nobody else changes anything more, no unit has others evicted twice without starting between, whoever others
-went for starts, everything comes to rest, and then nobody waits whom a planner that looks at all of it would start.
+ones. With answers of the planner that come late, rounds of small pods that come meanwhile are planned beside others.
+Once nobody else changes anything more, no unit has others evicted twice without starting between, whoever others went
+for starts, everything comes to rest, and then nobody waits whom a planner that looks at all of it would start.
 
 `python -m tests.engine.contention --seeds 0-2000` runs many; one that fails is told by its seed, which repeats it, and
 `--least` leaves out of it what it goes wrong without.
@@ -34,7 +35,8 @@ from tests.engine.manifests import BUDGETS, GROUPS, QUOTAS, TOPOLOGIES, Manifest
 from tests.engine.replica import NAMED_GANGS, SETTINGS
 from tests.engine.tuning import NO_LEASE
 from tests.engine.virtual import VirtualLoop, one_after_the_other, run, virtual_server
-from tests.scenarios.cluster import World
+from tests.scenarios.cluster import World, pod
+from tests.scenarios.quotas import belongs
 from tests.scenarios.turmoil import Turmoil
 
 PLURALS = {
@@ -75,9 +77,13 @@ class Story:
 
     seed: int
     without: frozenset[str] = frozenset()
+    late: float = 0.0
+    """Seconds that the planner's answers take at the most."""
 
     def __post_init__(self) -> None:
         self.turmoil = Turmoil(random.Random(self.seed))
+        if self.late:
+            self.turmoil.objects += self._small(random.Random(f"small {self.seed}"))
         dice = random.Random(f"story {self.seed}")
         self.slow = dice.choice((0.0, 0.3, 1.0, 1.0))
         """How often a pod takes long to end."""
@@ -85,6 +91,14 @@ class Story:
         """Whether pods wait one after the other; else all come at once."""
         self.leaning = {app: self._lean(app, dice) for app in "abc"} if dice.random() < 0.5 else {}
         self.remade = dice.random() < 0.9
+
+    def _small(self, dice: random.Random) -> list[Pod]:
+        """Pods that often fit, and come when others are planned."""
+        leaves = self.turmoil.leaves
+        return [
+            pod(f"l{i}", cpu="1", labels={**belongs(dice.choice(leaves)), "app": dice.choice("abc")})
+            for i in range(dice.randint(3, 9))
+        ]
 
     def _lean(self, app: str, dice: random.Random) -> Manifest:
         """What pods of an app say of each other."""
@@ -141,7 +155,7 @@ class Story:
     def comes(self, name: str) -> float:
         """Seconds after which a pod that waits is there."""
         dice = random.Random(f"{self.seed} {name.partition('-')[0]} comes")
-        return dice.random() * 12.0 if self.apart else 0.0
+        return dice.random() * 12.0 if self.apart or name.startswith("l") else 0.0
 
     def lasts(self, uid: str) -> float:
         """Seconds that a pod takes to end."""
@@ -257,6 +271,7 @@ class Contention:
 
         def handed_on(plan: RoundPlan, begun: Begun, **options: Any) -> None:
             self._planned(plan)
+            self.tally["placed beside others"] += bool(begun.meanwhile.placed and plan.placements)
             apply(plan, begun, **options)
 
         evictor.submit = heard  # type: ignore[method-assign]
@@ -423,38 +438,39 @@ class Contention:
 
 
 async def _in_virtual_time(loop: VirtualLoop, story: Story) -> Contention:
+    loop.on_result = lambda found: loop.dice.random() * story.late if isinstance(found, RoundPlan) else 0.0
     async with virtual_server(story.seed) as server:
         contention = Contention(Live(server), loop, story)
         await contention.live()
         return contention
 
 
-def live_through(seed: int, without: frozenset[str] = frozenset()) -> Contention:
+def live_through(seed: int, without: frozenset[str] = frozenset(), late: float = 0.0) -> Contention:
     """One history in virtual time; AssertionError where something must not be."""
-    return run(lambda loop: _in_virtual_time(loop, Story(seed, without)), seed)
+    return run(lambda loop: _in_virtual_time(loop, Story(seed, without, late)), seed)
 
 
-def fails(seed: int, without: frozenset[str] = frozenset()) -> str:
+def fails(seed: int, without: frozenset[str] = frozenset(), late: float = 0.0) -> str:
     try:
-        live_through(seed, without)
+        live_through(seed, without, late)
     except AssertionError as error:
         return str(error) or "wrong"
     return ""
 
 
-def least(seed: int) -> frozenset[str]:
+def least(seed: int, late: float = 0.0) -> frozenset[str]:
     """What can be left out of a history that goes wrong."""
-    objects = Story(seed).turmoil.objects
+    objects = Story(seed, late=late).turmoil.objects
     names = ["leaning"]
     for one in sorted(objects, key=lambda one: isinstance(one, Node)):
         name = one.metadata.name  # type: ignore[attr-defined]
         names += [name] if "-" not in name else [name.partition("-")[0], name]
     without: frozenset[str] = frozenset()
     for name in dict.fromkeys(names):
-        left = Story(seed, without | {name}).objects()
+        left = Story(seed, without | {name}, late).objects()
         nodes = {made["metadata"]["name"] for kind, made in left if kind == "Node"}
         stood = {made["spec"].get("nodeName") for kind, made in left if kind == "Pod"} - {None}
-        if stood <= nodes and fails(seed, without | {name}):
+        if stood <= nodes and fails(seed, without | {name}, late):
             without |= {name}
     return without
 
@@ -462,6 +478,7 @@ def least(seed: int) -> frozenset[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Random lives of units that take room from one another")
     parser.add_argument("--seeds", default="0-2000", help="FIRST-LAST, LAST left out, or one seed")
+    parser.add_argument("--late", type=float, default=0.0, help="seconds that the planner takes at the most")
     parser.add_argument("--trace", action="store_true", help="print every write")
     parser.add_argument(
         "--least", action="store_true", help="leave out what it goes wrong without, then print every write"
@@ -473,12 +490,12 @@ def main() -> int:
     logging.disable(logging.CRITICAL if not options.trace else logging.NOTSET)
     with one_after_the_other():
         for seed in range(int(first), int(last or int(first) + 1)):
-            if Story(seed).dull:
+            if Story(seed, late=options.late).dull:
                 continue
-            without = least(seed) if options.least else frozenset()
+            without = least(seed, options.late) if options.least else frozenset()
             Contention.trace = options.trace or options.least
             try:
-                tally += live_through(seed, without).tally
+                tally += live_through(seed, without, options.late).tally
             except Exception as error:
                 failed += 1
                 print(f"seed {seed}: {type(error).__name__} {error}", flush=True)
