@@ -347,6 +347,29 @@ async def test_a_plan_that_is_dropped_tells_who_had_gone_before(caplog: pytest.L
 
 
 @in_virtual_time
+async def test_who_counts_on_the_victims_of_a_lesser_one_takes_no_room_from_it() -> None:
+    """By fair share a lesser pod may be planned first: what its victim has beside it is taken by the other one."""
+    async with cluster_of("n1") as cluster:
+        for name, value in (("little", 1), ("middle", 5)):
+            manifest = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            cluster.server.store.create("priorityclasses.scheduling.k8s.io", {**manifest, "value": value})
+
+        def of(user: str, name: str, gpus: int, rank: str = "") -> dict[str, Any]:
+            made = worker(name, gpus=gpus, labels={keys.QUOTA_USER: user})
+            made["spec"] |= {"priorityClassName": rank} if rank else {}
+            return made
+
+        running_on(cluster, "n1", of("bob", "least", 3), of("bob", "less", 1, "little"))
+        cluster.create(of("alice", "lesser", 1, "middle"), of("bob", "more", 3, "high"))
+        async with cluster.running():
+            await until(lambda: ending(cluster) == {"least", "less"})
+            assert nominated(cluster) == {"lesser": "n1", "more": "n1"}
+            for name in ("less", "least"):
+                cluster.delete(name)
+            await until(lambda: cluster.bound("lesser", "more"))
+
+
+@in_virtual_time
 async def test_nobody_is_bound_to_room_that_the_victims_of_others_still_hold() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *gang("old", 4, gpus=1))

@@ -49,6 +49,8 @@ class EvictionPlan:
     changes."""
     losers: frozenset[ShareQueue] = frozenset()
     """Quotas and users that its room is reclaimed from: closed to them until it is taken (preemption.md 4)."""
+    beside: frozenset[str] = frozenset()
+    """Pods that get room by other units of the same round: it is made beside theirs, and may count on their victims."""
 
 
 Done = Callable[[EvictionPlan, str], None]
@@ -180,6 +182,7 @@ class Evictor:
             and info.priority < least
             and info.pending
             and info.key not in mine
+            and info.key not in plan.beside
             # what was reclaimed from them is closed to them: the plan has left it alone
             and gains.isdisjoint(kept[info.key].closed_to)
         ]

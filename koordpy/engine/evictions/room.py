@@ -74,6 +74,7 @@ class RoomMaking:
             rooms=(lambda: 0) if entry is None or entry.looked_again else (lambda: self._queue.rooms),
             overtaken=PlanGround(self._state, placed, going).lost,
             losers=self._losers(victims),
+            beside=frozenset(one.pod_key for one in plan.nominations if one.unit != unit),
         )
 
         def done(ended: EvictionPlan, why: str) -> None:
