@@ -34,7 +34,7 @@ from tests.engine.live import Live
 from tests.engine.manifests import BUDGETS, GROUPS, QUOTAS, TOPOLOGIES, Manifest, nominated_node
 from tests.engine.replica import NAMED_GANGS, SETTINGS
 from tests.engine.tuning import NO_LEASE
-from tests.engine.virtual import VirtualLoop, one_after_the_other, run, virtual_server
+from tests.engine.virtual import EPOCH_SECONDS, VirtualLoop, one_after_the_other, run, virtual_server
 from tests.scenarios.cluster import World, pod
 from tests.scenarios.quotas import belongs
 from tests.scenarios.turmoil import Turmoil
@@ -58,6 +58,7 @@ class Began:
     """A plan with victims that is carried out."""
 
     at: float
+    """The moment that it was made on: what changed while it was made disturbs it, too."""
     plan: EvictionPlan
     priority: int
 
@@ -177,6 +178,8 @@ class Contention:
     evictions: Counter[str] = field(default_factory=Counter)
     _changed_at: float = 0.0
     """When anybody but the scheduler and those who make pods again last did anything."""
+    _moment: float = 0.0
+    """On which the plan was made that is handed on."""
     _placed: dict[str, str] = field(default_factory=dict)
     """Where plans have seen room for each pod last."""
     _bound_at: dict[str, float] = field(default_factory=dict)
@@ -259,7 +262,7 @@ class Contention:
 
         def heard(plan: EvictionPlan, done: Callable[[EvictionPlan, str], None]) -> None:
             infos = [info for one in plan.nominations if (info := scheduler.state.pod(one.pod_key)) is not None]
-            begun = Began(self.loop.time(), plan, min((info.priority for info in infos), default=0))
+            begun = Began(self._moment, plan, min((info.priority for info in infos), default=0))
             self._begins(begun)
 
             def ended(plan: EvictionPlan, why: str) -> None:
@@ -271,6 +274,7 @@ class Contention:
 
         def handed_on(plan: RoundPlan, begun: Begun, **options: Any) -> None:
             self._planned(plan)
+            self._moment = begun.snapshot.now - EPOCH_SECONDS
             self.tally["placed beside others"] += bool(begun.meanwhile.placed and plan.placements)
             apply(plan, begun, **options)
 
