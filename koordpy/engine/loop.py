@@ -294,7 +294,7 @@ class SchedulingLoop:
         part = self._settings.newcomer_seconds
         carried = [entry for entry in entries if entry.interrupted >= keeps]
         # what is placed beside a search that is carried through would have it begun again
-        pauses_for = alone and not (beside or carried or self._settings.config.queue.backfill)
+        pauses_for = alone and not (beside or len(carried) == len(entries) or self._settings.config.queue.backfill)
         pauses = Pauses(began) if pauses_for else None
         first, over = inf, False
 

@@ -194,12 +194,14 @@ class UnitQueue:
         max_backoff_seconds: float = 10.0,
         max_unschedulable_seconds: float = 300.0,
         search_part_seconds: float = 0.5,
+        search_seconds: float = 2.0,
         tenant_of: Callable[[str], str] = str,
         on_ready: Callable[[], None] = lambda: None,
         on_incoming: Callable[[State, str, int], None] = lambda state, event, pods: None,
     ) -> None:
         """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state.
-        search_part_seconds: of searches, by which one tenant may be ahead of others that wait. tenant_of: whose a
+        search_part_seconds: of searches, by which one tenant may be ahead of others that wait. search_seconds: of those
+        that were given up, after which a unit is searched for alone. tenant_of: whose a
         namespace is."""
         self.clock = clock
         self.rooms = 0
@@ -217,6 +219,9 @@ class UnitQueue:
         self.came: dict[str, int] = {}
         """Namespaces of the pods added since the last units were taken, with the highest priority of each."""
         self.turns = SearchTurns(clock, search_part_seconds)
+        self._search_seconds = search_seconds
+        self._carries = False
+        """Whether the last units searched for were one alone."""
         self.ahead = False
         """Whether the last units taken were those that are new alone."""
         self._ahead_took = self._others_took = 0.0
@@ -380,7 +385,7 @@ class UnitQueue:
         if ahead:
             due = new
         else:
-            due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self.turns.next(due)
+            due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self._searched(due)
         light = [entry for entry in due if entry.light]
         if sum(entry.load for entry in light) > light_pods:
             due = [entry for entry in due if not entry.light] + first_of(light, light_pods)
@@ -479,10 +484,10 @@ class UnitQueue:
 
     def settle_overtaken(self, entry: Entry, seconds: float) -> None:
         """The answer of a search that took so long holds no more: it is searched for again."""
-        if entry.deferred is not None:
+        interrupted = entry.interrupted + seconds
+        if entry.deferred is not None or interrupted >= self._search_seconds:
             self.settle_deferred(entry, interrupted=seconds)
         else:
-            interrupted = entry.interrupted + seconds
             self.settle_again(entry)
             entry.interrupted = interrupted
 
@@ -549,6 +554,14 @@ class UnitQueue:
         """Those that a round may take now."""
         now = self.clock()
         return once_each([entry for entry in self._states[State.ACTIVE].values() if entry.due <= now])
+
+    def _searched(self, due: list[Entry]) -> list[Entry]:
+        """The units of a round that searches. Every other time, where searches of some were given up for long, the one
+        of which most were, alone: its round does not pause, and begins with its search."""
+        due = self.turns.next(due)
+        carried = [entry for entry in due if entry.interrupted >= self._search_seconds]
+        self._carries = bool(carried) and not self._carries
+        return [max(carried, key=lambda entry: entry.interrupted)] if self._carries else due
 
     def _entry(self, unit: str, event: str) -> Entry:
         """The entry of a unit that gains a pod."""

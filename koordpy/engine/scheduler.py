@@ -78,6 +78,7 @@ class Scheduler:
             max_backoff_seconds=config.pod_max_backoff,
             max_unschedulable_seconds=config.pod_max_in_unschedulable,
             search_part_seconds=config.planning.round_seconds,
+            search_seconds=config.planning.search_seconds,
             tenant_of=self._tenant_of if config.planning.share_by == "quota" else str,
             on_ready=due.set,
             on_incoming=self._incoming,

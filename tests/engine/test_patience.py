@@ -106,7 +106,8 @@ def test_what_is_planned_beside_a_round_is_no_time_of_its_units_nor_of_its_begin
 def test_a_search_that_is_carried_through_does_not_pause() -> None:
     """Else what is placed beside it would have it begun again each time."""
     assert Moment(Entry("default/a", deferred=90.0, interrupted=1.9)).patience.pauses is not None
-    assert Moment(Entry("default/a", deferred=90.0, interrupted=2.0), woken()).patience.pauses is None
+    assert Moment(Entry("default/a", deferred=90.0, interrupted=2.0)).patience.pauses is None
+    assert Moment(Entry("default/a", deferred=90.0, interrupted=2.0), woken()).patience.pauses is not None
 
 
 def test_only_who_is_alone_is_searched_for_before_it_was_deferred() -> None:

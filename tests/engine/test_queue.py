@@ -376,11 +376,31 @@ def test_answers_that_are_dropped_add_up_until_one_holds(queue: UnitQueue) -> No
     add(queue, "a")
     for times in range(1, 4):
         (entry,) = queue.take(light_pods=10)
+        assert entry.deferred is None
         queue.settle_overtaken(entry, 0.75)
         assert entry.interrupted == 0.75 * times
+    assert entry.deferred is not None
     (entry,) = queue.take(light_pods=10)
     queue.settle_again(entry)
     assert not entry.interrupted
+
+
+def test_who_was_searched_for_in_vain_for_long_is_searched_for_alone_every_other_time(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    add(queue, "a", "b", "c")
+    defer(queue, clock, "a", "b", "c")
+    for name, seconds in (("a", 1.9), ("b", 2.0), ("c", 3.0)):
+        entry = queue.entry(f"default/{name}")
+        assert entry is not None
+        entry.interrupted = seconds
+    turns = []
+    for _ in range(4):
+        taken = queue.take(light_pods=100)
+        turns.append("".join(entry.unit[-1] for entry in taken))
+        for entry in taken:
+            queue.settle_deferred(entry)
+    assert turns == ["c", "abc", "c", "abc"]
 
 
 def test_who_had_an_answer_since_others_were_passed_over_is_not_among_the_new(queue: UnitQueue) -> None:
