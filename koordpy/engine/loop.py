@@ -262,7 +262,6 @@ class SchedulingLoop:
                 plan = await self._plan(begun, patience)
                 if plan is not None:
                     meanwhile.add(plan, begun.snapshot)
-                    pauses.placed |= bool(plan.placements)
         finally:
             lasted = self._clock() - began if taken else 0.0
             pauses.go_on(taken, lasted)
@@ -278,7 +277,7 @@ class SchedulingLoop:
 
     def _patience(self, entries: list[Entry], began: float, *, alone: bool = True, beside: bool = False) -> Patience:
         """Of a round of those that are new alone: what fits beside the room of those that wait is placed. Of others:
-        who is new is only placed, but where it is alone; who waits is searched for when nobody new is there.
+        while units wait for a search, what is due besides is only placed; they are searched for when nothing is.
 
         alone: whether nothing else is decided in the round. beside: whether it is one beside a search.
         """
@@ -289,13 +288,13 @@ class SchedulingLoop:
         stops = bool(entries) and all(entry.deferred is not None for entry in entries)
         # they were told once, or have waited before, and go on in the next round
         patient = not stops and not any(entry.is_new for entry in entries)
-        searches = stops or (not (waiting or beside) and (patient or len(entries) < 2))
+        searches = stops or not (waiting or beside)
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         part = self._settings.newcomer_seconds
         carried = [entry for entry in entries if entry.interrupted >= keeps]
         # what is placed beside a search that is carried through would have it begun again
-        pauses_for = alone and not (beside or len(carried) == len(entries) or self._settings.config.queue.backfill)
-        pauses = Pauses(began) if pauses_for else None
+        pauses_for = searches and alone and (stops or len(entries) == 1) and len(carried) < len(entries)
+        pauses = Pauses(began) if pauses_for and not self._settings.config.queue.backfill else None
         first, over = inf, False
 
         def now() -> float:
@@ -310,8 +309,8 @@ class SchedulingLoop:
             known = began if pauses is None else pauses.began
             return self._queue.last_added > known and now() - first >= max(leaves, first - began)
 
-        # what a search has decided is carried out at once, and the rest searched for in the next round
-        ends = partial(came, 0.0 if stops else part)
+        # the search for one that is new is given up later than its round is cut
+        ends = partial(came, 0.0 if stops else part if patient else seconds)
 
         def spent() -> bool:
             nonlocal over
@@ -321,7 +320,7 @@ class SchedulingLoop:
 
         def cut() -> bool:
             # rounds of plain pods are as short anyhow
-            return (stops or patient or not all(entry.light for entry in entries)) and ends()
+            return (stops or patient or not all(entry.light for entry in entries)) and came(0.0 if stops else part)
 
         return Patience(
             searches=searches,

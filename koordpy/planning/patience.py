@@ -71,8 +71,6 @@ class Pauses(Interrupts):
         """When the last round beside it began, or it itself did."""
         self.seconds = 0.0
         """How long others have planned meanwhile."""
-        self.placed = False
-        """Whether they have placed anything, of which the round knows nothing."""
         self._turn = threading.Lock()
         self._goes_on = threading.Event()
         self._goes_on.set()

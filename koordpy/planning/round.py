@@ -204,11 +204,8 @@ class Beside:
         self.between()
         if shares.passes_over(unit):
             return Tried(unit, Proof.UNKNOWN, deferred=True, passed_over=True)
-        pauses = patience.pauses
-        # beside what others have placed it would go for the same nodes
-        aside = pauses is not None and pauses.placed and patience.defers()
-        cut = aside or ((self._decided or pauses is None) and patience.cut())
-        self.over |= self._begun and (cut or (patience.stops and patience.spent()))
+        waits = self._decided or patience.pauses is None
+        self.over |= self._begun and ((waits and patience.cut()) or (patience.stops and patience.spent()))
         # who comes late in the order of the queue has a part of a round that is cut, too
         if self.over and (patience.stops or shares.had_part(unit)):
             return Tried(unit, Proof.UNKNOWN, deferred=True)

@@ -60,13 +60,14 @@ def test_a_round_of_plain_pods_with_somebody_new_in_it_is_not_cut() -> None:
     assert at.after(0.2).patience.spent() and not at.patience.cut()
 
 
-def test_one_of_gangs_that_are_new_is_cut_between_two_of_them_or_in_the_middle_of_a_solve() -> None:
+def test_one_of_gangs_that_are_new_is_cut_between_two_of_them_and_a_search_in_it_ended_later() -> None:
     gang = Entry("gang:default/a", pods={"default/a-0": QueuedPod("default/a-0", "u", 0.0, 0, 0.0, light=False)})
     at = Moment(gang, Entry("default/b"))
     at.patience.begins()
     at.after(0.01).comes()
     assert not at.patience.cut() and not at.patience.interrupts.came()
-    assert at.after(0.1).patience.cut() and at.patience.interrupts.came()
+    assert at.after(0.1).patience.cut() and not at.patience.interrupts.came()
+    assert at.after(0.4).patience.interrupts.came()
 
 
 def test_a_search_pauses_for_those_who_come_and_takes_its_time_without_what_they_take() -> None:
@@ -107,12 +108,16 @@ def test_a_search_that_is_carried_through_does_not_pause() -> None:
     """Else what is placed beside it would have it begun again each time."""
     assert Moment(Entry("default/a", deferred=90.0, interrupted=1.9)).patience.pauses is not None
     assert Moment(Entry("default/a", deferred=90.0, interrupted=2.0)).patience.pauses is None
-    assert Moment(Entry("default/a", deferred=90.0, interrupted=2.0), woken()).patience.pauses is not None
+    assert (
+        Moment(Entry("default/a", deferred=90.0, interrupted=2.0), Entry("default/b", deferred=90.0)).patience.pauses
+        is not None
+    )
 
 
-def test_only_who_is_alone_is_searched_for_before_it_was_deferred() -> None:
-    assert Moment(Entry("default/a")).patience.searches
-    assert not Moment(Entry("default/a"), Entry("default/b")).patience.searches
+def test_a_round_pauses_that_searches_and_does_nothing_else() -> None:
+    waits, new = Entry("default/a", deferred=99.0), Entry("default/b")
+    assert Moment(new).patience.pauses and Moment(waits, Entry("default/c", deferred=99.0)).patience.pauses
+    assert not Moment(new, Entry("default/c")).patience.pauses and not Moment(waits, new).patience.pauses
 
 
 @pytest.mark.parametrize(("given_up", "lasts"), [(2.0, 2.0), (5.0, 5.0), (60.0, MOST_CARRIED * 2.0)])

@@ -83,20 +83,6 @@ def spin(there: Callable[[], bool]) -> None:
     pytest.fail("it never came")
 
 
-@pytest.mark.parametrize(
-    ("searches", "spent", "ends"), [(False, False, True), (True, True, True), (True, False, False)]
-)
-def test_a_round_that_only_places_ends_once_others_have_placed_something(
-    searches: bool, spent: bool, ends: bool
-) -> None:
-    world = World().add(node("n1:2"), pod("a", cpu="9"), pod("b", cpu="8"))
-    pauses = Pauses()
-    pauses.placed = True
-    patience = Patience(searches=searches, spent=lambda: spent, pauses=pauses)
-    plan = plan_round(world.snapshot(), only=frozenset(["default/a", "default/b"]), patience=patience)
-    assert "default/b" in {one.unit for one in (plan.deferred if ends else plan.units)}
-
-
 class Search:
     """A thread that counts its steps until it is told to end, with a solve in the middle if that is held."""
 
