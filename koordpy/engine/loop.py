@@ -291,7 +291,7 @@ class SchedulingLoop:
         searches = stops or not (waiting or beside)
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         part = self._settings.newcomer_seconds
-        carried = [entry for entry in entries if entry.interrupted >= keeps]
+        carried = [entry for entry in entries if entry.is_carried(keeps)]
         # what is placed beside a search that is carried through would have it begun again
         pauses_for = searches and alone and (stops or len(entries) == 1) and len(carried) < len(entries)
         pauses = Pauses(began) if pauses_for and not self._settings.config.queue.backfill else None

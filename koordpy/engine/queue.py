@@ -136,6 +136,10 @@ class Entry:
         """Whether it waits for its first answer, or for one since it changed itself."""
         return not self.woken and self.deferred is None
 
+    def is_carried(self, seconds: float) -> bool:
+        """Whether searches for it were given up for so long that the next is carried through."""
+        return self.interrupted > 0.0 and self.interrupted >= seconds
+
     @property
     def load(self) -> int:
         return sum(pod.load for pod in self.pods.values())
@@ -559,7 +563,7 @@ class UnitQueue:
         """The units of a round that searches. Every other time, where searches of some were given up for long, the one
         of which most were, alone: its round does not pause, and begins with its search."""
         due = self.turns.next(due)
-        carried = [entry for entry in due if entry.interrupted >= self._search_seconds]
+        carried = [entry for entry in due if entry.is_carried(self._search_seconds)]
         self._carries = bool(carried) and not self._carries
         return [max(carried, key=lambda entry: entry.interrupted)] if self._carries else due
 
