@@ -151,7 +151,7 @@ class Dispatcher:
             if (entry := entries.get(unit.unit)) is not None and self._unit(unit, entry, found)
         ]
         # who was bound meanwhile may be a victim from now on, as who was assumed
-        self._refusals.round_ended(refused, [*begun.assumed, *(pod for pod, _ in begun.meanwhile.placed)])
+        self._refusals.round_ended(refused, [*begun.assumed, *begun.meanwhile.placed])
         if found.void:
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")

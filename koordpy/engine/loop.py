@@ -1,8 +1,8 @@
 """The scheduling loop: wake, gather, snapshot, plan in a worker thread, hand on (kube-parity.md section 4).
 
 One round at a time, but for those of pods that come while a search is under way: it pauses for them. A round's Bindings
-are under way while the next is planned. Everything but the planner runs on the event
-loop's thread, which owns the ClusterState.
+are under way while the next is planned. Everything but the planner runs on the event loop's thread, which owns the
+ClusterState.
 """
 
 import asyncio
@@ -234,11 +234,14 @@ class SchedulingLoop:
                 return self._planner(snapshot, ids, patience)
 
         planning = asyncio.get_running_loop().run_in_executor(self._executor, plan)
-        goes_on = -inf
+        goes_on, more = -inf, False
         while not (await asyncio.wait((planning,), timeout=INTERRUPT_SECONDS))[0]:
             patience.look()
-            if pauses is not None and self._queue.new() and self._clock() >= goes_on:
+            if pauses is None or self._clock() < goes_on or not (more or self._queue.last_added > pauses.began):
+                continue
+            if self._queue.new():
                 lasted = await self._beside(planning, patience, pauses, meanwhile)
+                more = bool(self._queue.new())
                 # as long again: else a stream of pods would leave time for nothing else
                 goes_on = self._clock() + lasted
         return planning

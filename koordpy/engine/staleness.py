@@ -116,15 +116,20 @@ class Meanwhile:
     only the room that its units further ahead could use."""
 
     def __init__(self) -> None:
-        self.placed: list[tuple[PodInfo, str]] = []
-        self._promised: list[tuple[PodInfo, str]] = []
-        """Pods, and room that others are leaving for them."""
+        self.placed: list[PodInfo] = []
+        self._gained: list[tuple[PodInfo, str, tuple[str, ...], str]] = []
+        """Pods that were placed, or that others are leaving room for: node, quotas from the top down, user; quotas may
+        be newer than those that the longer round knows."""
         self._evicted = False
 
     def add(self, plan: RoundPlan, snapshot: Snapshot) -> None:
         """One of them ended so."""
-        self.placed += [(snapshot.pods[one.pod_key], one.node) for one in plan.placements]
-        self._promised += [(snapshot.pods[one.pod_key], one.node) for one in plan.awaiting]
+        self.placed += [snapshot.pods[one.pod_key] for one in plan.placements]
+        quotas = snapshot.quotas
+        at = [(one.pod_key, one.node) for one in plan.placements]
+        for key, node in (*at, *((one.pod_key, one.node) for one in plan.awaiting)):
+            pod = snapshot.pods[key]
+            self._gained.append((pod, node, quotas.tree.path(quotas.quota_of(pod)), quotas.user_of(pod)))
         self._evicted |= bool(plan.evictions)
 
     def touches(self, snapshot: Snapshot, placements: Sequence[Placement], evictions: Sequence[Eviction]) -> bool:
@@ -136,8 +141,7 @@ class Meanwhile:
         """
         if self._evicted and evictions:
             return True
-        others = [*self.placed, *self._promised]
-        if not others:
+        if not self._gained:
             return False
         quotas = snapshot.quotas
         nodes = {one.node for one in placements} | {one.returns_to for one in evictions}
@@ -149,13 +153,13 @@ class Meanwhile:
         wide = any(_interacts(pod) for pod in pods), any(_spread_out(pod) for pod in pods)
         return any(
             node in nodes
-            or not gains.isdisjoint(quotas.tree.path(quotas.quota_of(pod)))
-            or quotas.user_of(pod) in users
+            or not gains.isdisjoint(path)
+            or user in users
             or pod.gang in leave
             or wide[0]
             or _interacts(pod)
             or (wide[1] and _spread_out(pod))
-            for pod, node in others
+            for pod, node, path, user in self._gained
         )
 
 

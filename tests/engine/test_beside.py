@@ -68,6 +68,15 @@ def test_what_was_placed_meanwhile_matters(ours: Any, theirs: Any, matters: bool
     assert meanwhile.touches(snapshot, own, ()) is matters
 
 
+def test_a_quota_that_came_meanwhile_counts_with_those_above_it() -> None:
+    world = World().add(node("n1:4"), node("n2:4"), *TREE, made("ours", quota="a1"))
+    then = world.snapshot()
+    now = world.add(quota("a3", 1, 9, parent="a"), made("theirs", quota="a3")).snapshot()
+    meanwhile = Meanwhile()
+    meanwhile.add(RoundPlan(put("theirs", "n2"), (), (), (), ()), now)
+    assert meanwhile.touches(then, put("ours", "n1"), ())
+
+
 def test_a_victim_that_was_evicted_meanwhile_and_room_for_one_that_moves_matter() -> None:
     world = World().add(node("n1:1"), node("n2:1"), scenes.pod("r", at="n1", priority=0), made("ours", priority=9))
     world.add(scenes.pod("s", at="n2", priority=99))
