@@ -21,7 +21,8 @@ def run(args: argparse.Namespace) -> int:
 
     key = args.pod if "/" in args.pod else f"default/{args.pod}"
     if key not in ready.pods:
-        raise InputFaultsError([f"--pod {args.pod}: no such pod in the input{hint(key, ready.pods)}"])
+        why = ready.growth.not_begun(key) or hint(key, ready.pods)
+        raise InputFaultsError([f"--pod {args.pod}: no such pod in the input{why}"])
     with options.nothing_collected():
         from koordpy.cli import output
         from koordpy.planning.explain import Explanation, explain

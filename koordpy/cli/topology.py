@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -121,7 +120,7 @@ def shape(state: "ClusterState", made: Pod) -> "PodInfo":
     info = state.pod(made.key)
     assert info is not None
     # the rest of its gang is not asked about
-    return changed(info, gang=None, index=None)
+    return replace(info, gang=None, index=None)
 
 
 def _copy(pod: Pod, scheduler: str) -> Pod:

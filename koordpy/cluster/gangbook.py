@@ -124,7 +124,8 @@ class GangBook:
             self._history.forget(gang)
 
     def _tally(self, gang: GangRef, info: PodInfo, sign: int) -> None:
-        tally = self._tallies.setdefault(gang, GangTally())
+        if (tally := self._tallies.get(gang)) is None:
+            tally = self._tallies[gang] = GangTally()
         if info.bound:
             tally.bound += sign
         elif info.pending:

@@ -5,7 +5,8 @@ Pods are accounted to nodes whoever scheduled them, and our own assumed pods bef
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from koordpy.api.config import Gpu, Quota
 from koordpy.api.objects import Pod

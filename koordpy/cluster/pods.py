@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.faults import UnreadableError
@@ -55,8 +55,7 @@ class GangSource(Enum):
     """Members are single objects; Enum's own hash, of the name, is slow where gangs are keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class GangRef:
+class GangRef(msgspec.Struct, frozen=True):
     """Identity of a gang."""
 
     namespace: str
@@ -93,8 +92,7 @@ class Owner(NamedTuple):
     """Non-preemptible."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodInfo:
+class PodInfo(msgspec.Struct, frozen=True):
     """One pod. `node` is its node's name, empty while it is pending; an assumed pod has a node already."""
 
     pod: Pod

@@ -29,6 +29,7 @@ CARDS = "cards"
 """Likewise, in sums over pods: their accelerators in hundredths, each counted once."""
 
 _NOTHING: Mapping[str, int] = {}
+_DEVICES = frozenset(keys.ACCELERATORS)
 K = TypeVar("K")
 
 
@@ -42,6 +43,8 @@ def device_hundredths(requests: Mapping[str, int]) -> int:
 def card_hundredths(amounts: Mapping[str, int]) -> int:
     """Accelerators of one node or pod, in hundredths: a card is one card under however many names it is listed."""
     gpus = npus = 0
+    if _DEVICES.isdisjoint(amounts):
+        return 0
     for name in keys.ACCELERATORS:
         if amount := amounts.get(name, 0):
             amount *= 1 if name in keys.HUNDREDTHS else 100
@@ -345,9 +348,7 @@ class QuotaBook:
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
         self.version += 1
-        tally.add(pod.owner, COUNT, sign)
-        tally.add(pod.owner, CARDS, sign * card_hundredths(pod.requests))
-        tally.add_all(pod.owner, pod.requests, sign)
+        tally.add_all(pod.owner, {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}, sign)
 
 
 def _marks(quota: ElasticQuota) -> object:

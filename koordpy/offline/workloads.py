@@ -292,6 +292,10 @@ class Growth:
         found = self._expansion.document(self._node_of)
         return sorted(found, key=lambda one: (natural_key(one["namespace"]), natural_key(one["name"]), one["kind"]))
 
+    def not_begun(self, key: str) -> str:
+        """What makes a pod that is not there, where it is one of a role that has not begun; empty of any other."""
+        return self._expansion.not_begun(key, self._node_of)
+
     def _node_of(self, key: str) -> str:
         info = self._state.pod(key)
         return info.node if info is not None else ""

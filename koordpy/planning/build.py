@@ -210,6 +210,8 @@ def _gathered(
     kinds: a pod of each shape; those of a shape are in the same parts.
     """
     ties: list[InOneDomain] = []
+    if not parts:
+        return ties, shapes
     shapes, index = list(shapes), draft.snapshot.index
     at = {pod.key: index[pod.node] for part in parts for pod in part.members if pod.node in index} | draft.placed
     for i, part in enumerate(parts):

@@ -5,11 +5,13 @@ the configuration; what is remembered of earlier rounds (`GangCache`) saves read
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
-from operator import is_
+from operator import is_, itemgetter
+
+from msgspec import structs
 
 from koordpy.api import keys
 from koordpy.api.config import Gangs, StaleGangs
@@ -64,9 +66,9 @@ class Unit:
         """All members in rank order (2.5)."""
         if self.plain is not None:
             return (self.plain,)
-        ranked = [(member, gang.ref) for gang in self.gangs for member in gang.members]
-        ranked.sort(key=lambda pair: rank_key(*pair))
-        return tuple(member for member, _ in ranked)
+        ranked = [pair for gang in self.gangs for pair in _ranked(gang)]
+        ranked.sort(key=itemgetter(0))
+        return tuple(member for _, member in ranked)
 
     @cached_property
     def pending(self) -> tuple[PodInfo, ...]:
@@ -113,7 +115,7 @@ class Unit:
         def moved(pod: PodInfo) -> PodInfo | None:
             if pod.key in gone:
                 return None
-            return replace(pod, node=nodes[pod.key], pending=False) if pod.key in nodes else pod
+            return structs.replace(pod, node=nodes[pod.key], pending=False) if pod.key in nodes else pod
 
         return self.changed(moved)
 
@@ -163,10 +165,12 @@ class Unit:
         return next((gang.wish.pipeline for gang in self.gangs if gang.wish.has_parallel), 1)
 
 
-def rank_key(pod: PodInfo, ref: GangRef) -> tuple[object, ...]:
-    """Rank order: index, gang name natural, pod name natural."""
-    index = (0, pod.index) if pod.index is not None else (1, 0)
-    return index, natural_key(ref.name), natural_key(ref.namespace), natural_key(pod.name)
+def _ranked(gang: Gang) -> Iterator[tuple[tuple[object, ...], PodInfo]]:
+    """Members with their place in rank order: index, gang name natural, pod name natural."""
+    names = natural_key(gang.ref.name), natural_key(gang.ref.namespace)
+    for pod in gang.members:
+        index = (0, pod.index) if pod.index is not None else (1, 0)
+        yield (index, *names, natural_key(pod.name)), pod
 
 
 @dataclass

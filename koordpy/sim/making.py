@@ -272,6 +272,16 @@ class Expansion:
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
+    def not_begun(self, key: str, node_of: Callable[[str], str]) -> str:
+        """What is said of a pod that is made with a role that has not begun; empty of any other."""
+        for one in self._steps.values():
+            why = "" if one.made or one.is_over else self._waits_for(one, node_of)
+            slots = (slot for part, wanted in one.run.wanted(one.role) for slot in self._open(one, part, wanted))
+            if why and any(key == f"{one.workload.head.namespace}/{slot.name}" for slot in slots):
+                head, role = one.top.head, one.role.name
+                return f": role {role} of {head} waits for {why}, --started {head.name}:{role} makes its pods"
+        return ""
+
     def document(self, node_of: Callable[[str], str]) -> list[dict[str, Any]]:
         """`workloads` of the output."""
         waiting: dict[str, dict[tuple[str, str], int]] = {}

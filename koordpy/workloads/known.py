@@ -4,8 +4,9 @@ Sources: workloads.md 1 and 4 (members).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from koordpy.api.limits import OWNERS
 from koordpy.api.objects import OwnerReference, Pod
@@ -17,8 +18,7 @@ from koordpy.workloads.source import Head
 NO_WORKLOAD = Workload(head=Head("", "", "", "", ""), is_kind=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     """What stands above a pod, and where it belongs in that."""
 
     chain: tuple[Workload, ...] = ()

@@ -10,6 +10,8 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from koordpy.api.faults import Fault
 from koordpy.api.objects import OwnerReference, Pod
 from koordpy.api.strict import decode
@@ -67,13 +69,12 @@ NO_TEMPLATE = Template({}, "", {}, {}, "")
 """Of pods that are made otherwise: what they say holds in its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """A pod that a workload's controller makes."""
 
     name: str
     labels: Mapping[str, str]
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
     apart: tuple[str, str, str, bool] | None = None
     """(node label, pod label, its value, in all namespaces): a domain of its own (exclusive-topology)."""
     follows: str = ""
@@ -207,8 +208,7 @@ class Role:
         return part.template or self.template
 
 
-@dataclass(frozen=True, slots=True)
-class PodSeat:
+class PodSeat(Struct, frozen=True):
     """Where a pod belongs in a workload."""
 
     role: str

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from koordpy.api.config import KoordpyConfiguration
+from koordpy.api.config import GANG_KINDS, KoordpyConfiguration
 from koordpy.api.configfile import read_config
 from koordpy.api.faults import InputFaultsError
+from koordpy.workloads.kinds.registry import watched
 from tests.e2e.assets import REPOSITORY
 from tests.e2e.chart import CHART, Denied, Helm, Release
 
@@ -186,6 +187,13 @@ def test_workloads_are_read_as_the_configuration_says(helm: Helm, gangs: dict[st
     found = {(resource, verb) for _, resource, _, verb in helm.render({"config": {"gangs": gangs}}).rights()}
     assert {one for one, _ in found} & WORKLOADS == read
     assert {verb for one, verb in found if one in read} == ({"get", "list", "watch"} if read else set())
+
+
+@pytest.mark.parametrize("kind", GANG_KINDS)
+def test_of_each_kind_no_more_and_no_less_is_read_than_is_watched(helm: Helm, kind: str) -> None:
+    found = helm.render({"config": {"gangs": {"kinds": [kind]}}}).rights()
+    read = {(group, resource) for group, resource, _, _ in found if resource in WORKLOADS}
+    assert read == {(one.group, one.plural) for one in watched([kind])}
 
 
 @pytest.mark.parametrize(

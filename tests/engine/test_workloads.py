@@ -197,6 +197,28 @@ async def test_a_kind_that_is_not_served_goes_by_labels_and_a_leader_waits_for_i
 
 
 @in_virtual_time
+async def test_a_kind_that_may_not_be_listed_goes_by_labels_until_it_may(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with live([small("n1", cpu=3)]) as cluster:
+        cluster.server.faults.fail(403, path="/apis/batch/v1/jobs*")
+        async with cluster.running() as scheduler:
+            kinds = scheduler.feeds.kinds
+            assert kinds is not None
+            await until(lambda: kinds.states.get("Job") == "forbidden")
+            uid = uid_of(job(cluster, 4))
+            cluster.create(*(member(i, uid) for i in range(4)))
+            await until(lambda: len([name for name in cluster.pods() if cluster.bound(name)]) == 3)
+            cluster.server.faults.clear()
+            await until(lambda: kinds.states.get("Job") == "watched", 1200.0)
+            again = uid_of(job(cluster, 2, "again"))
+            cluster.create(*(member(i, again, "again") for i in range(2)))
+            await until(lambda: "gang default/again: needed 2, available in the cluster: 0" in said(cluster, "again-0"))
+    (line,) = [one.getMessage() for one in caplog.records if "may not be listed" in one.getMessage()]
+    assert line.startswith("gangs.auto: jobs.batch may not be listed (403): ")
+    assert line.endswith(": its pods are grouped by labels")
+
+
+@in_virtual_time
 async def test_workers_whose_leader_is_gone_do_not_start_one_by_one() -> None:
     async with live([small("n1", cpu=4)]) as cluster:
         serve(cluster, "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet")

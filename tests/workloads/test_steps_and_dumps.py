@@ -125,6 +125,35 @@ def test_pods_that_are_made_after_the_last_round_wait(tmp_path: Path) -> None:
     assert gang["workload"] == {"kind": "JobSet", "namespace": "default", "name": "js", "role": "workers"}
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "js-workers-0-1",
+            ": role workers of JobSet js waits for role driver Ready, --started js:workers makes its pods",
+        ),
+        ("js-workers-0-2", ""),
+        (
+            "llm-0-1",
+            ": role workers of LeaderWorkerSet llm waits for leader Ready, --started llm:workers makes its pods",
+        ),
+    ],
+)
+def test_a_pod_of_a_role_that_has_not_begun_is_explained_once_it_has(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = {**role("workers", 1, 2), "dependsOn": [{"name": "driver", "status": "Ready"}]}
+    from koordpy.cli.main import main
+
+    groups = leader_worker_set(startupPolicy="LeaderReady")
+    path = tmp_path / "in.yaml"
+    path.write_text("\n---\n".join(map(json.dumps, [*nodes(3), jobset(role("driver", 1, 1), later), groups])))
+    asked = ["explain", "-f", str(path), "--pod", name]
+    assert main(asked) == 2
+    assert capsys.readouterr().err == f"--pod {name}: no such pod in the input{said}\n"
+    assert main([*asked, "--started", "workers"]) == (0 if said else 2)
+
+
 @pytest.mark.parametrize("given", ["w", "w-followers", "js:w"])
 def test_who_follows_a_pod_waits_for_its_node_though_its_role_has_begun(given: str, tmp_path: Path) -> None:
     later = {**role("w", 2, 2), "dependsOn": [{"name": "init", "status": "Complete"}]}

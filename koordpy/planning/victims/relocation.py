@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from msgspec.structs import replace as wire_replace
+from msgspec.structs import replace as changed
 
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.snapshot import Ints
@@ -44,10 +44,10 @@ class Back:
 def as_pending(pod: PodInfo, figures: Figures) -> PodInfo:
     """The pod as its owner makes it again."""
     wire = pod.pod
-    fresh = wire_replace(wire, spec=wire_replace(wire.spec, node_name=""))
+    fresh = changed(wire, spec=changed(wire.spec, node_name=""))
     snapshot = figures.snapshot
     info = pod_info(fresh, scheduler_names=snapshot.scheduler_names, looked_for=snapshot.looked_for)
-    return replace(info, owner=pod.owner)
+    return changed(info, owner=pod.owner)
 
 
 def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:

@@ -61,6 +61,6 @@ def settled(job: AscendJob, figures: Figures) -> AscendJob:
         meta = pod.pod.metadata
         notes = {**meta.annotations, **figures.notes.get(pod.key, {})}
         wire = changed(pod.pod, metadata=changed(meta, annotations=notes))
-        return replace(pod, pod=wire, node=nodes[placed[pod.key]].name, pending=False)
+        return changed(pod, pod=wire, node=nodes[placed[pod.key]].name, pending=False)
 
     return replace(job, pods=tuple(map(there, job.pods)))
