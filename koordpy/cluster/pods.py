@@ -32,7 +32,7 @@ from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask
 from koordpy.cluster.owners import controller_of
 from koordpy.cluster.resources import Amounts, add_amounts, asked_by
-from koordpy.cluster.ties import Ties, looked_at, selected_keys, ties_of
+from koordpy.cluster.ties import Ties, host_ports, looked_at, selected_keys, ties_of
 
 SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
 
@@ -307,7 +307,6 @@ def _said(
 ) -> bytes:
     spec = pod.spec
     volumes = [volume for volume in spec.volumes if looked_at(volume)]
-    ports = [c.ports for c in (*spec.containers, *spec.init_containers) if c.ports]
     own = selected_keys(pod) if spec.topology_spread_constraints or spec.affinity is not None else ()
     labels = pod.metadata.labels
     selected = sorted(item for item in labels.items() if item[0] in looked_for or item[0] in own)
@@ -321,7 +320,7 @@ def _said(
             spec.affinity,
             spec.tolerations,
             spec.topology_spread_constraints,
-            ports,
+            sorted(host_ports(pod)),
             volumes,
             ephemeral and pod.metadata.name,
             spec.resource_claims and (spec.resource_claims, pod.status.resource_claim_statuses),
