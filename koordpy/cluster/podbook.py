@@ -216,9 +216,8 @@ class PodBook:
         looked_for, owned = self.neighbours.looked_for, self._owned
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
-                shape = shape_of(
-                    info.pod, info.requests, looked_for, owned=owned, gpus=info.gpus, queue=info.owner.quota
-                )
+                asked = info.requests, info.score_requests
+                shape = shape_of(info.pod, *asked, looked_for, owned=owned, gpus=info.gpus, queue=info.owner.quota)
                 self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
 
     def forget_labels(self) -> None:

@@ -278,6 +278,7 @@ _GPU_ANNOTATIONS = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
 def shape_of(
     pod: Pod,
     requests: Amounts,
+    scored: tuple[int, int],
     looked_for: Collection[str] = (),
     *,
     owned: bool = False,
@@ -288,10 +289,11 @@ def shape_of(
 
     Volumes without a source that binds the pod to a node are left out: their generated names differ from pod to pod.
     Of the labels only those count that some selector looks for (`looked_for`, and the pod's own selectors): indexes
-    and the like differ in every pod. `owned`: pods without constraints of spread are spread by their controllers.
+    and the like differ in every pod. `scored`: cpu and memory as scores count them, which differs for equal requests
+    where a container has none. `owned`: pods without constraints of spread are spread by their controllers.
     `queue`: as in `owner_in`.
     """
-    return _short(_said(pod, requests, looked_for, owned=owned, gpus=gpus, queue=queue))
+    return _short(_said(pod, requests, scored, looked_for, owned=owned, gpus=gpus, queue=queue))
 
 
 _LONG_SHAPE = 1 << 10
@@ -303,7 +305,14 @@ def _short(shape: bytes) -> bytes:
 
 
 def _said(
-    pod: Pod, requests: Amounts, looked_for: Collection[str], *, owned: bool, gpus: GpuAsk | None, queue: str
+    pod: Pod,
+    requests: Amounts,
+    scored: tuple[int, int],
+    looked_for: Collection[str],
+    *,
+    owned: bool,
+    gpus: GpuAsk | None,
+    queue: str,
 ) -> bytes:
     spec = pod.spec
     volumes = [volume for volume in spec.volumes if looked_at(volume)]
@@ -316,6 +325,7 @@ def _said(
         (
             pod.metadata.namespace,
             sorted(requests.items()),
+            scored,
             spec.node_selector and sorted(spec.node_selector.items()),
             spec.affinity,
             spec.tolerations,
@@ -324,7 +334,7 @@ def _said(
             volumes,
             ephemeral and pod.metadata.name,
             spec.resource_claims and (spec.resource_claims, pod.status.resource_claim_statuses),
-            [(c.name, c.image) for c in spec.containers],
+            [c.image for c in (*spec.init_containers, *spec.containers)],
             spec.priority or 0,
             selected,
             pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, ""),
@@ -412,7 +422,7 @@ def pod_info(
     elif gang is not None or gpu_group(pod) is not None:
         index = rank_index(pod)
     gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
-    shape = _said(pod, requests, looked_for, owned=owned, gpus=gpus, queue=queue) if pending else b""
+    shape = _said(pod, requests, scored, looked_for, owned=owned, gpus=gpus, queue=queue) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
         raise UnreadableError(f"spec: {fault}")
     return PodInfo(
