@@ -73,7 +73,8 @@ def test_pods_of_one_round_do_not_share_a_port() -> None:
 def test_a_pod_whose_ports_count_keeps_none_back_whose_ports_do_not() -> None:
     held = with_port("w", ("TCP", 80, ""), at="n1")
     refused = with_port("p", ("TCP", 80, ""), created=1)
-    for other in (with_port("q", ("TCP", 80, ""), init="ordinary", created=2), with_port("q", ("TCP", 0, ""), created=2)):
+    in_an_init_container = with_port("q", ("TCP", 80, ""), init="ordinary", created=2)
+    for other in (in_an_init_container, with_port("q", ("TCP", 0, ""), created=2)):
         assert bound(planned([node("n1:4"), held, refused, other])) == {"q": "n1"}
 
 
