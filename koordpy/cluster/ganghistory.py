@@ -9,6 +9,7 @@ is read: of a world that is half read nothing is counted. What an earlier run ha
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from koordpy.api.endings import ended_at
 from koordpy.api.groups import PodGroupStatus
 from koordpy.api.times import seconds
 from koordpy.cluster.pods import GangRef, PodInfo
@@ -70,9 +71,7 @@ NO_PAST = Past()
 
 def ended(info: PodInfo, *, gone: bool = False) -> Ended:
     """A Succeeded pod as the history keeps it."""
-    states = [status.state for status in info.pod.status.container_statuses if status.state is not None]
-    at = max((seconds(one.terminated.finished_at) for one in states if one.terminated is not None), default=0.0)
-    return Ended(info.controller, at, gone)
+    return Ended(info.controller, ended_at(info.pod), gone)
 
 
 @dataclass(frozen=True, slots=True)

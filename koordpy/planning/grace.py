@@ -8,8 +8,9 @@ import contextlib
 from koordpy.api import keys
 from koordpy.api.config import StaleGangs
 from koordpy.api.durations import parse_duration
+from koordpy.api.endings import failed_since
 from koordpy.api.times import seconds
-from koordpy.cluster.ganghistory import SCHEDULED, STALE, ended
+from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.pods import FAILED, GangSource
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.gangs import Gang, settings_of
@@ -58,8 +59,7 @@ def began(gang: Gang, snapshot: Snapshot) -> float | None:
     if SCHEDULED in conditions:
         # whoever writes it will say since when; a member that failed may have been replaced long ago
         return None
-    ends = [(ended(pod).at, pod.created) for pod in gang.pods if pod.pod.status.phase == FAILED]
-    last = max((end for end, _ in ends), default=0.0)
-    if any(0 < end < created for end, created in ends):
-        return last  # creations that manifests leave out are made up: they do not tell who came after it
-    return max(last, *(pod.created for pod in gang.bound)) if last else None
+    if gang.derived is not None:
+        return gang.derived.failed_since
+    failed = (pod.pod for pod in gang.pods if pod.pod.status.phase == FAILED)
+    return failed_since(failed, (pod.pod for pod in gang.bound))

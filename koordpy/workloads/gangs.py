@@ -12,6 +12,7 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.config import Gangs
 from koordpy.api.counted import counted
+from koordpy.api.endings import failed_since
 from koordpy.api.faults import UnreadableError, literal
 from koordpy.api.gangspec import parse_topology_wish
 from koordpy.api.limits import some
@@ -58,7 +59,9 @@ class Derived:
     beside: tuple[str, ...] = ()
     """Bound pods of its run that another scheduler has placed."""
     lost: bool = False
-    """Whether members are gone that ran (workloads.md 5.6)."""
+    """Whether members are gone that ran (workloads.md 5.6) ..."""
+    failed_since: float | None = None
+    """... and since when, in seconds since the epoch, where pods that have failed tell it."""
     source: str = "workload"
     is_awaited: bool = False
     """Whether the owner of its pods is to be seen soon."""
@@ -88,10 +91,6 @@ def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
     """What is said of a role: of each annotation the nearest."""
     notes = {key: text for one in reversed([*run.own_notes(role), *run.notes]) for key, text in one.items()}
     return ObjectMeta(namespace=run.workload.head.namespace, name=run.workload.head.name, annotations=notes)
-
-
-def _seat_order(one: WorkloadPod) -> tuple[object, ...]:
-    return one.seat.index is None, one.seat.index or 0, natural_key(one.pod.metadata.name)
 
 
 def _asks(said: Mapping[str, str]) -> bool:
@@ -211,7 +210,7 @@ class Derivation:
         own = not self._by_labels and any(one.head.uid == self.top.uid for one in self.run.chain)
         if len(alive) <= wanted or not own:
             return ()  # or its numbers are another's
-        alive.sort(key=lambda one: (not one.bound, _seat_order(one)))
+        alive.sort(key=lambda one: (not one.bound, one.seat.index is None, one.seat.index or 0, natural_key(one.key)))
         by_index = any(part.filling is Filling.INDEX for part in role.parts)
         there: dict[object, WorkloadPod] = {}
         for one in alive:  # of two pods of one index one counts
@@ -243,6 +242,7 @@ class Derivation:
             fault = (
                 f"annotation {keys.GANG_AUTO} cannot be read: {literal(notes[keys.GANG_AUTO])} is neither on nor off"
             )
+        failed = [one for one in self.run.members.get(role.name, ()) if one.failed]
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
         name = f"{head.name}-{group}" if group else head.name
@@ -266,6 +266,7 @@ class Derivation:
             presumed=not self._asked and head.kind == "Job" and not self._by_labels,
             beside=self._beside,
             lost=any(map(self._has_lost, members)),
+            failed_since=failed_since((one.pod for one in failed), (one.pod for one in members if one.bound)),
             domains=role.domains,
             steps=self._later if self.is_gang else (),
             doubts=(*filter(None, [said.doubt]), *self._unread),

@@ -12,8 +12,6 @@ from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE
 from koordpy.workloads.model import Template
 from koordpy.workloads.source import Head
 
-_BY_TEMPLATE = (*ASKED_BY_TEMPLATE, "Deployment")
-
 
 def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
     """What the keys on a workload say in vain. templates: those of its pods that stand in it."""
@@ -25,7 +23,7 @@ def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
             yield f"label {key} is not read on a {head.kind}: it is a label of its pods, {path}"
     labels = {key: value for key, value in head.labels.items() if key not in misplaced}
     yield from unread_keys(Holder.WORKLOAD, labels, head.annotations)
-    if head.kind in _BY_TEMPLATE:
+    if head.kind in (*ASKED_BY_TEMPLATE, "Deployment"):
         yield from _asking(head, templates)
 
 

@@ -3,11 +3,12 @@
 Source: workloads.md 9.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from koordpy.api import keys
+from koordpy.api.endings import failed_since
 from koordpy.api.faults import FieldWalk
 from koordpy.api.leafreaders import quantity_values
 from koordpy.api.natural import natural_key
@@ -109,7 +110,7 @@ def _task(pod: Pod) -> str:
 
 
 def volcano_gangs(
-    key: str, group: VolcanoGroup | None, members: Iterable[WorkloadPod], matches: Matches
+    key: str, group: VolcanoGroup | None, members: Collection[WorkloadPod], matches: Matches
 ) -> Iterator[Derived]:
     """The gangs of a PodGroup of Volcano (`namespace/name`) and the pods that name it. group: None where it is not
     there; matches: whether a selector takes labels."""
@@ -124,6 +125,7 @@ def volcano_gangs(
         origin=f"PodGroup {name} of Volcano",
         run=(SOURCE, namespace, name),
         source=SOURCE,
+        failed_since=failed_since((one.pod for one in members if one.failed), (one.pod for one in pods if one.bound)),
     )
     if group is None:
         yield make(meta=ObjectMeta(namespace=namespace, name=name), missing=True)

@@ -15,6 +15,7 @@ from koordpy.cluster.pods import GangRef, GangSource
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import ending
+from tests.engine.test_workloads import job, member, said, uid_of
 
 BUDGETS = "poddisruptionbudgets.policy"
 
@@ -312,3 +313,26 @@ async def test_what_was_said_before_a_gang_was_whole_is_not_told_again_when_it_l
             await until(lambda: scheduled() == ("False", "Incomplete"))
             (told,) = (c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
             assert told == "1 of minMember 2 members are bound or have Succeeded; no other waits"
+
+
+async def test_a_job_that_has_lost_a_member_is_given_up_when_its_grace_is_over() -> None:
+    async with live([small("n1", cpu=2)]) as cluster:
+        config = KoordpyConfiguration(stale_gangs=StaleGangs(enabled=True, grace=60.0))
+        cluster.planner.config = config
+        async with cluster.running(QUICK, stale_gangs=config.stale_gangs):
+            uid = uid_of(job(cluster, 2))
+            cluster.create(*(member(i, uid) for i in range(2)))
+            await until(lambda: cluster.bound("train-0", "train-1"))
+            now = datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            state = {"terminated": {"exitCode": 1, "finishedAt": now}}
+            status = {"phase": "Failed", "containerStatuses": [{"name": "c", "state": state}]}
+            store = cluster.server.store
+            store.update("pods", "train-1", lambda old: {**old, "status": status}, namespace="default", status=True)
+            cluster.pod("other", cpu="1")
+            await until(lambda: cluster.bound("other"))
+            again = member(1, uid)
+            cluster.create({**again, "metadata": {**again["metadata"], "name": "train-1-again"}})
+            await until(lambda: "needed 1, available in the cluster: 0" in said(cluster, "train-1-again"))
+            assert cluster.bound("train-0") and not ending(cluster)
+            cluster.ahead_seconds += 61
+            await until(lambda: bool(ending(cluster)) or "train-0" not in cluster.pods())

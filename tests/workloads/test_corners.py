@@ -389,6 +389,53 @@ def test_a_job_that_was_scaled_up_has_lost_nobody(tmp_path: Path) -> None:
     assert answer.document["evictions"] == []
 
 
+STALE = {"apiVersion": "koordpy.io/v1alpha1", "kind": "KoordpyConfiguration", "staleGangs": {"enabled": True}}
+TOGETHER = {
+    "internal.scheduling.koordinator.sh/bind-gang-group-id": "default/train",
+    "internal.scheduling.koordinator.sh/bind-gang-member-count": "3",
+}
+
+
+def failed(made: Json, at: str) -> Json:
+    state = {"terminated": {"exitCode": 1, "finishedAt": at}}
+    return {**made, "status": {"phase": "Failed", "containerStatuses": [{"name": "c", "state": state}]}}
+
+
+@pytest.mark.parametrize(
+    ("at", "notes", "gone"),
+    [
+        ("2025-12-31T23:58:59Z", TOGETHER, ["train-0", "train-1"]),
+        ("2025-12-31T23:59:01Z", TOGETHER, []),
+        ("2025-12-31T23:58:59Z", {}, []),
+    ],
+)
+def test_a_job_that_has_lost_a_member_gives_up_when_its_grace_is_over(
+    at: str, notes: Json, gone: list[str], tmp_path: Path
+) -> None:
+    pods = [pod(f"train-{i}", i, node=f"n{i}", template={"notes": notes}) for i in range(2)]
+    lost = failed(pod("train-2-x", 2, node="n1"), at)
+    answer = simulate(tmp_path, *nodes(2), job(number=3, meta={"uid": "j1"}), *pods, lost, config=STALE)
+    assert sorted(one["pod"] for one in answer.document["evictions"]) == gone
+    message = answer.gangs["train"]["message"]
+    assert message.startswith("0/2 nodes are available" if gone else "2 of 3 members; "), message
+
+
+def test_a_job_all_of_whose_pods_have_failed_needs_all_of_them_again(tmp_path: Path) -> None:
+    lost = [failed(pod(f"train-{i}-x", i, node="n0"), "2025-12-31T23:58:59Z") for i in range(3)]
+    answer = simulate(tmp_path, *nodes(2), job(number=3, meta={"uid": "j1"}), *lost, config=STALE)
+    assert answer.bound == []
+    assert answer.message("train-0").endswith("gang default/train: needed 3, available in the cluster: 2")
+
+
+def test_a_pod_group_of_volcano_that_has_lost_a_member_gives_up_when_its_grace_is_over(tmp_path: Path) -> None:
+    group = workload("scheduling.volcano.sh/v1beta1", "PodGroup", "g", {"minMember": 2})
+    named = {"notes": {"scheduling.k8s.io/group-name": "g"}}
+    made = [pod(f"p-{i}", None, node=node, template=named) for i, node in enumerate(("n0", "n1", ""))]
+    made[1] = failed(made[1], "2025-12-31T23:58:59Z")
+    answer = simulate(tmp_path, *nodes(1), group, *made, config=STALE)
+    assert [one["pod"] for one in answer.document["evictions"]] == ["p-0"]
+
+
 def test_pods_that_wait_of_a_workload_that_is_suspended_or_has_ended_are_held(tmp_path: Path) -> None:
     for given, word in (
         ({"suspend": True}, "suspended"),
