@@ -139,7 +139,8 @@ class Read:
         self.parts.append(changed(given, workload=workload))
         if makes:
             top = above[-1].head if above else head
-            held = top is not head and self._sources[top.uid].at("spec").flag("suspend")
+            # a CronJob that is suspended starts no more of its Jobs, and leaves those that have begun alone
+            held = top.kind != "CronJob" and top is not head and self._sources[top.uid].at("spec").flag("suspend")
             self._add(given.source, Top(top, workload, "suspended" if held else ""))
 
     def _read_parent(self, given: WorkloadManifest) -> None:

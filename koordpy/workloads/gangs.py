@@ -89,7 +89,8 @@ class Derived:
 
 def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
     """What is said of a role: of each annotation the nearest."""
-    notes = {key: text for one in reversed([*run.own_notes(role), *run.notes]) for key, text in one.items()}
+    nearest = [*run.own_notes(role), *run.notes, role.deadline]
+    notes = {key: text for one in reversed(nearest) for key, text in one.items()}
     return ObjectMeta(namespace=run.workload.head.namespace, name=run.workload.head.name, annotations=notes)
 
 
@@ -238,10 +239,8 @@ class Derivation:
             least = min(wanted, said.number) if workload.counted else said.number
             by = f", at least {least} by {said.by}" if said.by and least < wanted else ""
         notes = self._metas[role.name].annotations
-        if notes.get(keys.GANG_AUTO, "on") not in ("on", "off"):
-            fault = (
-                f"annotation {keys.GANG_AUTO} cannot be read: {literal(notes[keys.GANG_AUTO])} is neither on nor off"
-            )
+        if (auto := notes.get(keys.GANG_AUTO, "on")) not in ("on", "off"):
+            fault = f"annotation {keys.GANG_AUTO} cannot be read: {literal(auto)} is neither on nor off"
         failed = [one for one in self.run.members.get(role.name, ()) if one.failed]
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)

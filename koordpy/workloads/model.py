@@ -185,6 +185,8 @@ class Role:
     after: tuple[StepCondition, ...] = ()
     above: Mapping[str, str] = field(default_factory=dict)
     """Annotations between the template and the workload: those of its Job."""
+    deadline: Mapping[str, str] = field(default_factory=dict)
+    """The annotation that its Job's deadline stands for, where nobody writes it."""
     least: int | None = None
     """The smallest number of an elastic range, minReplicas."""
     half_of: str | None = None
@@ -299,6 +301,5 @@ def seats(
 
 def starts_of(roles: Sequence[Role]) -> dict[str, int]:
     """Role -> pods of those before it."""
-    return dict(
-        zip((role.name for role in roles), accumulate((role.number for role in roles), initial=0), strict=False)
-    )
+    before = accumulate((role.number for role in roles), initial=0)
+    return dict(zip((role.name for role in roles), before, strict=False))

@@ -105,10 +105,6 @@ def group_of_pod(pod: Pod) -> str:
     return (said.get(_GROUP) or said.get(_OWN_GROUP) or "") if said else ""
 
 
-def _task(pod: Pod) -> str:
-    return pod.metadata.annotations.get(TASK) or pod.metadata.labels.get(TASK, "")
-
-
 def volcano_gangs(
     key: str, group: VolcanoGroup | None, members: Collection[WorkloadPod], matches: Matches
 ) -> Iterator[Derived]:
@@ -142,7 +138,8 @@ def volcano_gangs(
         return
     by_task: dict[str, list[WorkloadPod]] = {task: [] for task in group.tasks}
     for one in pods:
-        by_task.setdefault(_task(one.pod), []).append(one)
+        meta = one.pod.metadata
+        by_task.setdefault(meta.annotations.get(TASK) or meta.labels.get(TASK, ""), []).append(one)
     left, resources = group.min_member - sum(group.tasks.values()), group.resources
     for task in sorted(by_task, key=natural_key):
         found, least = by_task[task], group.tasks.get(task, 0)

@@ -389,6 +389,39 @@ def test_a_job_that_was_scaled_up_has_lost_nobody(tmp_path: Path) -> None:
     assert answer.document["evictions"] == []
 
 
+@pytest.mark.parametrize(
+    ("notes", "on_template", "starts"),
+    [
+        ({}, {}, False),
+        ({"scheduling.koordinator.sh/max-runtime": "10m"}, {}, True),
+        ({}, {"scheduling.koordinator.sh/max-runtime": "10m"}, True),
+        ({"scheduling.koordinator.sh/max-runtime": "10m"}, {"scheduling.koordinator.sh/max-runtime": "3h"}, False),
+    ],
+)
+def test_what_is_written_of_how_long_a_job_runs_comes_before_its_deadline(
+    notes: Json, on_template: Json, starts: bool, tmp_path: Path
+) -> None:
+    config = {"apiVersion": "koordpy.io/v1alpha1", "kind": "KoordpyConfiguration", "queue": {"backfill": True}}
+    runs = pod("first-0", 0, owner="first", uid="f1", node="n0", status={"startTime": "2026-01-01T00:00:00Z"})
+    runs["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    first = job("first", 1, notes={AUTO: "on"}, meta={"uid": "f1"}, activeDeadlineSeconds=3600)
+    short = job("short", 1, notes={AUTO: "on", **notes}, pod=template(on_template), activeDeadlineSeconds=7200)
+    answer = simulate(tmp_path, *nodes(2), first, runs, job("large", 2), short, config=config)
+    assert answer.bound == (["short-0"] if starts else [])
+
+
+def test_a_job_that_has_begun_goes_on_though_its_cron_job_is_suspended(tmp_path: Path) -> None:
+    template_of = {"spec": job(number=2)["spec"]}
+    spec = {"schedule": "* * * * *", "suspend": True, "jobTemplate": template_of}
+    cron = workload("batch/v1", "CronJob", "night", spec, meta={"uid": "c1"})
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "night", "uid": "c1", "controller": True}
+    begun = job("night-7", 2, meta={"ownerReferences": [owner]})
+    assert simulate(tmp_path, *nodes(3), cron).workloads["night"]["note"] == "suspended"
+    answer = simulate(tmp_path, *nodes(3), cron, begun)
+    assert answer.bound == ["night-7-0", "night-7-1"]
+    assert (answer.workloads["night"]["made"], answer.workloads["night"]["note"]) == (2, "")
+
+
 STALE = {"apiVersion": "koordpy.io/v1alpha1", "kind": "KoordpyConfiguration", "staleGangs": {"enabled": True}}
 TOGETHER = {
     "internal.scheduling.koordinator.sh/bind-gang-group-id": "default/train",

@@ -136,7 +136,7 @@ def read_job(source: Source, head: Head) -> Workload:
     of_jobset = head.owner is not None and head.owner.kind == "JobSet"
     return Workload(
         head=head,
-        roles=(Role(name="", parts=(part,), template=template, above=deadline(spec), detail=detail),),
+        roles=(Role(name="", parts=(part,), template=template, deadline=deadline(spec), detail=detail),),
         seat=lambda pod: PodSeat("", index_in(pod.metadata, JOB_COMPLETION_INDEX), head.name),
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),

@@ -91,7 +91,8 @@ class _ReplicatedJob:
         make = partial(
             Role,
             template=Template.of(self._job.at("spec", "template")),
-            above={**deadline(self._job.at("spec")), **self._job.at("metadata").strings("annotations")},
+            above=self._job.at("metadata").strings("annotations"),
+            deadline=deadline(self._job.at("spec")),
             detail=f"{self.replicas} Job{'s' if self.replicas != 1 else ''} of {self.each}",
         )
         if not self.is_split:
