@@ -73,8 +73,9 @@ def _is_below_a_group(one: WorkloadPod) -> bool:
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
     """Equal for pods of one gang; None for those of none. how: how gangs are found in its namespace; kinds: those
     whose pods may be gangs."""
-    meta = one.pod.metadata
-    if how == "off" or meta.annotations.get(keys.GANG_AUTO) == "off":
+    meta, chain = one.pod.metadata, one.lineage.chain if how == "workloads" else ()
+    said = (meta.annotations, *(above.head.annotations for above in chain))
+    if how == "off" or next((notes[keys.GANG_AUTO] for notes in said if keys.GANG_AUTO in notes), "") == "off":
         return None
     is_known = bool(one.lineage.workload.roles) and how == "workloads" and not _is_below_a_group(one)
     if not is_known and (found := _group(one.pod)) is not None:

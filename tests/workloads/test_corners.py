@@ -422,6 +422,20 @@ def test_a_job_that_has_begun_goes_on_though_its_cron_job_is_suspended(tmp_path:
     assert (answer.workloads["night"]["made"], answer.workloads["night"]["note"]) == (2, "")
 
 
+@pytest.mark.parametrize(
+    ("on_job", "on_template", "names"),
+    [("off", "", []), ("off", "on", ["train"]), ("", "off", []), ("", "", ["pg"])],
+)
+def test_a_workload_that_wants_no_gang_is_in_no_pod_group_of_kueue_either(
+    on_job: str, on_template: str, names: list[str], tmp_path: Path
+) -> None:
+    said = {"kueue.x-k8s.io/pod-group-total-count": "2", **({AUTO: on_template} if on_template else {})}
+    inner = template(said, {"kueue.x-k8s.io/pod-group-name": "pg"})
+    made = job(number=2, notes={AUTO: on_job} if on_job else {}, pod=inner, completionMode=None)
+    answer = simulate(tmp_path, *nodes(2), made)
+    assert (len(answer.bound), list(answer.gangs)) == (2, names)
+
+
 STALE = {"apiVersion": "koordpy.io/v1alpha1", "kind": "KoordpyConfiguration", "staleGangs": {"enabled": True}}
 TOGETHER = {
     "internal.scheduling.koordinator.sh/bind-gang-group-id": "default/train",
