@@ -241,7 +241,8 @@ class Derivation:
         notes = self._metas[role.name].annotations
         if (auto := notes.get(keys.GANG_AUTO, "on")) not in ("on", "off"):
             fault = f"annotation {keys.GANG_AUTO} cannot be read: {literal(auto)} is neither on nor off"
-        failed = [one for one in self.run.members.get(role.name, ()) if one.failed]
+        held = {one.seat.index for one in members if one.bound} - {None}  # who has failed there was replaced
+        failed = [one for one in self.run.members.get(role.name, ()) if one.failed and one.seat.index not in held]
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
         name = f"{head.name}-{group}" if group else head.name

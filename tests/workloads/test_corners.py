@@ -467,6 +467,13 @@ def test_a_job_that_has_lost_a_member_gives_up_when_its_grace_is_over(
     assert message.startswith("0/2 nodes are available" if gone else "2 of 3 members; "), message
 
 
+def test_a_member_that_failed_long_ago_and_was_replaced_does_not_shorten_the_grace(tmp_path: Path) -> None:
+    pods = [pod(f"train-{i}", i, node=f"n{i}", template={"notes": TOGETHER}) for i in range(2)]
+    before = failed(pod("train-0-x", 0, node="n1"), "2025-12-31T12:00:00Z")
+    answer = simulate(tmp_path, *nodes(2), job(number=3, meta={"uid": "j1"}), *pods, before, config=STALE)
+    assert (answer.document["evictions"], answer.pending) == ([], ["train-2"])
+
+
 def test_a_job_all_of_whose_pods_have_failed_needs_all_of_them_again(tmp_path: Path) -> None:
     lost = [failed(pod(f"train-{i}-x", i, node="n0"), "2025-12-31T23:58:59Z") for i in range(3)]
     answer = simulate(tmp_path, *nodes(2), job(number=3, meta={"uid": "j1"}), *lost, config=STALE)
