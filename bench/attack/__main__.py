@@ -48,7 +48,7 @@ IMAGE = dict(
     for line in (REPOSITORY / "Dockerfile").read_text().splitlines()
     if line.startswith("ENV ")
     for setting in line.split()[1:]
-    if "MALLOC" in setting
+    if "MALLOC" in setting.upper()
 )
 """What the image says of memory."""
 FLAGS = ("--bind-address", "127.0.0.1:0", "--leader-elect=false")

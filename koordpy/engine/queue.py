@@ -95,6 +95,8 @@ class Entry:
     """Until then only rounds that search try it."""
     answered: float = -inf
     """When an attempt last ended with pods left over."""
+    held: bool = False
+    """Its last answer was that of a gate."""
     looked_for: bool = False
     """It was told that it is searched for."""
     whole: int = 0
@@ -424,7 +426,9 @@ class UnitQueue:
         if self._ended(entry):
             return
         entry.wakes, entry.plugins, entry.errors = wakes, tuple(plugins), 0
-        entry.answered = self.clock()
+        if gated and not entry.held and entry.answered > -inf:
+            self.broadcast(Wake.ASKED, "UnitGated")
+        entry.held, entry.answered = gated, self.clock()
         pause = GATED_PACE_SECONDS if gated else seconds * PACE
         if gated and short and len(entry.pods) < entry.taken + short:
             entry.whole, pause = entry.taken + short, SHORT_PACE_SECONDS

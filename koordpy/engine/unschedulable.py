@@ -34,6 +34,7 @@ class UnschedulableHandler:
         self._state, self._queue, settings = context.state, context.queue, context.settings
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.config.scheduler_names[0]
+        self._guarantees = settings.config.quota.guarantee_usage
         self._shields: UnconfirmedHint | None = None
         if evictor is not None:
             reclaim, quotas = settings.config.fairness.reclaim, self._state.quotas
@@ -118,7 +119,7 @@ class UnschedulableHandler:
             gated = all(verdict.gated for verdict in left)
             self._queue.settle_unschedulable(
                 entry,
-                wakes=helpful(plugins, gang=gang) | also,
+                wakes=helpful(plugins, gang=gang, guarantees=self._guarantees) | also,
                 plugins=plugins,
                 gated=gated,
                 seconds=seconds,

@@ -5,7 +5,7 @@ status-only change of a node is no change at all, and one that only adds load he
 """
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from koordpy.api import keys
@@ -47,7 +47,7 @@ class Wake(enum.Flag):
     TOPOLOGY = enum.auto()
     QUOTA = enum.auto()
     ASKED = enum.auto()
-    """A pod that waited is gone: what it asked for is kept no longer in the runtimes of others."""
+    """Less may be kept from the runtimes of quotas: who waited is gone, asks for less, or could not start any more."""
     DEVICE = enum.auto()
     CLAIM = enum.auto()
     """A claim that the pod itself names, of volumes or of devices."""
@@ -100,14 +100,17 @@ BY_FILTER: dict[str, Wake] = {
 }
 
 
-def helpful(plugins: Iterable[str], *, gang: bool) -> Wake:
-    """The changes that could turn a verdict of these filters; a filter without a rule is woken by everything."""
+def helpful(plugins: Iterable[str], *, gang: bool, guarantees: bool = False) -> Wake:
+    """The changes that could turn a verdict of these filters; a filter without a rule is woken by everything.
+    guarantees: what uses a quota is guaranteed to it, so that a pod that starts may raise its runtime."""
     # whoever waits may find victims once a quota guarantees others less
     mask = GANG if gang else Wake.QUOTA
     named = False
     for plugin in plugins:
         named = True
         mask |= BY_FILTER.get(plugin, ANY)
+        if guarantees and plugin == "ElasticQuota":
+            mask |= Wake.POD_BOUND
     if not named:
         mask |= GANG
     return mask
@@ -155,16 +158,16 @@ def of_device(before: Device | None, after: Device | None) -> Wake:
 
 
 def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
-    """What the change of a node may help with; NOTHING for heartbeats, status and shrinking."""
+    """What the change of a node may help with; NOTHING for heartbeats and status."""
     if after is None:
         return Wake.NODE_GONE if before is not None else Wake.NOTHING
     if before is None:
         return Wake.NODE_ADDED
     wake = Wake.NOTHING
-    if before.allocatable != after.allocatable and any(
-        amount > before.allocatable.get(name, 0) for name, amount in after.allocatable.items()
-    ):
+    if _more(before.allocatable, after.allocatable):
         wake |= Wake.NODE_ALLOCATABLE
+    if _more(after.allocatable, before.allocatable):
+        wake |= Wake.ASKED  # by who fits on no node any more
     if before.labels != after.labels:
         wake |= Wake.NODE_LABELS
     if before.taints != after.taints:
@@ -176,6 +179,10 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
     return wake
 
 
+def _more(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    return any(amount > before.get(name, 0) for name, amount in after.items())
+
+
 def _links_said(node: Node) -> dict[str, str]:
     annotations = node.metadata.annotations
     return {key: text for key, text in annotations.items() if key.startswith(keys.GSOC_PREFIX)}
@@ -185,7 +192,7 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
     """What the change of a pod may help others with."""
     was, held = before is not None and before.bound, after is not None and after.bound
     wake = Wake.NOTHING
-    if before is not None and before.pending and not held and (after is None or not after.pending):
+    if before is not None and before.pending and not held and _less_is_asked(before, after):
         wake |= Wake.ASKED
     if before is not None and before.nominated_node and _less_is_kept(before, after):
         wake |= Wake.ROOM
@@ -194,9 +201,7 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
     if after is not None and held and (before is None or not was or after.node != before.node):
         wake |= Wake.POD_BOUND
     if before is not None and after is not None and was and held and before.node == after.node:
-        if before.requests != after.requests and any(
-            amount > after.requests.get(name, 0) for name, amount in before.requests.items()
-        ):
+        if _more(after.requests, before.requests):
             wake |= Wake.ROOM
         if before.pod.metadata.labels != after.pod.metadata.labels:
             wake |= Wake.POD_LABELS
@@ -206,12 +211,19 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
     return wake
 
 
+def _less_is_asked(before: PodInfo, after: PodInfo | None) -> bool:
+    """Whether a pod that waited does not any more, or asks its quota for less."""
+    if after is None or not after.pending or before.owner != after.owner:
+        return True
+    return _more(after.requests, before.requests)
+
+
 def _less_is_kept(before: PodInfo, after: PodInfo | None) -> bool:
     """Whether a nomination ended elsewhere than on its node, or keeps less room there."""
     if after is None:
         return True
     if after.nominated_node == before.nominated_node:
-        return any(amount > after.requests.get(name, 0) for name, amount in before.requests.items())
+        return _more(after.requests, before.requests)
     return not (after.bound and after.node == before.nominated_node)
 
 

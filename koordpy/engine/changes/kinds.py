@@ -247,6 +247,8 @@ def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], 
 
     def means(obj: Any, before: Any, after: Any) -> None:
         (wake, claim), event = helps(before, after), type(obj).__name__
+        if after is None and claiming.users(object_key(obj)):
+            wake |= Wake.ASKED  # by who lacks it now
         hub.queue.broadcast(wake, event)
         for pod in claiming.users(claim):
             hub.queue.wake(pod, Wake.CLAIM, event)
