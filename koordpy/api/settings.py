@@ -127,11 +127,16 @@ _VALUES: Mapping[Holder, Settings] = {
 }
 
 
+def forgotten_annotations(given: int) -> tuple[str, ...]:
+    """What is told of an object that has so many annotations."""
+    many = too_many(given, ANNOTATIONS, "annotations")
+    return (f"metadata.annotations: {many}, and those that koordpy knows",) if many else ()
+
+
 @once
 def odd_settings(holder: Holder, meta: ObjectMeta) -> tuple[str, ...]:
     """What the labels and annotations of an object say in vain, as far as is told of one object."""
     values = odd_values(_VALUES.get(holder, {}), meta.labels, meta.annotations)
     halves = _half_group(meta.labels) if holder in _OF_PODS else ()
-    many = too_many(meta.annotations_given, ANNOTATIONS, "annotations")
-    told = (f"metadata.annotations: {many}, and those that koordpy knows",) if many else ()
+    told = forgotten_annotations(meta.annotations_given)
     return tuple(some(chain(told, values, unread_keys(holder, meta.labels, meta.annotations), halves)))

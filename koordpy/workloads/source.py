@@ -146,6 +146,8 @@ class Head:
     created: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations_given: int = 0
+    """How many it has, of which these may be some."""
     owner: OwnerReference | None = None
     has_uid: bool = True
 
@@ -168,9 +170,11 @@ def controlling(api_version: str, kind: str, name: str, uid: str) -> OwnerRefere
     return OwnerReference(api_version=api_version, kind=kind, name=name, uid=uid, controller=True)
 
 
-def head_of(source: Source, *, uid: str = "", created: str = "") -> Head:
-    """uid, created: what holds where the manifest says none."""
+def head_of(source: Source, *, uid: str = "", created: str = "", annotations_given: int = 0) -> Head:
+    """uid, created: what holds where the manifest says none. annotations_given: of which the source has some; 0 for
+    all."""
     meta = source.at("metadata")
+    notes = meta.strings("annotations")
     owner = next((one for one in meta.list("ownerReferences") if one.flag("controller")), None)
     said = meta.text("uid")
     return Head(
@@ -181,7 +185,8 @@ def head_of(source: Source, *, uid: str = "", created: str = "") -> Head:
         uid=said or uid,
         created=meta.text("creationTimestamp") or created,
         labels=meta.strings("labels"),
-        annotations=meta.strings("annotations"),
+        annotations=notes,
+        annotations_given=annotations_given or len(notes),
         owner=controlling(*map(owner.text, ("apiVersion", "kind", "name", "uid"))) if owner is not None else None,
         has_uid=bool(said),
     )

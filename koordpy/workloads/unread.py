@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 
 from koordpy.api import keys
 from koordpy.api.faults import key_path
+from koordpy.api.settings import forgotten_annotations
 from koordpy.api.unread import LABEL, Holder, place_of, unread_keys
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE
 from koordpy.workloads.model import Template
@@ -15,6 +16,7 @@ from koordpy.workloads.source import Head
 
 def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
     """What the keys on a workload say in vain. templates: those of its pods that stand in it."""
+    yield from forgotten_annotations(head.annotations_given)
     misplaced = [key for key in head.labels if place_of(key) == LABEL]
     for key in misplaced:
         lacking = next((one for one in templates if one.labels.get(key) != head.labels[key]), None)

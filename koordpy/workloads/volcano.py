@@ -13,6 +13,7 @@ from koordpy.api.faults import FieldWalk
 from koordpy.api.leafreaders import quantity_values
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
+from koordpy.api.settings import forgotten_annotations
 from koordpy.api.strict import decode
 from koordpy.workloads.gangs import Derived
 from koordpy.workloads.model import SharedDomain
@@ -126,12 +127,13 @@ def volcano_gangs(
     if group is None:
         yield make(meta=ObjectMeta(namespace=namespace, name=name), missing=True)
         return
+    doubts = forgotten_annotations(group.head.annotations_given)
     soft = any(one.domain is not None and not one.domain.must for one in group.policies)
     make = partial(
         make,
         meta=ObjectMeta(namespace=namespace, name=name, annotations=dict(group.head.annotations)),
         domains=tuple(group.domains(pods, matches)),
-        doubts=("spec.subGroupPolicy: networkTopology of mode soft is not read",) if soft else (),
+        doubts=(*doubts, "spec.subGroupPolicy: networkTopology of mode soft is not read") if soft else doubts,
     )
     if not group.tasks:
         yield make(min_member=group.min_member, resources=group.resources)

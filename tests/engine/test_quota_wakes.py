@@ -13,8 +13,6 @@ from tests.engine.manifests import GPU, GROUPS, QUOTAS, Manifest
 from tests.engine.storage import MADE, Storage, pod_with
 from tests.engine.test_quotas import manifest
 
-
-
 TREE = {
     "tree": {keys.QUOTA_IS_PARENT: "true"},
     "x": {keys.QUOTA_PARENT: "tree"},

@@ -12,6 +12,7 @@ from tests.engine.tuning import tuned
 Json = dict[str, Any]
 JOBS = "jobs.batch"
 INDEX = "batch.kubernetes.io/job-completion-index"
+VOLCANO = "podgroups.scheduling.volcano.sh"
 LWS = "leaderworkerset.sigs.k8s.io/"
 
 
@@ -431,6 +432,29 @@ async def test_what_a_job_says_in_vain_and_who_made_room_for_it_are_events_on_it
 
         await until(lambda: bool(told("RoomMade") and told("InvalidAnnotation")))
         assert "'strict' is neither Strict nor NonStrict: Strict holds" in told("InvalidAnnotation")[0]
+
+
+@pytest.mark.parametrize("kind", ["Job", "PodGroup"])
+@in_virtual_time
+async def test_annotations_beyond_those_that_are_kept_are_told_on_the_workload_or_group_of_volcano(kind: str) -> None:
+    many = {f"example.com/{i}": "x" for i in range(257)}
+    async with live([small("n1", cpu=1)]) as cluster:
+        serve(cluster, "scheduling.volcano.sh", "v1beta1", "PodGroup")
+        uid = uid_of(job(cluster, 2))
+        meta = {"name": "v", "namespace": "default", "annotations": many if kind == "PodGroup" else {}}
+        cluster.server.store.create(VOLCANO, {"metadata": meta, "spec": {"minMember": 2}})
+        named = [pod(f"v-{i}", gpus=0, annotations={"scheduling.k8s.io/group-name": "v"}) for i in range(2)]
+        async with cluster.running():
+            cluster.create(*named, *(member(i, uid) for i in range(2)))
+            if kind == "Job":
+                await until(lambda: said(cluster, "train-0"))
+                note = lambda obj: {**obj, "metadata": {**obj["metadata"], "annotations": many}}  # noqa: E731
+                cluster.server.store.update(JOBS, "train", note, namespace="default")
+            told = lambda: [one for one in cluster.events() if one["reason"] == "InvalidAnnotation"]  # noqa: E731
+            await until(told)
+            assert [(one["involvedObject"]["kind"], one["message"]) for one in told()] == [
+                (kind, "metadata.annotations: 257 annotations, at most 256 are read, and those that koordpy knows")
+            ]
 
 
 @in_virtual_time

@@ -17,7 +17,7 @@ from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.engine.changes.hub import Hub
 from koordpy.workloads.kinds.registry import WorkloadKind, workload_of
-from koordpy.workloads.source import Source, head_of
+from koordpy.workloads.source import Head, Source, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class VolcanoChanges:
                 "spec": read_part(obj.spec),
             }
         )
-        self._state.put_volcano_group(key, VolcanoGroup.of(source, head_of(source)))
+        self._state.put_volcano_group(key, VolcanoGroup.of(source, _head(source, obj)))
         self._wake()
 
     def delete(self, obj: WorkloadObject) -> None:
@@ -133,10 +133,10 @@ class WorkloadChanges:
             "spec": _slim(read_part(obj.spec)),
             "status": _counted(read_part(obj.status)),
         }
-        said = sha256(json.encode(raw)).digest()
+        said = sha256(json.encode([raw, obj.metadata.annotations_given])).digest()
         if self._kinds.seen.get(obj.metadata.uid) != said:
             source = Source(raw)
-            self._kinds.book.put_workload(workload_of(source, head_of(source)))
+            self._kinds.book.put_workload(workload_of(source, _head(source, obj)))
             self._kinds.seen[obj.metadata.uid] = said
             self._kinds.wake()
 
@@ -149,6 +149,10 @@ class WorkloadChanges:
         if self._kinds.seen.pop(obj.metadata.uid, None) is not None:
             self._kinds.book.drop_workload(obj.metadata.uid)
             self._kinds.wake()
+
+
+def _head(source: Source, obj: WorkloadObject) -> Head:
+    return head_of(source, annotations_given=obj.metadata.annotations_given)
 
 
 def _slim(value: Any) -> Any:

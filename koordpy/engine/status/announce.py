@@ -8,7 +8,7 @@ from typing import Any
 
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.apiserver.resources import DEVICES, HYPERNODES, NODES, UPSTREAM_POD_GROUPS, Resource
+from koordpy.engine.apiserver.resources import DEVICES, HYPERNODES, NODES, UPSTREAM_POD_GROUPS, VOLCANO_GROUPS, Resource
 from koordpy.engine.status.recorder import EventRecorder, EventType, ObjectReference, of_object, of_pod
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.workloads.source import Head
@@ -132,7 +132,8 @@ class References:
         state, feeds = self._state, self._feeds
         match kind:
             case "PodGroup":
-                return self.pod_group(key) or self.upstream_group(key)
+                volcano = _known(feeds.served.get(VOLCANO_GROUPS), feeds.volcano.groups.get(key))
+                return self.pod_group(key) or self.upstream_group(key) or volcano
             case "ElasticQuota":
                 return _known(feeds.quotas.resources.get(key), state.quotas.get(key))
             case "Device":
