@@ -5,9 +5,13 @@ class are free, what is attached where), so the answers are made once for each s
 Source: kube-parity.md 2.8.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain, islice
 from typing import NamedTuple
+
+import msgspec
 
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Volume, Wire
@@ -23,11 +27,14 @@ from koordpy.api.storage import (
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
     StorageClass,
     VolumeAttachment,
+    claim_size,
 )
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.objectbook import ObjectBook, Objects
+from koordpy.cluster.selectors import selector_matches
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 DELAYED = "WaitForFirstConsumer"
@@ -54,6 +61,19 @@ class Promise(NamedTuple):
     node: str
 
 
+class Shelf:
+    """Volumes that some claims may take but for their size, smallest first. reserved: for one claim alone."""
+
+    def __init__(self, volumes: Iterable[PersistentVolume] = (), *, reserved: bool = False) -> None:
+        self.volumes, self.reserved = tuple(volumes), reserved
+        self.names = tuple(volume.metadata.name for volume in self.volumes)
+        self._sizes = [volume_bytes(volume) for volume in self.volumes]
+
+    def first_of(self, size: int) -> int:
+        """Position of the first volume that is large enough."""
+        return bisect_left(self._sizes, size)
+
+
 class VolumeObjects:
     """The storage objects of one moment; nothing in it changes."""
 
@@ -66,6 +86,7 @@ class VolumeObjects:
         self.csi_drivers: Mapping[str, CSIDriver] = objects[CSIDriver]
         self.capacities: Mapping[str, CSIStorageCapacity] = objects[CSIStorageCapacity]
         self.attachments: Mapping[str, VolumeAttachment] = objects[VolumeAttachment]
+        self._shelves: dict[Hashable, Shelf] = {}
 
     @cached_property
     def default_class(self) -> str:
@@ -90,6 +111,46 @@ class VolumeObjects:
         """Whether an unbound claim waits for its first pod to be placed."""
         found = self.classes.get(self.class_of(claim))
         return found is not None and found.volume_binding_mode == DELAYED and not claim.spec.volume_name
+
+    def shelf(self, key: str) -> Shelf:
+        """The volumes of a claim without one; that which is reserved for it comes before all."""
+        claim = self.claims[key]
+        if key in self._reserved:
+            found = self._shelves.get(key)
+            if found is None:
+                size = size_bytes(claim_size(claim))
+                own = (v for v in self._reserved[key] if self._suits(v, claim) and volume_bytes(v) >= size)
+                found = self._shelves[key] = Shelf(islice(own, 1), reserved=True)
+            if found.volumes:
+                return found
+        spec = claim.spec
+        selector = msgspec.json.encode(spec.selector) if spec.selector is not None else b""
+        name = self.class_of(claim)
+        kind = name, spec.volume_mode, spec.volume_attributes_class_name, selector, *spec.access_modes
+        if kind not in self._shelves:
+            free = (v for v in self.by_class.get(name, ()) if v.spec.claim_ref is None and self._suits(v, claim))
+            self._shelves[kind] = Shelf(v for v in free if _is_offered(v, spec))
+        return self._shelves[kind]
+
+    @cached_property
+    def _reserved(self) -> Mapping[str, Sequence[PersistentVolume]]:
+        """Claim -> volumes that are for it alone, smallest first."""
+        out: dict[str, list[PersistentVolume]] = {}
+        for volume in chain.from_iterable(self.by_class.values()):
+            if (claim := volume.spec.claim_ref) is not None:
+                out.setdefault(f"{claim.namespace}/{claim.name}", []).append(volume)
+        return out
+
+    def _suits(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+        """Whether a volume is of a claim's class and mode, and of no other claim."""
+        theirs, spec, reference = volume.spec, claim.spec, volume.spec.claim_ref
+        return (
+            volume_class(volume) == self.class_of(claim)
+            and not volume.metadata.deletion_timestamp
+            and (theirs.volume_mode or "Filesystem") == (spec.volume_mode or "Filesystem")
+            and theirs.volume_attributes_class_name == spec.volume_attributes_class_name
+            and (reference is None or reference.uid in ("", claim.metadata.uid))
+        )
 
     @cached_property
     def by_class(self) -> Mapping[str, tuple[PersistentVolume, ...]]:
@@ -161,6 +222,15 @@ class VolumeBook(ObjectBook[VolumeObjects]):
         """Takes an object. Raises UnreadableError where a size in it cannot be read; nothing changes then."""
         _check_sizes(obj)
         super().put(obj)
+
+
+def _is_offered(volume: PersistentVolume, spec: PersistentVolumeClaimSpec) -> bool:
+    """Whether a volume is free, has the labels that a claim looks for, and may be used in its ways."""
+    if volume.status.phase not in ("", "Available"):
+        return False
+    if spec.selector is not None and not selector_matches(spec.selector, volume.metadata.labels):
+        return False
+    return set(spec.access_modes) <= set(volume.spec.access_modes)
 
 
 @remembered(1 << 14)

@@ -44,6 +44,7 @@ from koordpy.api.storage import (
     VolumeNodeAffinity,
     VolumeResources,
 )
+from koordpy.planning.filters.volumes import VolumeReach
 from koordpy.planning.plan import Proof
 from tests.planning.node_rules import leaving, node, planned, pod, reasons, states
 from tests.scenarios.cluster import bound, group, messages
@@ -114,6 +115,25 @@ def user(name: str, *claims: str, **settings: Any) -> Pod:
 
 NODES = [node("n1:8"), node("n2:8")]
 LOCAL = storage_class()
+
+
+def test_claims_look_for_volumes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    of = VolumeReach.of
+
+    def counted(self: VolumeReach, volume: PersistentVolume) -> Any:
+        looked.append(volume.metadata.name)
+        return of(self, volume)
+
+    monkeypatch.setattr(VolumeReach, "of", counted)
+    names = [f"c{i}" for i in range(60)]
+    claims = [claim(name, f"{100 + i}Mi") for i, name in enumerate(names)]
+    volumes = [disk(f"d{i}", f"{80 + i}Mi", f"n{i % 2 + 1}") for i in range(200)]
+    plan = planned([*NODES, LOCAL, *claims, *volumes, user("p", *names)])
+    (placed,) = plan.placements
+    assert placed.claims == {f"default/c{i}": f"d{20 + i + i}" for i in range(60)}
+    assert len(looked) <= 2 * len(volumes)
+
 
 # -- before any node is tried ------------------------------------------------------------------------------------------
 

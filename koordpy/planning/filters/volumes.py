@@ -1,8 +1,10 @@
 """VolumeBinding: where the volumes of a pod's claims are, or can be (kube-parity.md 2.8)."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolum
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches, term_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.volumes import NO_PROVISIONER, VolumeObjects, size_bytes, volume_bytes
+from koordpy.cluster.volumes import NO_PROVISIONER, Shelf, VolumeObjects, size_bytes
 from koordpy.planning.filters.base import Code, Refusal, Verdict
 from koordpy.planning.filters.claims import BINDING, claims_of, delayed_claims
 from koordpy.planning.filters.rules import DomainTable, Rule
@@ -33,6 +35,8 @@ class VolumeReach:
         self._table = table
         self._known: dict[str, Mask] = {}
         self._places: dict[str, list[int] | None] = {}
+        self._rows: dict[Shelf, tuple[list[int], dict[int, list[int]]]] = {}
+        """Shelf -> positions of volumes that reach every node, node -> of those that reach some."""
         self._everywhere: Mask = np.ones(len(nodes), dtype=bool)
 
     def of(self, volume: PersistentVolume) -> Mask:
@@ -60,6 +64,19 @@ class VolumeReach:
             self._places[name] = None if reach.all() else np.nonzero(reach)[0].tolist()
         return self._places[name]
 
+    def row(self, shelf: Shelf, node: int) -> Iterator[int]:
+        """Positions on a shelf of the volumes that a node can use."""
+        if shelf not in self._rows:
+            everywhere, here = self._rows[shelf] = [], {}
+            for at, volume in enumerate(shelf.volumes):
+                places = self.places(volume)
+                if places is None:
+                    everywhere.append(at)
+                for i in places or ():
+                    here.setdefault(i, []).append(at)
+        everywhere, here = self._rows[shelf]
+        return merge(everywhere, here[node]) if node in here else iter(everywhere)
+
     def labelled(self, selector: LabelSelector) -> list[int]:
         """Positions of the nodes that a label selector matches."""
         named = next(iter(selector.match_labels.items()), None)
@@ -79,6 +96,27 @@ class _Delayed:
     room: Mask
     """[nodes] where the driver says that there is room for it."""
     selected: str
+
+
+class _Offer(NamedTuple):
+    """A claim without a choice, and what it may take: the volumes of a shelf from the first that is large enough on."""
+
+    delayed: _Delayed
+    shelf: Shelf
+    start: int
+
+
+class _Open(NamedTuple):
+    """What claims without a choice may take, smallest claims first, and what they may not."""
+
+    offers: list[_Offer]
+    taken: Mapping[str, str]
+    kept: Mapping[str, str]
+    """Volume -> the claim that it is kept for."""
+
+    def is_free(self, name: str, keys: Container[str]) -> bool:
+        """Whether a volume is taken by nobody, and kept for none but these claims."""
+        return name not in self.taken and (name not in self.kept or self.kept[name] in keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,22 +181,21 @@ class VolumeBinding(Rule):
 
     def choice(self, node: int) -> dict[str, str]:
         """Claim -> volume that a pod placed on a node takes; empty = one is to be provisioned there."""
-        out: dict[str, str] = {}
-        for delayed, volume in self._take(node):
-            out[delayed.key] = volume.metadata.name if volume is not None else ""
-        return out
+        made = [one.key for one in self._waiting if one.selected and one.key not in self._draft.promised]
+        return dict.fromkeys(made, "") | {one.key: name for one, name in self._choose(node, self._open())}
 
     def open_claims(self) -> list[OpenClaim]:
         """The claims without a choice, on the draft as it is."""
+        opened = self._open()
         return [
             OpenClaim(
                 delayed.key,
                 self._objects.class_of(delayed.claim),
-                tuple(volume.metadata.name for volume in volumes),
+                tuple(name for name in shelf.names[start:] if opened.is_free(name, (delayed.key,))),
                 delayed.provision & delayed.room,
-                any(volume.spec.claim_ref is not None for volume in volumes),
+                shelf.reserved,
             )
-            for delayed, volumes in self._open()
+            for delayed, shelf, start in opened.offers
         ]
 
     # -- claims that wait ----------------------------------------------------------------------------------------------
@@ -198,42 +235,14 @@ class VolumeBinding(Rule):
                 out[self._reach.labelled(topology)] = True
         return out
 
-    def _candidates(self, delayed: _Delayed) -> list[PersistentVolume]:
-        """Volumes that a claim may take, smallest first; one that is reserved for it comes before all."""
-        claim, meta = delayed.claim, delayed.claim.metadata
-        spec = claim.spec
-        own: list[PersistentVolume] = []
-        free: list[PersistentVolume] = []
-        taken, kept = self._draft.taken, self._draft.kept(self._pod).volumes
-        for volume in self._objects.by_class.get(self._objects.class_of(claim), ()):
-            theirs = volume.spec
-            if volume_bytes(volume) < delayed.size or volume.metadata.deletion_timestamp:
-                continue
-            if (theirs.volume_mode or "Filesystem") != (spec.volume_mode or "Filesystem"):
-                continue
-            if theirs.volume_attributes_class_name != spec.volume_attributes_class_name:
-                continue
-            reference = theirs.claim_ref
-            if reference is not None:
-                same = (reference.namespace, reference.name) == (meta.namespace, meta.name)
-                if same and reference.uid in ("", meta.uid):
-                    own.append(volume)
-                continue
-            if kept.get(volume.metadata.name, delayed.key) != delayed.key:
-                continue
-            if volume.metadata.name in taken or volume.status.phase not in ("", "Available"):
-                continue
-            if spec.selector is not None and not selector_matches(spec.selector, volume.metadata.labels):
-                continue
-            if set(spec.access_modes) <= set(theirs.access_modes):
-                free.append(volume)
-        return own[:1] or free
-
-    def _open(self) -> list[tuple[_Delayed, list[PersistentVolume]]]:
-        """(claim, volumes it may take) of the claims without a choice; see `_settled`."""
-        promised = self._draft.promised
-        free = (delayed for delayed in self._waiting if delayed.key not in promised and not delayed.selected)
-        return [(delayed, self._candidates(delayed)) for delayed in free]
+    def _open(self) -> _Open:
+        """The claims without a choice; see `_settled`."""
+        promised, offers = self._draft.promised, list[_Offer]()
+        for delayed in self._waiting:
+            if delayed.key not in promised and not delayed.selected:
+                shelf = self._objects.shelf(delayed.key)
+                offers.append(_Offer(delayed, shelf, shelf.first_of(delayed.size)))
+        return _Open(offers, self._draft.taken, self._draft.kept(self._pod).volumes)
 
     def _settled(self) -> Mask:
         """[nodes] that the choices made already leave, for claims that follow another pod's or an annotation's."""
@@ -265,67 +274,61 @@ class VolumeBinding(Rule):
             if delayed.selected and delayed.key not in self._draft.promised:
                 found &= delayed.provision
                 room &= delayed.room | ~delayed.provision | ~settled
-        open_claims = self._open()
-        with_volumes = np.zeros(count, dtype=bool)
-        for _, candidates in open_claims:
-            for volume in candidates:
-                with_volumes |= self._reach.of(volume)
+        opened = self._open()
+        with_volumes = self._with_volumes(opened)
         alone = ~with_volumes & settled
-        for delayed, _ in open_claims:
+        for delayed, _, _ in opened.offers:
             # In the order of the claims: the first that cannot be provisioned, or has no room, speaks.
             still = alone & found & room
             found &= ~(still & ~delayed.provision)
             room &= ~(still & delayed.provision & ~delayed.room)
-        if len(open_claims) > 1:
-            self._find_several(open_claims, with_volumes & settled, found, room)
+        if len(opened.offers) > 1:
+            self._find_several(opened, with_volumes & settled, found, room)
         return found, room
 
-    def _find_several(
-        self, open_claims: Sequence[tuple[_Delayed, list[PersistentVolume]]], where: Mask, found: Mask, room: Mask
-    ) -> None:
+    def _with_volumes(self, opened: _Open) -> Mask:
+        """[nodes] that a volume for some of the claims reaches. What the smallest may take of a shelf is all of it."""
+        out = np.zeros(len(self._nodes), dtype=bool)
+        keys = {delayed.key for delayed, _, _ in opened.offers}
+        for shelf, start in {shelf: start for _, shelf, start in reversed(opened.offers)}.items():
+            for name, volume in zip(shelf.names[start:], shelf.volumes[start:], strict=True):
+                if opened.is_free(name, keys):
+                    places = self._reach.places(volume)
+                    out[slice(None) if places is None else places] = True
+                    if places is None:
+                        break
+        return out
+
+    def _find_several(self, opened: _Open, where: Mask, found: Mask, room: Mask) -> None:
         """Nodes with volumes for some of several claims, where what one takes is gone for the next."""
-        offers = [self._offers(candidates) for _, candidates in open_claims]
         for i in np.nonzero(where)[0].tolist():
-            chosen: set[str] = set()
-            for (delayed, candidates), (everywhere, here) in zip(open_claims, offers, strict=True):
-                order = merge(everywhere, here.get(i, ()))
-                name = next((n for k in order if (n := candidates[k].metadata.name) not in chosen), None)
-                if name is not None:
-                    chosen.add(name)
-                elif not delayed.provision[i]:
+            for delayed, name in self._choose(i, opened):
+                if name:
+                    continue
+                if not delayed.provision[i]:
                     found[i] = False
                     break
-                elif not delayed.room[i]:
+                if not delayed.room[i]:
                     room[i] = False
                     break
 
-    def _offers(self, candidates: Sequence[PersistentVolume]) -> tuple[list[int], dict[int, list[int]]]:
-        """(candidates that reach every node, node -> candidates that reach some), each in order."""
-        everywhere: list[int] = []
-        here: dict[int, list[int]] = {}
-        for k, volume in enumerate(candidates):
-            if (places := self._reach.places(volume)) is None:
-                everywhere.append(k)
-                continue
-            for i in places:
-                here.setdefault(i, []).append(k)
-        return everywhere, here
-
-    def _match(
-        self, node: int, open_claims: Sequence[tuple[_Delayed, list[PersistentVolume]]]
-    ) -> list[tuple[_Delayed, PersistentVolume | None]]:
+    def _choose(self, node: int, opened: _Open) -> Iterator[tuple[_Delayed, str]]:
         """Each claim, smallest first, with the smallest volume that reaches the node and none before it took."""
         chosen: set[str] = set()
-        out: list[tuple[_Delayed, PersistentVolume | None]] = []
-        for delayed, candidates in open_claims:
-            volume = next((v for v in candidates if v.metadata.name not in chosen and self._reach.of(v)[node]), None)
-            if volume is not None:
-                chosen.add(volume.metadata.name)
-            out.append((delayed, volume))
-        return out
-
-    def _take(self, node: int) -> list[tuple[_Delayed, PersistentVolume | None]]:
-        selected: list[tuple[_Delayed, PersistentVolume | None]] = [
-            (delayed, None) for delayed in self._waiting if delayed.selected and delayed.key not in self._draft.promised
-        ]
-        return [*selected, *self._match(node, self._open())]
+        rows: dict[Shelf, Iterator[int]] = {}
+        for delayed, shelf, start in opened.offers:
+            names, found = shelf.names, ""
+            # what is passed over is too small for all claims that follow, or gone, but for what is kept for one of them
+            passed = []
+            row = rows[shelf] if shelf in rows else self._reach.row(shelf, node)
+            for at in row:
+                if at < start or names[at] in chosen:
+                    continue
+                if opened.is_free(names[at], (delayed.key,)):
+                    found = names[at]
+                    chosen.add(found)
+                    break
+                if names[at] in opened.kept:
+                    passed.append(at)
+            rows[shelf] = chain(passed, row) if passed else row
+            yield delayed, found
