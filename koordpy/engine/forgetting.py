@@ -32,13 +32,15 @@ class Forgetting:
         refusals: UnschedulableHandler,
         *,
         of_objects: Iterable[Callable[[Callable[[Hashable], bool]], None]],
+        of_rounds: Callable[[], None],
     ) -> None:
-        """of_objects: let go of what they know of objects; each is told which are there."""
+        """of_objects: let go of what they know of objects; each is told which are there. of_rounds: has the planner
+        forget what it knew in the last round."""
         feeds = context.feeds
         self._state, self._queue, self._reflectors = feeds.state, feeds.queue, feeds.reflectors
         self._watched: dict[tuple[str, str], list[Reflector[Any]]] = {}
         self._decisions, self._census, self._refusals = decisions, census, refusals
-        self._of_objects = tuple(of_objects)
+        self._of_objects, self._of_rounds = tuple(of_objects), of_rounds
         self._gone = self._again = 0
         feeds.listeners.pod_gone.append(self._pod_gone)
 
@@ -60,6 +62,7 @@ class Forgetting:
             self._watched.setdefault((one.resource.api_version, one.resource.kind), []).append(one)
         for forget in self._of_objects:
             forget(self._is_there)
+        self._of_rounds()
         return True
 
     def _pod_gone(self, key: str) -> None:

@@ -117,6 +117,7 @@ class SchedulingLoop:
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="planner")
         self._light_seconds = 0.0
         """What an ordinary pod took in the last round of such pods alone."""
+        self._forgets = False
         self._alone = 0
         """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
 
@@ -132,13 +133,18 @@ class SchedulingLoop:
                 if not (self._settings.dry_run or self._may_write()):
                     # the lease ran out while the machine slept: nothing planned now would be sent, and the end is near
                     await asyncio.sleep(NOT_LEADING_SECONDS)
-                elif self._queue.ready() or self._watches.due():
+                elif self._queue.ready() or self._watches.due() or self._forgets:
                     await self._gather()
                     await self.round()
                 else:
                     await self._wait()
         finally:
             self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def forget(self) -> None:
+        """Has a round held, if only for nobody: until then the last one is remembered, and what the planner knew."""
+        self._forgets = True
+        self._due.set()
 
     async def _wait(self) -> None:
         self._due.clear()
@@ -172,8 +178,9 @@ class SchedulingLoop:
             self._queue.hurry(unit, "StaleGang")
         over = self._watches.over_used()
         begun = self._begin()
-        if not (begun.entries or stale or over):
+        if not (begun.entries or stale or over or self._forgets):
             return
+        self._forgets = False
         self._alone = max(0, self._alone - 1)
         entries, began = [*begun.entries.values()], self._clock()
         patience = replace(self._patience(entries, began, alone=not (stale or over)), gives_back=over)
@@ -212,7 +219,7 @@ class SchedulingLoop:
             self._planner_failed(entries, error)
             return None
         seconds = self._clock() - began - (pauses.seconds if pauses is not None else 0.0)
-        if all(entry.light for entry in entries):
+        if entries and all(entry.light for entry in entries):
             self._light_seconds = seconds / max(1, sum(entry.load for entry in entries))
         self._metrics.planned(plan, seconds=seconds)
         self._metrics.snapshot_age.observe(self._clock() - begun.began)

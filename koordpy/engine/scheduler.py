@@ -183,7 +183,6 @@ class Scheduler:
         told = [dispatcher.forget, *(recorder.forget for recorder in self._recorders.values())]
         if self.writers is not None:
             told.append(self.writers.pods.forget)
-        self.forgetting = Forgetting(context, self.decisions, census, refusals, of_objects=told)
         self._loop = SchedulingLoop(
             context,
             planner,
@@ -194,6 +193,9 @@ class Scheduler:
             due=due,
             busy=lambda: bool(self.committer.open),
             decisions=self.decisions,
+        )
+        self.forgetting = Forgetting(
+            context, self.decisions, census, refusals, of_objects=told, of_rounds=self._loop.forget
         )
         self.inspection = Inspection(
             context,

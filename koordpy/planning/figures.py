@@ -1,11 +1,14 @@
 """Figures of every shape that a round meets, on one draft, with what the members of gangs are to each other.
 
-What depends on labels and taints alone is computed once a shape and shared between rounds (PlannerCache).
+What depends on labels, taints and images alone is computed once for all shapes that say the same of these, and shared
+between rounds (PlannerCache).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import json
 
 from koordpy.api import remembered
 from koordpy.api.config import KoordpyConfiguration
@@ -38,32 +41,41 @@ from koordpy.planning.shape_figures import ShapeFigures, Static
 from koordpy.planning.units import GangCache, Groups, Unit
 
 
+def read_of(pod: PodInfo) -> bytes:
+    """What static figures read of a pod."""
+    spec = pod.pod.spec
+    near = spec.affinity.node_affinity if spec.affinity else None
+    images = [one.image for one in (*spec.init_containers, *spec.containers)]
+    return json.encode((spec.node_selector, near, spec.tolerations, images))
+
+
 @dataclass
 class PlannerCache:
-    """Static figures of shapes, kept between rounds for as long as the nodes' labels and taints stay; and gangs."""
+    """Static figures, kept between rounds for as long as the nodes' labels and taints stay; and gangs."""
 
     version: int = -1
-    shapes: dict[bytes, Static] = field(default_factory=dict)
+    static: dict[bytes, Static] = field(default_factory=dict)
+    """By what is read of pods for them, which many shapes share."""
     table: DomainTable | None = None
     gangs: GangCache = field(default_factory=GangCache)
     turn: int = 0
     """Of what is remembered elsewhere, too: when much is gone, all of it is forgotten."""
     most: int = SHAPES_KEPT
-    """Shapes, above which those of pods that are gone are forgotten."""
+    """Static figures, above which those of pods that are gone are forgotten."""
 
     def at(self, snapshot: Snapshot) -> "PlannerCache":
         """The figures that hold for a snapshot's static_version."""
         full = self.table is not None and len(self.table.known) > DOMAIN_LABELS
         if self.version != snapshot.static_version or full or self.turn != remembered.turn:
             self.version, self.turn = snapshot.static_version, remembered.turn
-            self.shapes = {}
+            self.static = {}
             self.table = None
-        if len(self.shapes) > self.most:
-            live = {pod.shape for pod in snapshot.pending}
-            self.shapes = {shape: static for shape, static in self.shapes.items() if shape in live}
-            self.most = max(SHAPES_KEPT, 2 * len(self.shapes))
-        if len(self.shapes) * len(snapshot.nodes) > STATIC_KEPT:
-            self.shapes = {}
+        if len(self.static) > self.most:
+            live = {read_of(pod) for pod in snapshot.pending}
+            self.static = {read: static for read, static in self.static.items() if read in live}
+            self.most = max(SHAPES_KEPT, 2 * len(self.static))
+        if len(self.static) * len(snapshot.nodes) > STATIC_KEPT:
+            self.static = {}
         return self
 
     def domains(self, snapshot: Snapshot) -> DomainTable:
@@ -83,7 +95,7 @@ class Figures:
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
         standing = (cache or PlannerCache()).at(self.snapshot)
-        self._static = standing.shapes
+        self._static = standing.static
         self.scene = Scene(draft, config, standing.domains)
         draft.kept = self._kept_claims
         self.notes: dict[str, Mapping[str, str]] = {}
@@ -265,9 +277,10 @@ class Figures:
         key = self.key(pod)
         found = self._shapes.get(key)
         if found is None:
-            static = self._static.get(pod.shape)
+            read = read_of(pod)
+            static = self._static.get(read)
             if static is None:
-                static = self._static[pod.shape] = self._look(pod)
+                static = self._static[read] = self._look(pod)
             found = self._shapes[key] = ShapeFigures(
                 self, pod, static, refusal_of(pod, self.scene) or self._among_refusal(pod)
             )

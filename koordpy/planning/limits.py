@@ -94,8 +94,12 @@ VICTIM_TRIALS = 24
 """Placements tried for a refused choice, to learn how many victims are still too few."""
 REPRIEVES = 150
 """Tries to give victims back of a plan that is not proven."""
+REPRIEVE_PODS = 100_000
+"""Nodes times kinds of pods in all of them together; one with twice as many takes twice as long."""
 REPRIEVE_SHARE = 0.05
 """Deterministic time of each of them, as a part of a placement's."""
+REFITS = 2_000_000
+"""Members and units looked at to see, by sums, who may stay beside them where they stand."""
 REFITTED_UNITS = 20
 """Units given back that the check tries with all filters; beyond, nobody is said to go in vain."""
 
@@ -111,9 +115,9 @@ GIVE_BACK_TRIALS = 64
 
 # --- Figures and filters ---
 SHAPES_KEPT = 256
-"""Shapes whose static figures are kept when none of their pods waits."""
+"""Static figures of shapes that are kept when none of their pods waits."""
 STATIC_KEPT = 5_000_000
-"""Shapes times nodes, some 30 bytes each, above which static figures are forgotten whoever waits."""
+"""Static figures times nodes, some 30 bytes each, above which static figures are forgotten whoever waits."""
 DOMAIN_LABELS = 256
 """Label keys of nodes by which domains are known; pods may name any."""
 FEW_ROWS = 4

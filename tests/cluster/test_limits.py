@@ -166,13 +166,14 @@ def test_annotations_beyond_those_that_are_kept_are_told_in_one_line(count: int)
 
 def test_figures_of_strange_pods_that_wait_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("koordpy.planning.figures.STATIC_KEPT", 60)
-    world = World().add(*nodes_of("s1{b1: n1 n2 n3}"), *(pod(f"p-{i}", cpu=f"{i + 2}") for i in range(20)))
+    pods = [pod(f"p-{i}", cpu="9", node_selector={"k": f"{i}"}) for i in range(21)]
+    world = World().add(*nodes_of("s1{b1: n1 n2 n3}"), *pods[:20])
     cache = PlannerCache()
     plan_round(world.snapshot(), planner_cache=cache)
-    assert len(cache.at(world.snapshot()).shapes) == 20
-    world.add(pod("p-20", cpu="90"))
+    assert len(cache.at(world.snapshot()).static) == 20
+    world.add(pods[20])
     plan_round(world.snapshot(), planner_cache=cache)
-    assert cache.at(world.snapshot()).shapes == {}
+    assert cache.at(world.snapshot()).static == {}
 
 
 @pytest.mark.parametrize("count", [limits.MEANT_AMONG, limits.MEANT_AMONG + 1])
@@ -308,10 +309,10 @@ def test_figures_of_shapes_that_are_gone_are_forgotten() -> None:
     cache = PlannerCache()
     for turn in range(3):
         world = World().add(node("n1:1"))
-        world.add(*(pod(f"p-{turn}-{i}", cpu=f"{2 + turn * 300 + i}") for i in range(300)))
+        world.add(*(pod(f"p-{turn}-{i}", cpu="2", node_selector={"k": f"{turn}-{i}"}) for i in range(300)))
         plan_round(world.snapshot(), planner_cache=cache)
         cache.version = world.snapshot().static_version
-    assert len(cache.shapes) <= 600
+    assert len(cache.static) <= 600
 
 
 def test_a_long_shape_is_known_by_its_digest_and_short_ones_apart() -> None:

@@ -80,11 +80,13 @@ async def test_a_flood_of_strange_pods_leaves_no_word_behind() -> None:
         assert len(texts_of(scheduler)) >= 3 * STRANGERS
         for number in range(STRANGERS):
             cluster.delete(f"stranger-{number}")
-        cluster.pod("q")  # the last plan of all is kept
-        await until(lambda: cluster.bound("q"))
+        await cluster.at_rest(scheduler, "pods")
+        rounds = cluster.planner.rounds
+        held = len(rounds)
         scheduler.forgetting.look()
-        cluster.pod("r")  # what the planner remembers, it forgets itself
-        await until(lambda: cluster.bound("r"))
+        await until(lambda: len(rounds) > held)  # what the planner remembers, it forgets itself
+        await cluster.at_rest(scheduler, "pods")
+        assert rounds[-1] == frozenset()
         assert not texts_of(scheduler)
 
 

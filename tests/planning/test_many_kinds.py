@@ -21,7 +21,8 @@ from koordpy.api.objects import (
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.placement.goals import goal_vector, violations
 from koordpy.planning.placement.problem import Sizes
-from koordpy.planning.plan import GangStatus, Proof
+from koordpy.planning.plan import GangStatus, Proof, RoundPlan
+from koordpy.planning.round import PlannerCache, plan_round
 from koordpy.planning.solver import can_place, solve
 from koordpy.planning.verify.ties import check_ties
 from tests.cluster.test_hostile import calls_of
@@ -69,6 +70,24 @@ def test_a_plan_of_twice_as_many_kinds_takes_about_twice_the_work() -> None:
         assert plans[0].gangs[0].proof is Proof.FEASIBLE
     assert calls[600] < 2.5 * calls[300]
     assert calls[600] < 1_500_000
+
+
+def test_victims_for_many_kinds_are_found_in_bounded_work_and_none_goes_in_vain() -> None:
+    world = World().add(TWO_LAYERS, *nodes_of(rack(10, 10)), group("train", 200))
+    for i in range(400):
+        world.add(pod(f"low-{i}", cpu="2", at=f"n{i // 4 % 10}x{i // 40}", priority=1))
+    world.add(*(pod(f"p-{i}", gang="train", cpu=f"{1000 + i}m", priority=9) for i in range(200)))
+    plans: list[RoundPlan] = []
+    assert calls_of(lambda: plans.append(world.plan())) < 10_000_000
+    assert not plans[0].rejected
+    assert len(plans[0].placements) == 200 and 110 <= len(plans[0].evictions) <= 130
+
+
+def test_kinds_that_say_the_same_of_nodes_are_looked_at_once() -> None:
+    world = of_kinds(200)
+    cache = PlannerCache()
+    plan_round(world.snapshot(), planner_cache=cache)
+    assert len(cache.static) == 1
 
 
 def test_many_kinds_are_planned_beside_many_nodes_that_hold_none_of_them() -> None:

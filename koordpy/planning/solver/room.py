@@ -67,10 +67,9 @@ class Room:
         if problem.standing is not None:
             signs.append(problem.standing[:, None])
         rows = np.concatenate((self.slots.T, self.caps, *signs), axis=1)
-        unique, inverse = np.unique(rows, axis=0, return_inverse=True)
-        self.type_of: Ints = np.asarray(inverse, dtype=np.int64).reshape(-1)
+        first, self.type_of = _distinct(rows)
         count, end = len(self.shapes), len(self.shapes) + len(columns)
-        self.types = tuple(self._type(row[:count], row[count:end]) for row in unique.tolist())
+        self.types = tuple(self._type(row[:count], row[count:end]) for row in rows[first].tolist())
         self.most: Ints = np.array([t.most for t in self.types], dtype=np.int64)[self.type_of]
 
     def _type(self, slots: list[int], caps: list[int]) -> NodeType:
@@ -123,7 +122,7 @@ class Room:
         tree, problem = self.tree, self.problem
         fixed = np.where(problem.bound_counts > 0, np.arange(len(problem.free)), -1)
         rows = np.stack([self.type_of, fixed, *more, *(problem.shapes[s].score for s in self.shapes)], axis=1)
-        leaves = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).tolist()
+        leaves = _distinct(rows)[1].tolist()
         out: list[list[int]] = [leaves]
         for number in range(tree.depth - 1, -1, -1):
             numbers: dict[tuple[int, ...], int] = {}
@@ -134,6 +133,18 @@ class Room:
                 signs.append(numbers.setdefault(key, len(numbers)))
             out.append(signs)
         return tuple(np.array(signs, dtype=np.int64) for signs in reversed(out))
+
+
+def _distinct(rows: Ints) -> tuple[Ints, Ints]:
+    """(positions of the first of equal rows, in the order of their numbers, the number of each row). np.unique compares
+    whole rows as often as sorting takes; equal ones are hashed here."""
+    coded = (np.ascontiguousarray(rows) ^ np.iinfo(np.int64).min).astype(">u8")  # of which bytes are in order, too
+    texts = [row.tobytes() for row in coded]
+    first: dict[bytes, int] = {}
+    for i, text in enumerate(texts):
+        first.setdefault(text, i)
+    numbers = {text: k for k, text in enumerate(sorted(first))}
+    return np.array([first[text] for text in numbers]), np.array([numbers[text] for text in texts], dtype=np.int64)
 
 
 def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:

@@ -3,20 +3,26 @@
 Source: preemption.md 6. What a trial refuses comes back to the model as what else would have to go.
 """
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from koordpy.planning.jobs.ascend.place import has_own_order
 from koordpy.planning.jobs.ascend.relief import more_is_no_harm
 from koordpy.planning.limits import (
     ASCEND_VICTIM_TRIES,
     BEST_PLACES_SHARE,
+    REFITS,
+    REPRIEVE_PODS,
     REPRIEVE_SHARE,
     REPRIEVES,
     VICTIM_TRIALS,
     VICTIM_TRIES,
 )
-from koordpy.planning.placement.goals import Goals
+from koordpy.planning.placement.goals import Goals, violations
+from koordpy.planning.placement.problem import Ints, Problem
 from koordpy.planning.plan import Proof
 from koordpy.planning.victim_selection.choice import (
     Choice,
@@ -131,8 +137,8 @@ class Taking:
             self.works(choice.options, share=BEST_PLACES_SHARE)
             self._unsure = before
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
-            options = self._unproven(choice)
-            if options and self.works(options):
+            options, stand = self._unproven(choice)
+            if options and self.works(options, stand.layout if stand is not None else None):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
         if choice.options and not self.stand.nodes:  # no better places were found in time than the model's
             self.works(choice.options, self._layout)
@@ -148,51 +154,141 @@ class Taking:
         self.way = Way.MODEL
         return choose(self.choices, self.refuse, most_tries=ASCEND_VICTIM_TRIES if self.own_order else VICTIM_TRIES)
 
-    def _unproven(self, found: Choice) -> tuple[int, ...]:
-        """The better of what was found in time, less what can be given back, and of the greedy plan."""
-
+    def _unproven(self, found: Choice) -> "tuple[tuple[int, ...], _Stand | None]":
+        """The better of what was found in time, less what can be given back, and of the greedy plan. Where the members
+        stand then, if others might stay were they elsewhere: not all of that was tried."""
         tries = 0
-        used: set[int] | None = None
-        """Options without which the members do not stand as they are known to."""
+        problem = self.choices.problem
+        most = max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.wanted) * len(problem.free))))
+        stand: _Stand | None = None
+        """Where the members are known to stand."""
 
         def enough(taken: tuple[int, ...]) -> bool:
-            nonlocal tries, used
-            if used is not None and used.issubset(taken):
+            nonlocal tries, stand
+            if stand is not None and stand.holds(taken):
                 return True
             if not sums_allow(self.choices, (self.choices.options[o].unit for o in taken)):
                 return False
             tries += 1
-            if tries > REPRIEVES:
+            if tries > most:
                 return False  # whoever was not given back so far goes
             fits = self._fits(taken, share=1.0 if tries == 1 and not found.options else REPRIEVE_SHARE)
-            if fits and used is not None:
-                used = self._used(taken)  # they stand elsewhere now
+            if fits and stand is not None:
+                stand = self._stand(taken)  # elsewhere now
             return fits
 
-        best: tuple[object, tuple[int, ...]] | None = None
+        best: tuple[object, tuple[int, ...], _Stand | None] | None = None
         for way in (Way.MODEL, Way.GREEDY):
             if way not in self.ways:
                 continue
-            tries, used = 0, None
+            tries, stand = 0, None
             start = found.options if way is Way.MODEL else cheapest(self.choices, enough)
-            used = self._used(start)
+            stand = self._stand(start)
             options = reprieved(self.choices, enough, start) if start else ()
             if options:
                 cost = cost_levels(self.choices, options), late_levels(self.choices, options)
                 if best is None or cost < best[0]:  # type: ignore[operator]
-                    best = cost, options
+                    best = cost, options, stand if tries > most else None
                     self.way = way
-        return best[1] if best is not None else ()
+        return best[1:] if best is not None else ((), None)
 
-    def _used(self, taken: Sequence[int]) -> set[int] | None:
-        """Options whose units hold something where the members stand with all of these gone; None where that is not
-        known, or where others count as well."""
-        stand = self.trial.stand(self.found.of(taken)) if taken and self._apart else DryRunResult()
+    def _stand(self, taken: Sequence[int]) -> "_Stand | None":
+        """Where the members stand with all of these gone; None where that is not known, or where others count as
+        well."""
+        units, share = self.found.of(taken), BEST_PLACES_SHARE
+        stand = self.trial.stand(units, share=share) if taken and self._apart else DryRunResult()
         if not stand.nodes:
             return None
-        nodes = set(stand.nodes.values())
-        units = self.choices.units
-        return {o for o in taken if any(n in nodes for n, _ in units[self.choices.options[o].unit].frees)}
+        choices, problem = self.choices, self.choices.problem
+        more = choices.ties or choices.lots or choices.one_of or problem.allowances
+        by_room = not (more or any(pod.gpus for pod in self.trial.asked.pods))
+        return _Stand(choices, taken, stand.nodes, by_room=by_room)
+
+
+class _Stand:
+    """Where the members stand with some options taken, and whether they do with fewer."""
+
+    def __init__(self, choices: Choices, taken: Iterable[int], seats: Mapping[int, int], *, by_room: bool) -> None:
+        """seats: rank -> node. by_room: whether what is free on nodes decides alone who may stand there."""
+        self.seats = dict(seats)
+        self._choices, self._by_room = choices, by_room
+        self._looks = REFITS // (len(seats) + len(choices.units))
+        self._near = self._nearby(self._units(taken))
+
+    @property
+    def layout(self) -> Layout:
+        """The places."""
+        members = self._choices.problem.members
+        return Layout(places=Counter((members[rank].shape, node) for rank, node in self.seats.items()))
+
+    def holds(self, taken: Iterable[int]) -> bool:
+        """Whether they stand with these options alone, where they are or, some of them, where there is room beside:
+        told by sums, or because nobody on their nodes comes back."""
+        units = self._units(taken)
+        if self._near <= units:
+            return True
+        self._looks -= 1
+        if not self._by_room or self._looks < 0:
+            return False
+        problem = replace(self._choices.problem, free=self._freed(units))
+        seats = self._reseated(problem, units)
+        if seats is None or violations(problem, seats):
+            return False
+        self.seats, self._near = seats, self._nearby(units)
+        return True
+
+    def _units(self, taken: Iterable[int]) -> set[int]:
+        return {self._choices.options[o].unit for o in taken}
+
+    def _nearby(self, units: Iterable[int]) -> set[int]:
+        """Those of the units that are on the members' nodes."""
+        nodes = set(self.seats.values())
+        return {u for u in units if any(n in nodes for n, _ in self._choices.units[u].frees)}
+
+    def _freed(self, units: Iterable[int]) -> Ints:
+        free = self._choices.problem.free.copy()
+        for u in units:
+            for node, amounts in self._choices.units[u].frees:
+                for column, amount in amounts:
+                    free[node, column] += amount
+        return free
+
+    def _reseated(self, problem: Problem, units: set[int]) -> dict[int, int] | None:
+        """The members where they are, those for whom there is no room any more on the first nodes that have some."""
+        free, seats, homeless = problem.free.copy(), dict(self.seats), []
+        on: dict[int, list[int]] = {}
+        for rank, node in sorted(seats.items()):
+            self._put(problem, free, rank, node, 1)
+            on.setdefault(node, []).append(rank)
+        for node, ranks in on.items():
+            columns = sorted(
+                {column for rank in ranks for column, _ in problem.shapes[problem.members[rank].shape].request}
+            )
+            while ranks and (free[node, columns] < 0).any():
+                homeless.append(ranks.pop())
+                self._put(problem, free, homeless[-1], node, -1)
+            homeless += [rank for rank in ranks if not self._open(problem, rank, node, units)]
+        for rank in homeless:
+            shape = problem.shapes[problem.members[rank].shape]
+            able = shape.allowed > 0
+            for column, amount in shape.request:
+                able &= free[:, column] >= amount
+            nodes = (node for node in np.nonzero(able)[0].tolist() if self._open(problem, rank, node, units))
+            node = next(nodes, -1)
+            if node < 0:
+                return None
+            seats[rank] = node
+            self._put(problem, free, rank, node, 1)
+        return seats
+
+    def _open(self, problem: Problem, rank: int, node: int, units: set[int]) -> bool:
+        blockers = self._choices.blockers.get((problem.members[rank].shape, node), ())
+        return not any(units.isdisjoint(some) for some in blockers)
+
+    @staticmethod
+    def _put(problem: Problem, free: Ints, rank: int, node: int, sign: int) -> None:
+        for column, amount in problem.shapes[problem.members[rank].shape].request:
+            free[node, column] -= sign * amount
 
 
 def take(
