@@ -61,7 +61,7 @@ class Promise(NamedTuple):
     node: str
 
 
-class Shelf:
+class OfferedVolumes:
     """Volumes that some claims may take but for their size, smallest first. reserved: for one claim alone."""
 
     def __init__(self, volumes: Iterable[PersistentVolume] = (), *, reserved: bool = False) -> None:
@@ -86,7 +86,7 @@ class VolumeObjects:
         self.csi_drivers: Mapping[str, CSIDriver] = objects[CSIDriver]
         self.capacities: Mapping[str, CSIStorageCapacity] = objects[CSIStorageCapacity]
         self.attachments: Mapping[str, VolumeAttachment] = objects[VolumeAttachment]
-        self._shelves: dict[Hashable, Shelf] = {}
+        self._shelves: dict[Hashable, OfferedVolumes] = {}
 
     @cached_property
     def default_class(self) -> str:
@@ -112,7 +112,7 @@ class VolumeObjects:
         found = self.classes.get(self.class_of(claim))
         return found is not None and found.volume_binding_mode == DELAYED and not claim.spec.volume_name
 
-    def shelf(self, key: str) -> Shelf:
+    def shelf(self, key: str) -> OfferedVolumes:
         """The volumes of a claim without one; that which is reserved for it comes before all."""
         claim = self.claims[key]
         if key in self._reserved:
@@ -120,7 +120,7 @@ class VolumeObjects:
             if found is None:
                 size = size_bytes(claim_size(claim))
                 own = (v for v in self._reserved[key] if self._suits(v, claim) and volume_bytes(v) >= size)
-                found = self._shelves[key] = Shelf(islice(own, 1), reserved=True)
+                found = self._shelves[key] = OfferedVolumes(islice(own, 1), reserved=True)
             if found.volumes:
                 return found
         spec = claim.spec
@@ -129,7 +129,7 @@ class VolumeObjects:
         kind = name, spec.volume_mode, spec.volume_attributes_class_name, selector, *spec.access_modes
         if kind not in self._shelves:
             free = (v for v in self.by_class.get(name, ()) if v.spec.claim_ref is None and self._suits(v, claim))
-            self._shelves[kind] = Shelf(v for v in free if _is_offered(v, spec))
+            self._shelves[kind] = OfferedVolumes(v for v in free if _is_offered(v, spec))
         return self._shelves[kind]
 
     @cached_property

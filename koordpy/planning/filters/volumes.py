@@ -14,7 +14,7 @@ from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolum
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches, term_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.volumes import NO_PROVISIONER, Shelf, VolumeObjects, size_bytes
+from koordpy.cluster.volumes import NO_PROVISIONER, OfferedVolumes, VolumeObjects, size_bytes
 from koordpy.planning.filters.base import Code, Refusal, Verdict
 from koordpy.planning.filters.claims import BINDING, claims_of, delayed_claims
 from koordpy.planning.filters.rules import DomainTable, Rule
@@ -35,8 +35,8 @@ class VolumeReach:
         self._table = table
         self._known: dict[str, Mask] = {}
         self._places: dict[str, list[int] | None] = {}
-        self._rows: dict[Shelf, tuple[list[int], dict[int, list[int]]]] = {}
-        """Shelf -> positions of volumes that reach every node, node -> of those that reach some."""
+        self._rows: dict[OfferedVolumes, tuple[list[int], dict[int, list[int]]]] = {}
+        """OfferedVolumes -> positions of volumes that reach every node, node -> of those that reach some."""
         self._everywhere: Mask = np.ones(len(nodes), dtype=bool)
 
     def of(self, volume: PersistentVolume) -> Mask:
@@ -64,7 +64,7 @@ class VolumeReach:
             self._places[name] = None if reach.all() else np.nonzero(reach)[0].tolist()
         return self._places[name]
 
-    def row(self, shelf: Shelf, node: int) -> Iterator[int]:
+    def row(self, shelf: OfferedVolumes, node: int) -> Iterator[int]:
         """Positions on a shelf of the volumes that a node can use."""
         if shelf not in self._rows:
             everywhere, here = self._rows[shelf] = [], {}
@@ -102,11 +102,11 @@ class _Offer(NamedTuple):
     """A claim without a choice, and what it may take: the volumes of a shelf from the first that is large enough on."""
 
     delayed: _Delayed
-    shelf: Shelf
+    shelf: OfferedVolumes
     start: int
 
 
-class _Open(NamedTuple):
+class _OpenClaims(NamedTuple):
     """What claims without a choice may take, smallest claims first, and what they may not."""
 
     offers: list[_Offer]
@@ -235,14 +235,14 @@ class VolumeBinding(Rule):
                 out[self._reach.labelled(topology)] = True
         return out
 
-    def _open(self) -> _Open:
+    def _open(self) -> _OpenClaims:
         """The claims without a choice; see `_settled`."""
         promised, offers = self._draft.promised, list[_Offer]()
         for delayed in self._waiting:
             if delayed.key not in promised and not delayed.selected:
                 shelf = self._objects.shelf(delayed.key)
                 offers.append(_Offer(delayed, shelf, shelf.first_of(delayed.size)))
-        return _Open(offers, self._draft.taken, self._draft.kept(self._pod).volumes)
+        return _OpenClaims(offers, self._draft.taken, self._draft.kept(self._pod).volumes)
 
     def _settled(self) -> Mask:
         """[nodes] that the choices made already leave, for claims that follow another pod's or an annotation's."""
@@ -286,7 +286,7 @@ class VolumeBinding(Rule):
             self._find_several(opened, with_volumes & settled, found, room)
         return found, room
 
-    def _with_volumes(self, opened: _Open) -> Mask:
+    def _with_volumes(self, opened: _OpenClaims) -> Mask:
         """[nodes] that a volume for some of the claims reaches. What the smallest may take of a shelf is all of it."""
         out = np.zeros(len(self._nodes), dtype=bool)
         keys = {delayed.key for delayed, _, _ in opened.offers}
@@ -299,7 +299,7 @@ class VolumeBinding(Rule):
                         break
         return out
 
-    def _find_several(self, opened: _Open, where: Mask, found: Mask, room: Mask) -> None:
+    def _find_several(self, opened: _OpenClaims, where: Mask, found: Mask, room: Mask) -> None:
         """Nodes with volumes for some of several claims, where what one takes is gone for the next."""
         for i in np.nonzero(where)[0].tolist():
             for delayed, name in self._choose(i, opened):
@@ -312,10 +312,10 @@ class VolumeBinding(Rule):
                     room[i] = False
                     break
 
-    def _choose(self, node: int, opened: _Open) -> Iterator[tuple[_Delayed, str]]:
+    def _choose(self, node: int, opened: _OpenClaims) -> Iterator[tuple[_Delayed, str]]:
         """Each claim, smallest first, with the smallest volume that reaches the node and none before it took."""
         chosen: set[str] = set()
-        rows: dict[Shelf, Iterator[int]] = {}
+        rows: dict[OfferedVolumes, Iterator[int]] = {}
         for delayed, shelf, start in opened.offers:
             names, found = shelf.names, ""
             # what is passed over is too small for all claims that follow, or gone, but for what is kept for one of them
