@@ -298,6 +298,13 @@ def test_the_whole_job_moves_where_the_block_cannot() -> None:
 RACKS = hierarchy(("rackLayer", "rack"), ("hallLayer", "hall"))
 
 
+@pytest.mark.parametrize(("block", "labels"), [(32, {}), (64, SOFT)])
+def test_a_job_keeps_none_back_whose_podgroup_alone_asks_for_other_blocks(block: int, labels: dict[str, str]) -> None:
+    first = npu_gang("g", 4, 16, annotations={keys.SP_BLOCK: "64"})
+    other = npu_gang("h", 4, 16, prefix="q", annotations={keys.SP_BLOCK: str(block)}, group_labels=labels)
+    assert set(bound(World().add(*super_pods(2, 2), *first, *other).plan())) == {"q-0", "q-1", "q-2", "q-3"}
+
+
 def racks(**sizes: int) -> list[Any]:
     return [
         npu_node(f"{rack}-{i}", labels={"rack": rack, "hall": "h"}) for rack, size in sizes.items() for i in range(size)

@@ -193,6 +193,12 @@ def test_a_common_job_minds_foundation_models_only() -> None:
     assert bound(world.plan()) == {}
 
 
+def test_a_job_keeps_none_back_whose_podgroup_alone_asks_less_of_the_switches() -> None:
+    jobs = [*npu_gang("g", 8, group_labels=LARGE), *npu_gang("h", 8, prefix="q", group_labels=COMMON)]
+    plan = World().add(*switched(WIDE), *jobs).plan()
+    assert set(bound(plan)) == {f"q-{i}" for i in range(8)}
+
+
 def test_jobs_of_one_round_see_each_others_uplinks() -> None:
     world = World().add(*switched(FULL), npu_gang("f", 6, labels=LARGE, prefix="f"))
     world.add(npu_gang("g", 6, labels=LARGE, created=9))

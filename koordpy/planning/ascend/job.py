@@ -79,11 +79,11 @@ class AscendJob:
         return self.wants[asked_of(pod)]
 
     def signature(self, pod: PodInfo) -> str:
-        """Equal for pods of one shape that the chips of nodes are judged alike for."""
+        """Equal for pods of one shape whose jobs go by the same rules, whether the pods or their PodGroup say so."""
         found = self._signatures.get(pod.shape)
         if found is None:
             names = ",".join(preset.name for preset in self.want(pod).presets)
-            found = f"{names} {self.several} {self.tor is not Tor.NONE} {self.needs_super_pod}"
+            found = f"{names} {self.several} {self.tor.value} {self.needs_super_pod} {self.blocks}"
             self._signatures[pod.shape] = found
         return found
 
