@@ -16,6 +16,7 @@ from msgspec.json import decode
 
 from koordpy.api.config import Gangs
 from koordpy.api.faults import UnreadableError
+from koordpy.api.indexes import indexes
 from koordpy.api.objects import OwnerReference
 from koordpy.api.owners import WorkloadObject
 from koordpy.cluster.state import ClusterState
@@ -23,7 +24,7 @@ from koordpy.engine.changes.workloads import WatchedKinds
 from koordpy.offline.misspelt import AskedFields
 from koordpy.planning.round import plan_round
 from koordpy.sim.making import followed
-from koordpy.workloads.kinds.jobs import indexes, read_job
+from koordpy.workloads.kinds.jobs import read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.registry import BY_KEY, kind_of, workload_of
 from koordpy.workloads.source import Source, head_of

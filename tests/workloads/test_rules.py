@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from koordpy.api.indexes import indexes
 from koordpy.offline.children import merged
-from koordpy.workloads.kinds.jobs import indexes, job_part
+from koordpy.workloads.kinds.jobs import job_part
 from koordpy.workloads.source import Source
 from tests.workloads.cluster import AUTO, MIN, Json, job, jobset, nodes, pod, role, simulate, template, workload
 

@@ -1,0 +1,57 @@
+"""Indexes of pods, as the status of a Job lists them: `0,2-4`."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Set
+from itertools import chain
+
+
+class Indexes(Set[int]):
+    """Numbers in spans, (first, last) each, of which there may be many, and long ones."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self._first, self._last = array("q"), array("q")
+        """In order, and apart from each other."""
+        end = -1
+        for low, high in sorted(spans):
+            if low > end:
+                self._first.append(low)
+                self._last.append(high)
+            else:
+                self._last[-1] = max(high, end)
+            end = max(high, end)
+
+    @property
+    def spans(self) -> Iterator[tuple[int, int]]:
+        return zip(self._first, self._last, strict=True)
+
+    def __contains__(self, index: object) -> bool:
+        if not isinstance(index, int):
+            return False
+        at = bisect_right(self._first, index)
+        return at > 0 and self._last[at - 1] >= index
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(range(low, high + 1) for low, high in self.spans)
+
+    def __len__(self) -> int:
+        return sum(self._last) - sum(self._first) + len(self._first)
+
+    def below(self, stop: int) -> int:
+        """How many of them are below a number."""
+        if not self._last or self._last[-1] < stop:
+            return len(self)
+        return sum(min(high + 1, stop) - low for low, high in self.spans if low < stop)
+
+    _from_iterable = frozenset
+
+
+def indexes(text: str) -> Indexes:
+    """The numbers of `0,2-4`, as a Job's status lists them."""
+    spans = list[tuple[int, int]]()
+    for one in text.split(","):
+        first, _, last = one.partition("-")
+        if len(first) <= 18 and len(last) <= 18 and first.isdecimal() and (not last or last.isdecimal()):
+            low = int(first)
+            spans.append((low, min(int(last), low + 1_000_000) if last else low))
+    return Indexes(span for span in spans if span[0] <= span[1])
