@@ -129,6 +129,10 @@ class Dispatcher:
         for name in searched:
             if (entry := entries.get(name)) is not None and entry.deferred is not None:
                 self._queue.turns.took(entry.tenant, seconds / len(searched))
+        took = [(one.unit, one.seconds) for one in plan.units] + [(one.unit, one.seconds) for one in plan.deferred]
+        self._queue.planned.took(
+            (entry.tenant, lasted) for name, lasted in took if lasted and (entry := entries.get(name)) is not None
+        )
         found = _Round(
             plan,
             snapshot,
@@ -189,7 +193,7 @@ class Dispatcher:
             logger.debug("%s: what was placed while it was planned may matter to its plan; planning again", name)
             self._metrics.conflicts.labels("overtaken_beside").inc()
             found.void.add(name)
-            self._queue.settle_overtaken(entry, found.seconds)
+            self._queue.settle_overtaken(entry, unit.seconds or 0.0)
             return False
         if self._is_void(entry, placed, victims, found):
             if placed:
@@ -243,6 +247,8 @@ class Dispatcher:
     def _defer(self, entry: Entry, how: Deferred, found: _Round) -> None:
         """A unit that was not decided: it is told so where that takes long."""
         interrupted = found.seconds * how.interrupted
+        if how.kept_off and entry.kept_off is None:
+            entry.kept_off = self._clock()
         if how.passed_over or entry.ahead or (found.cut and entry.deferred is None):
             self._queue.settle_behind(entry, interrupted=interrupted, passed_over=how.passed_over)
             return

@@ -272,6 +272,8 @@ class SchedulingLoop:
                 plan = await self._plan(begun, patience)
                 if plan is not None:
                     meanwhile.add(plan, begun.snapshot)
+                    # a round that stops has a bound of its own
+                    pauses.left |= bool(plan.deferred) and not searching.stops
         finally:
             lasted = self._clock() - began if taken else 0.0
             pauses.go_on(taken, lasted)
@@ -303,7 +305,11 @@ class SchedulingLoop:
         part = self._settings.newcomer_seconds
         carried = [entry for entry in entries if entry.is_carried(keeps)]
         # what is placed beside a search that is carried through would have it begun again
-        pauses_for = searches and alone and (stops or len(entries) == 1) and len(carried) < len(entries)
+        # many that are soon placed are; those who come would have what they could use kept from them meanwhile
+        short = not stops and len(entries) > 1 and all(entry.light for entry in entries)
+        # a plan that was overtaken once would be again and again, of units that need no search
+        again = not stops and len(entries) > 1 and any(entry.overtaken for entry in entries)
+        pauses_for = searches and alone and not (short or again) and len(carried) < len(entries)
         pauses = Pauses(began) if pauses_for and not self._settings.config.queue.backfill else None
         first, over = inf, False
 
@@ -316,7 +322,7 @@ class SchedulingLoop:
 
         def came(leaves: float) -> bool:
             # as long again as it took to begin: else a stream of pods would leave time for nothing else
-            known = began if pauses is None else pauses.began
+            known = began if pauses is None or pauses.left else pauses.began
             return self._queue.last_added > known and now() - first >= max(leaves, first - began)
 
         # the search for one that is new is given up later than its round is cut
@@ -324,8 +330,9 @@ class SchedulingLoop:
 
         def spent() -> bool:
             nonlocal over
-            # who came may have had a round beside it since: room is kept from then on all the same
-            over = over or now() - began >= seconds or (not stops and ends())
+            # who came has a round beside one that pauses; room is kept from then on all the same
+            beside_it = pauses is not None and not (pauses.left or pauses.ended)
+            over = over or now() - began >= seconds or (not (stops or beside_it) and ends())
             return over
 
         def cut() -> bool:
@@ -342,8 +349,9 @@ class SchedulingLoop:
             lapsed=frozenset(
                 entry.unit
                 for entry in (*entries, *waiting)
-                if entry.deferred is not None and began - entry.deferred >= keeps
+                if any(since is not None and began - since >= keeps for since in (entry.deferred, entry.kept_off))
             ),
+            over=self._queue.planned.over({entry.tenant for entry in entries}),
             interrupts=Interrupts(ends),
             pauses=pauses,
             clock=now,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
-from koordpy.engine.turns import SearchTurns
+from koordpy.engine.turns import RecentSeconds, SearchTurns
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
 LOAD_BYTES = 256
@@ -91,6 +91,8 @@ class Entry:
     """Since when its namespace has its part of rounds without it; None where it was tried since."""
     deferred: float | None = None
     """Since when it waits for a search; None where it does not."""
+    kept_off: float | None = None
+    """Since when it would fit, but for room that is kept for others; None where it would not."""
     resumes: float = 0.0
     """Until then only rounds that search try it."""
     answered: float = -inf
@@ -103,6 +105,8 @@ class Entry:
     """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
     interrupted: float = 0.0
     """Seconds of searches that were given up since it waits for one."""
+    overtaken: bool = False
+    """Its last answer was dropped for what was placed beside its round."""
     looked_again: bool = False
     """It was planned once more, because room came while victims were chosen for it: once only, for in a busy cluster
     room comes all the time."""
@@ -225,9 +229,12 @@ class UnitQueue:
         self.came: dict[str, int] = {}
         """Namespaces of the pods added since the last units were taken, with the highest priority of each."""
         self.turns = SearchTurns(clock, search_part_seconds)
+        self.planned = RecentSeconds(clock, search_part_seconds)
         self._search_seconds = search_seconds
         self._carries = False
         """Whether the last units searched for were one alone."""
+        self._turn = False
+        """Whether the last units taken were others, while some waited for a search."""
         self.ahead = False
         """Whether the last units taken were those that are new alone."""
         self._ahead_took = self._others_took = 0.0
@@ -375,9 +382,9 @@ class UnitQueue:
     ) -> list[Entry]:
         """Moves the units that are due into flight: all of them, but of light plain pods what costs as much as
         `light_pods` ordinary ones (`first_of`). With `newcomers` those that are new go before those that wait already:
-        every other time at most, or for as long as the last round of others took. Those that wait for a search go only
-        where no others are due. The planner orders a round by itself. `alone`: only one unit. `beside`: those that are
-        new alone, for a round beside the one that is under way."""
+        every other time at most, or for as long as the last round of others took. Those that wait for a search and
+        others that are due, and no more important, take turns. The planner orders a round by itself. `alone`: only one
+        unit. `beside`: those that are new alone, for a round beside the one that is under way."""
         now = self.clock()
         if not self._states[State.IN_FLIGHT]:
             self._missed = Wake.NOTHING
@@ -391,7 +398,16 @@ class UnitQueue:
         if ahead:
             due = new
         else:
-            due = [entry for entry in due if entry.deferred is None or entry.resumes <= now] or self._searched(due)
+            waits = [entry for entry in due if entry.deferred is not None and entry.resumes > now]
+            others = [entry for entry in due if entry.deferred is None or entry.resumes <= now]
+            if waits and others:
+                # a search keeps no room: what came free would be taken from those that are more important
+                most = max(entry.priority for entry in others)
+                waits = [entry for entry in waits if entry.priority >= most]
+            self._turn = bool(waits and others) and not self._turn
+            due = others if self._turn or not waits else self._searched(waits)
+            if not self.deferred():
+                self.turns.next(())
         light = [entry for entry in due if entry.light]
         if sum(entry.load for entry in light) > light_pods:
             due = [entry for entry in due if not entry.light] + first_of(light, light_pods)
@@ -498,6 +514,7 @@ class UnitQueue:
         else:
             self.settle_again(entry)
             entry.interrupted = interrupted
+        entry.overtaken = True
 
     def settle_error(self, entry: Entry) -> None:
         """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""
@@ -608,7 +625,7 @@ class UnitQueue:
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         entry.due = max(entry.due, entry.not_before)
         entry.deferred, entry.resumes, entry.looked_for, entry.interrupted = None, 0.0, False, 0.0
-        entry.passed_over = None
+        entry.passed_over, entry.kept_off, entry.overtaken = None, None, False
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

@@ -100,11 +100,11 @@ class Tried:
         return refusal is not None and refusal.limit_name == "runtime" and not self.nodes and not self.awaits
 
     def like(self, unit: Unit) -> "Tried":
-        """The same verdict on a unit of the same shape."""
+        """The same verdict on a unit of the same shape, which took no time."""
         refusal = self.refusal
         if refusal is not None and unit.plain is None:
             refusal = replace(refusal, gang=unit.group_id)
-        return replace(self, unit=unit, refusal=refusal, hold="")
+        return replace(self, unit=unit, refusal=refusal, hold="", seconds=None)
 
 
 def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
 from msgspec import json
+from numpy.typing import NDArray
 
 from koordpy.api import remembered
 from koordpy.api.config import KoordpyConfiguration
@@ -277,13 +279,8 @@ class Figures:
         key = self.key(pod)
         found = self._shapes.get(key)
         if found is None:
-            read = read_of(pod)
-            static = self._static.get(read)
-            if static is None:
-                static = self._static[read] = self._look(pod)
-            found = self._shapes[key] = ShapeFigures(
-                self, pod, static, refusal_of(pod, self.scene) or self._among_refusal(pod)
-            )
+            refusal = refusal_of(pod, self.scene) or self._among_refusal(pod)
+            found = self._shapes[key] = ShapeFigures(self, pod, self._first_figures(pod), refusal)
         else:
             found.refresh()
         return found
@@ -292,9 +289,22 @@ class Figures:
         """The filters of a pending pod that look at more than the pod and a node, current."""
         return self.of(pod).rules
 
-    def _look(self, pod: PodInfo) -> Static:
-        parts, refusal = self._first_words(pod)
-        return Static(before=chain(parts), refusal=refusal, scores=static_scores(self.snapshot.nodes, pod.pod))
+    def could_hold(self, pod: PodInfo) -> NDArray[np.bool_]:
+        """[nodes] True where labels and taints let a pod in and the node is large enough, were it empty."""
+        able = self._first_figures(pod).before.fits
+        asked = {name: amount for name, amount in pod.requests.items() if not self.ignored(name)}
+        for column, amount in self.snapshot.vector(asked):
+            able = able & (self.snapshot.allocatable[:, column] >= amount)
+        return able
+
+    def _first_figures(self, pod: PodInfo) -> Static:
+        read = read_of(pod)
+        static = self._static.get(read)
+        if static is None:
+            parts, refusal = self._first_words(pod)
+            scores = static_scores(self.snapshot.nodes, pod.pod)
+            static = self._static[read] = Static(before=chain(parts), refusal=refusal, scores=scores)
+        return static
 
     def _first_words(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
         return node_filters.first_words(self.snapshot.nodes, pod.pod, self.config.filters.node_affinity.added_affinity)

@@ -6,7 +6,7 @@ the terminating pod and with the nominated one. Quota usage is netted alike. A n
 would still fit the node once the terminating pods are gone.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -40,6 +40,7 @@ class NominatedCapacity:
         self.draft, self.snapshot, self.config = draft, draft.snapshot, config
         self.netted = False
         """Whether what nominated pods hold is counted less what is ending for them: the view of who seeks victims."""
+        self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
 
     def __bool__(self) -> bool:
         return self.draft.keeps_room
@@ -166,9 +167,13 @@ class NominatedCapacity:
 
     def own(self, gangs: Collection[GangRef]) -> frozenset[str]:
         """Keys of the members of gangs that something is promised to."""
-        pods = self.snapshot.pods
-        promised = self.draft.reservations if gangs else ()
-        return frozenset(key for key in promised if pods[key].gang in gangs)
+        ledger, pods = self.draft.reservations, self.snapshot.pods
+        if self._by_gang[0] is not ledger:
+            by_gang: dict[GangRef | None, list[str]] = {}
+            for key in ledger:
+                by_gang.setdefault(pods[key].gang, []).append(key)
+            self._by_gang = ledger, by_gang
+        return frozenset(key for gang in gangs for key in self._by_gang[1].get(gang, ()))
 
     def by_quota(self, *, placed: bool) -> dict[str, Amounts]:
         """Quota, a built-in one too -> what is promised to pods that sit in it, beyond what is ending there; placed:

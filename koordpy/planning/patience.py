@@ -2,9 +2,9 @@
 
 A live round is cut: once its time is used up, what fits is placed and its Bindings go out; units that found no room are
 searched for in later rounds, as many as their time allows, one at least, and while they wait no other round searches.
-A search under way lets a round for those who came meanwhile plan beside it: it pauses between two of its steps. One
-that follows decisions of its own round, which are not carried out yet, is given up instead and begun again later; that
-of a unit of which searches were given up for long goes on for as long as all of those.
+A round that searches lets another one for those who came meanwhile plan beside it: it pauses between two steps or
+units. A search that follows decisions of its own round, which are not carried out yet, is given up instead and begun
+again later; that of a unit of which searches were given up for long goes on for as long as all of those.
 Once it has planned for so long, the namespaces that had their part of it let the others go first.
 Offline nothing is cut, so that the same input gives the same plan.
 """
@@ -71,6 +71,10 @@ class Pauses(Interrupts):
         """When the last round beside it began, or it itself did."""
         self.seconds = 0.0
         """How long others have planned meanwhile."""
+        self.left = False
+        """Whether a round beside it left somebody who came undecided, who waits for the round's end."""
+        self.ended = False
+        """Whether the round has decided something, and pauses no more."""
         self._turn = threading.Lock()
         self._goes_on = threading.Event()
         self._goes_on.set()
@@ -143,6 +147,8 @@ class Patience:
     """Units that wait for a search and are not tried in this round: their room is kept."""
     lapsed: frozenset[str] = frozenset()
     """Units whose room has been kept for long enough: it is anybody's."""
+    over: frozenset[str] = frozenset()
+    """Tenants that had more than their part of planning of late: they keep no room from others."""
     interrupts: Interrupts = NEVER
     """Ends a search under way for somebody who came meanwhile."""
     pauses: Pauses | None = None
@@ -185,13 +191,14 @@ class RoundShares:
 
     The order of the queue does not part planning time: a tenant may come first with thousands of units that each
     take long to be refused. So once a round has planned for so long, a tenant who had an equal part of it or more
-    is passed over while units of others, of the same priority or a higher one, have not had their turn, or have come
-    meanwhile. Until then, and where only less important ones wait, the order of the queue alone says who is next.
+    is passed over while units of others that had less, of the same priority or a higher one, have not had their turn,
+    or have come meanwhile. Until then, and where only less important ones wait, the order of the queue alone says who
+    is next.
     """
 
     def __init__(self, units: Iterable[Turn], patience: Patience, tenant_of: Callable[[str], str] = str) -> None:
         """units: those that the round is to try. tenant_of: whose a namespace is."""
-        self._whole, self._came, self._of = patience.shared, patience.came, tenant_of
+        self._whole, self._of = patience.shared, tenant_of
         self._had: defaultdict[str, float] = defaultdict(float)
         self._lasted = 0.0
         self._passed: set[str] = set()
@@ -219,20 +226,25 @@ class RoundShares:
         whole = self._whole()
         return whole == inf or self._had[self._of(unit.namespace)] * len(self._tenants) >= whole
 
-    def passes_over(self, unit: Turn) -> bool:
-        """Whether others go first, whom the unit's tenant would keep waiting."""
+    def tenant(self, unit: Turn) -> str:
+        """Whose a unit is."""
+        return self._of(unit.namespace)
+
+    def passes_over(self, unit: Turn, came: Mapping[str, int]) -> bool:
+        """Whether others go first, whom the unit's tenant would keep waiting. came: namespaces of pods that came
+        meanwhile and wait for the round's end, with the highest priority of each."""
         whole = self._whole()
         if self._lasted < whole:
             return False
         own, priority = self._of(unit.namespace), unit.priority
         if own in self._passed:
             return True
-        came = {self._of(namespace) for namespace, highest in list(self._came().items()) if highest >= priority}
-        if self._had[own] * len(self._tenants | came) < whole:
+        others = {self._of(namespace) for namespace, highest in list(came.items()) if highest >= priority}
+        if self._had[own] * len(self._tenants | others) < whole:
             return False
-        if not came - {own} and not any(
-            len(left) > (own in left) for level, left in self._left.items() if level >= priority
-        ):
+        others |= {tenant for level, left in self._left.items() if level >= priority for tenant in left}
+        # nobody is let go first who had more
+        if not any(self._had[other] < self._had[own] for other in others - self._passed):
             return False
         self._passed.add(own)
         return True

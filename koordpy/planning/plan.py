@@ -269,6 +269,8 @@ class Deferred:
     """Its search was given up for somebody who came meanwhile."""
     passed_over: bool = False
     """Its namespace had its part of the round, and others as important wait."""
+    seconds: float | None = field(default=None, compare=False)
+    """What it took; None where nobody asked."""
 
 
 @dataclass(frozen=True, slots=True)

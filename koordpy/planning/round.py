@@ -19,7 +19,7 @@ from koordpy.planning.limits import OFFLINE_WATCHDOG_SECONDS
 from koordpy.planning.patience import NEVER, Interrupted, Interrupts, Patience, RoundShares
 from koordpy.planning.plan import Proof, RoundPlan
 from koordpy.planning.queue.backfill import Backfill
-from koordpy.planning.queue.kept import KeptRoom
+from koordpy.planning.queue.kept import KeptRoom, closed, leaves, taken
 from koordpy.planning.queue.lending import lend
 from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.queue.starters import starters
@@ -171,7 +171,8 @@ class Beside:
         by_quota = figures.config.planning.share_by == "quota"
         of = figures.snapshot.quotas.tree.tenant_of if by_quota else str
         self._shares = RoundShares(units, patience, of) if patience is not None else None
-        self._kept: KeptRoom | None = None
+        self._kept: dict[tuple[bool, int], KeptRoom] = {}
+        """By whether it is kept for units of tenants that had their part, and by their priority."""
         self._begun = False
         self._decided = False
         """Whether anything of the round is to be carried out."""
@@ -192,9 +193,23 @@ class Beside:
         it keeps none: no plan with victims is taken back."""
         patience = self._patience
         if patience is not None and patience.defers() and unit.id not in patience.lapsed:
-            if self._kept is None:
-                self._kept = KeptRoom(self._figures)
-            self._kept.keep(unit)
+            which = self._shares is not None and self._shares.tenant(unit) in patience.over, unit.priority
+            if which not in self._kept:
+                self._kept[which] = KeptRoom(self._figures)
+            self._kept[which].keep(unit)
+
+    def _kept_from(self, unit: Unit) -> list[KeptRoom]:
+        """What a unit leaves to others: once it waited for that for long enough, only what is kept for more important
+        ones; so do tenants that had less than their part of planning of late leave no more to those that had theirs."""
+        patience, shares = self._patience, self._shares
+        if patience is None or shares is None:
+            return []
+        waited, had_part = unit.id in patience.lapsed, shares.tenant(unit) in patience.over
+        return [
+            room
+            for (over, priority), room in self._kept.items()
+            if priority > unit.priority or not (waited or (over and not had_part))
+        ]
 
     def attempt(self, unit: Unit) -> Tried:
         """Tries one unit, the next of the queue."""
@@ -202,9 +217,10 @@ class Beside:
         if patience is None or shares is None:
             return self._attempt(unit)
         self.between()
-        if shares.passes_over(unit):
+        # else who came has had a round beside it, that decided about all of them
+        waits = self._decided or patience.pauses is None or patience.pauses.left
+        if shares.passes_over(unit, patience.came() if waits else {}):
             return Tried(unit, Proof.UNKNOWN, deferred=True, passed_over=True)
-        waits = self._decided or patience.pauses is None
         self.over |= self._begun and ((waits and patience.cut()) or (patience.stops and patience.spent()))
         # who comes late in the order of the queue has a part of a round that is cut, too
         if self.over and (patience.stops or shares.had_part(unit)):
@@ -219,6 +235,8 @@ class Beside:
         shares.took(unit, seconds)
         outcome = replace(outcome, seconds=seconds) if patience.clock is not None else outcome
         self._decided |= bool(outcome.nodes or outcome.victims)
+        if patience.pauses is not None:
+            patience.pauses.ended = self._decided
         if outcome.deferred and not outcome.kept_off:
             self.keep(unit)
         return outcome
@@ -256,14 +274,15 @@ class Beside:
         draft = self._figures.draft
         mark = draft.mark()
         outcome = self._attempt(unit)
-        if self._kept is None or not outcome.nodes:
+        if not outcome.nodes or not (kept := self._kept_from(unit)):
             return outcome
         pods = self._figures.snapshot.pods
-        if not self._kept.taken([(pods[key], node) for key, node in outcome.nodes.items()]):
+        nodes = [(pods[key], node) for key, node in outcome.nodes.items()]
+        if not taken(kept, nodes):
             return outcome
         draft.undo(mark)
-        if self._kept.leaves(unit):
-            with self._kept.closed():
+        if leaves(kept, unit):
+            with closed(kept):
                 outcome = self._attempt(unit)
             if outcome.nodes:
                 return outcome

@@ -122,14 +122,6 @@ class ShapeFigures:
         self._copies = [copies for rule in self._rules if (copies := rule.copies()) is not None]
         return passes.astype(np.int64)
 
-    @property
-    def could_hold(self) -> NDArray[np.bool_]:
-        """[nodes] True where labels and taints let it in and the node is large enough, were it empty."""
-        able = self.static.before.fits
-        for column, amount in self.request:
-            able = able & (self._owner.snapshot.allocatable[:, column] >= amount)
-        return able
-
     def allowed_beside(self, judged: Collection[str]) -> Ints:
         """`allowed` with the rules of some plugins asked only for what members beside the pod cannot change."""
         if not judged or self.refusal is not None:

@@ -76,8 +76,7 @@ def _lacks_something(unit: Unit, figures: Figures) -> bool:
 
 
 def _has_a_node(pod: PodInfo, figures: Figures) -> bool:
-    own = figures.of(pod)
-    return own.refusal is None and bool(own.could_hold.any())
+    return figures.of(pod).refusal is None and bool(figures.could_hold(pod).any())
 
 
 def _told_by_counts(unit: Unit) -> bool:
@@ -110,7 +109,7 @@ class Reaches:
         pods = {figures.key(pod): pod for pod in (unit.pending if unit.plain is None else (unit.plain,))}
         kind = frozenset(pods)
         if kind not in self._of:
-            self._of[kind] = np.any([figures.of(pod).could_hold for pod in pods.values()], axis=0)
+            self._of[kind] = np.any([figures.could_hold(pod) for pod in pods.values()], axis=0)
         return self._of[kind]
 
 

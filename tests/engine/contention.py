@@ -28,6 +28,7 @@ from koordpy.engine.dispatch import Begun
 from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.queue import State
 from koordpy.engine.scheduler import Scheduler
+from koordpy.planning.patience import Patience
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import plan_round
 from tests.engine.live import Live
@@ -43,6 +44,7 @@ PLURALS = {
     "Node": "nodes", "Pod": "pods", "PodGroup": GROUPS, "ElasticQuota": QUOTAS, "PodDisruptionBudget": BUDGETS,
     "ClusterNetworkTopology": TOPOLOGIES,
 }  # fmt: skip
+NAMESPACES = ("default", "east", "west")
 CLASSES = {1: "low", 5: "middle", 9: "high"}
 ENDLESS = 8
 """A pod that is evicted so often is evicted without end."""
@@ -80,6 +82,8 @@ class Story:
     without: frozenset[str] = frozenset()
     late: float = 0.0
     """Seconds that the planner's answers take at the most."""
+    tenants: bool = False
+    """Whether plain pods are of several namespaces, many come late, and rounds are short of time."""
 
     def __post_init__(self) -> None:
         self.turmoil = Turmoil(random.Random(self.seed))
@@ -98,7 +102,7 @@ class Story:
         leaves = self.turmoil.leaves
         return [
             pod(f"l{i}", cpu="1", labels={**belongs(dice.choice(leaves)), "app": dice.choice("abc")})
-            for i in range(dice.randint(3, 9))
+            for i in range(dice.randint(6, 20) if self.tenants else dice.randint(3, 9))
         ]
 
     def _lean(self, app: str, dice: random.Random) -> Manifest:
@@ -137,6 +141,8 @@ class Story:
                 made = to_builtins(one)
                 made["metadata"].pop("uid", None)
                 if isinstance(one, Pod):
+                    made["metadata"]["namespace"] = self.namespace(name)
+                if isinstance(one, Pod):
                     made = self._pod(made)
                 out.append((type(one).__name__, made))
         return out
@@ -153,9 +159,16 @@ class Story:
             spec |= self.leaning.get(made["metadata"]["labels"].get("app", ""), {})
         return made
 
+    def namespace(self, name: str) -> str:
+        """That of a pod; members of gangs are where their PodGroups are."""
+        dice = random.Random(f"{self.seed} {name} is of")
+        return dice.choice(NAMESPACES) if self.tenants and name[0] in "lp" else "default"
+
     def comes(self, name: str) -> float:
         """Seconds after which a pod that waits is there."""
         dice = random.Random(f"{self.seed} {name.partition('-')[0]} comes")
+        if self.tenants and dice.random() < 0.5:
+            return dice.choice((0.4, 0.8, 1.5, 3.0)) + 0.1 * dice.random()
         return dice.random() * 12.0 if self.apart or name.startswith("l") else 0.0
 
     def lasts(self, uid: str) -> float:
@@ -192,6 +205,8 @@ class Contention:
         store = self.cluster.server.store
         for value, name in CLASSES.items():
             store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": name}, "value": value})
+        for name in NAMESPACES[1:] if self.story.tenants else ():
+            store.create("namespaces", {"metadata": {"name": name}})
         if self.trace:
             store.listeners.append(self._print)
         store.listeners.append(self._changed)
@@ -215,7 +230,7 @@ class Contention:
         if kind == "Pod" and (phase := made.get("status", {}).get("phase")) in ("Succeeded", "Failed", "Running"):
             self._phase(meta["name"], phase)
         if "deletionTimestamp" in meta:
-            store.delete(PLURALS[kind], meta["name"], namespace="default")
+            store.delete(PLURALS[kind], meta["name"], namespace=meta.get("namespace", "default"))
 
     def _phase(self, name: str, phase: str) -> None:
         def change(old: Manifest) -> Manifest:
@@ -223,7 +238,8 @@ class Contention:
             kept = [c for c in old["status"].get("conditions", []) if c["type"] != "Ready"]
             return {**old, "status": {**old["status"], "phase": phase, "conditions": [*kept, ready]}}
 
-        self.cluster.server.store.update("pods", name, change, namespace="default", status=True)
+        namespace = self.story.namespace(name)
+        self.cluster.server.store.update("pods", name, change, namespace=namespace, status=True)
 
     async def others(self) -> None:
         """Users make pods; kubelets start and end them; controllers make again what was evicted."""
@@ -237,7 +253,7 @@ class Contention:
                 uid = obj["metadata"]["uid"]
                 if obj["metadata"].get("deletionTimestamp"):
                     if now >= due.setdefault(uid, now + self.story.lasts(uid)):
-                        self.cluster.delete(name)
+                        self.cluster.server.store.remove("pods", name, self.story.namespace(name))
                         if self.story.remade:
                             self.cluster.create(self._again(name))
                         else:
@@ -274,12 +290,32 @@ class Contention:
 
         def handed_on(plan: RoundPlan, begun: Begun, **options: Any) -> None:
             self._planned(plan)
+            if self.story.tenants:
+                self._charge(plan)
             self._moment = begun.snapshot.now - EPOCH_SECONDS
             self.tally["placed beside others"] += bool(begun.meanwhile.placed and plan.placements)
             apply(plan, begun, **options)
 
         evictor.submit = heard  # type: ignore[method-assign]
         dispatcher.apply = handed_on  # type: ignore[method-assign]
+
+    def _charge(self, plan: RoundPlan) -> None:
+        """Planning took its time: in virtual time it takes none."""
+        queue, dice = self.scheduler.queue, self.loop.dice
+        tried = [queue.entry(one.unit) for one in (*plan.units, *plan.deferred)]
+        queue.planned.took((entry.tenant, dice.choice((0.0, 0.1, 1.0))) for entry in tried if entry is not None)
+
+    def hurried(self, patience: Patience) -> Patience:
+        """A patience whose time is used up at any moment."""
+        dice, over = self.loop.dice, False
+        chance = dice.choice((0.0, 0.0, 0.1, 0.5))
+
+        def spent() -> bool:
+            nonlocal over
+            over = over or patience.spent() or dice.random() < chance
+            return over
+
+        return replace(patience, spent=spent, shared=lambda: dice.choice((0.0, 1.0)) * chance)
 
     def _fault(self, text: str) -> None:
         self.faults.append(f"{self.loop.time():.2f}: {text}")
@@ -398,6 +434,8 @@ class Contention:
             pod_max_backoff=0.2,
         )
         self.cluster.planner.config = config
+        if self.story.tenants:
+            self.cluster.planner.hurried = self.hurried
         played = asyncio.create_task(self.others())
         try:
             async with self.cluster.running(replace(SETTINGS, config=config)) as scheduler:
@@ -449,32 +487,34 @@ async def _in_virtual_time(loop: VirtualLoop, story: Story) -> Contention:
         return contention
 
 
-def live_through(seed: int, without: frozenset[str] = frozenset(), late: float = 0.0) -> Contention:
+def live_through(
+    seed: int, without: frozenset[str] = frozenset(), late: float = 0.0, *, tenants: bool = False
+) -> Contention:
     """One history in virtual time; AssertionError where something must not be."""
-    return run(lambda loop: _in_virtual_time(loop, Story(seed, without, late)), seed)
+    return run(lambda loop: _in_virtual_time(loop, Story(seed, without, late, tenants)), seed)
 
 
-def fails(seed: int, without: frozenset[str] = frozenset(), late: float = 0.0) -> str:
+def fails(seed: int, without: frozenset[str] = frozenset(), late: float = 0.0, *, tenants: bool = False) -> str:
     try:
-        live_through(seed, without, late)
+        live_through(seed, without, late, tenants=tenants)
     except AssertionError as error:
         return str(error) or "wrong"
     return ""
 
 
-def least(seed: int, late: float = 0.0) -> frozenset[str]:
+def least(seed: int, late: float = 0.0, *, tenants: bool = False) -> frozenset[str]:
     """What can be left out of a history that goes wrong."""
-    objects = Story(seed, late=late).turmoil.objects
+    objects = Story(seed, late=late, tenants=tenants).turmoil.objects
     names = ["leaning"]
     for one in sorted(objects, key=lambda one: isinstance(one, Node)):
         name = one.metadata.name  # type: ignore[attr-defined]
         names += [name] if "-" not in name else [name.partition("-")[0], name]
     without: frozenset[str] = frozenset()
     for name in dict.fromkeys(names):
-        left = Story(seed, without | {name}, late).objects()
+        left = Story(seed, without | {name}, late, tenants).objects()
         nodes = {made["metadata"]["name"] for kind, made in left if kind == "Node"}
         stood = {made["spec"].get("nodeName") for kind, made in left if kind == "Pod"} - {None}
-        if stood <= nodes and fails(seed, without | {name}, late):
+        if stood <= nodes and fails(seed, without | {name}, late, tenants=tenants):
             without |= {name}
     return without
 
@@ -483,6 +523,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Random lives of units that take room from one another")
     parser.add_argument("--seeds", default="0-2000", help="FIRST-LAST, LAST left out, or one seed")
     parser.add_argument("--late", type=float, default=0.0, help="seconds that the planner takes at the most")
+    parser.add_argument("--tenants", action="store_true", help="several namespaces, and rounds that are short of time")
     parser.add_argument("--trace", action="store_true", help="print every write")
     parser.add_argument(
         "--least", action="store_true", help="leave out what it goes wrong without, then print every write"
@@ -494,12 +535,12 @@ def main() -> int:
     logging.disable(logging.CRITICAL if not options.trace else logging.NOTSET)
     with one_after_the_other():
         for seed in range(int(first), int(last or int(first) + 1)):
-            if Story(seed, late=options.late).dull:
+            if Story(seed, late=options.late, tenants=options.tenants).dull:
                 continue
-            without = least(seed, options.late) if options.least else frozenset()
+            without = least(seed, options.late, tenants=options.tenants) if options.least else frozenset()
             Contention.trace = options.trace or options.least
             try:
-                tally += live_through(seed, without, options.late).tally
+                tally += live_through(seed, without, options.late, tenants=options.tenants).tally
             except Exception as error:
                 failed += 1
                 print(f"seed {seed}: {type(error).__name__} {error}", flush=True)

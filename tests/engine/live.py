@@ -49,6 +49,8 @@ class Planner:
     failing: Callable[[frozenset[str]], bool] = lambda only: False
     beside: Callable[[RoundPlan], RoundPlan] = lambda plan: plan
     """What a test adds to a plan."""
+    hurried: Callable[[Patience], Patience] = lambda patience: patience
+    """What a test does to the bound of a round."""
     cache: PlannerCache = field(default_factory=PlannerCache)
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     loop: VirtualLoop | None = None
@@ -57,7 +59,7 @@ class Planner:
     def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
         hold = self.hold  # before it is said that the round has begun: a test that has waited for that may change it
         self.rounds.append(only)
-        plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache, patience=patience)
+        plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache, patience=self.hurried(patience))
         if self.loop is not None:
             self.loop.withhold = hold
         elif hold is not None:

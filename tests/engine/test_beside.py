@@ -219,10 +219,12 @@ async def test_who_goes_for_nobody_in_particular_goes_once() -> None:
         assert len(cluster.planner.rounds) == before + 2 and started == ["gang:default/g"]
 
 
+@pytest.mark.parametrize("with_others", [False, True])
 async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_ends(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, with_others: bool
 ) -> None:
-    """And the answer of the search, which it does not concern, is carried out as it is."""
+    """Also where others are planned in one round with it. The answer of the search, which the pod does not concern, is
+    carried out as it is."""
     known, tried, ahead = rounds.try_unit, list[str](), list[bool]()
     loop = asyncio.get_running_loop()
     async with live([small("n1"), small("n2")]) as cluster:
@@ -253,6 +255,8 @@ async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_e
             await cluster.at_rest(scheduler, "pods")
             monkeypatch.setattr(rounds, "try_unit", searching)
             comes("high", "n1", priority="high")
+            if with_others:
+                cluster.pod("large", gpus=9)
             await until(lambda: "low" not in cluster.pods() or "deletionTimestamp" in cluster.pods()["low"]["metadata"])
         assert ahead[0]
         assert tried.index("default/late") == 1

@@ -17,13 +17,16 @@ def test_nobody_goes_in_vain_or_in_a_circle_and_all_comes_to_rest(first: int) ->
     assert {"priority", "quota", "fair-share"} <= tally.keys()
 
 
+@pytest.mark.parametrize("tenants", [False, True])
 @pytest.mark.parametrize("first", batches("KOORDPY_CONTENTIONS", 100, BATCH))
-def test_nor_where_rounds_of_those_who_come_are_planned_beside_others(first: int) -> None:
+def test_nor_where_rounds_of_those_who_come_are_planned_beside_others(first: int, tenants: bool) -> None:
+    """tenants: of several namespaces, in rounds that are short of time."""
     tally, wrong = played(
-        (seed for seed in range(first, first + BATCH) if not Story(seed, late=2.0).dull),
-        lambda seed: live_through(seed, late=2.0).tally,
+        (seed for seed in range(first, first + BATCH) if not Story(seed, late=2.0, tenants=tenants).dull),
+        lambda seed: live_through(seed, late=2.0, tenants=tenants).tally,
     )
-    assert not wrong, f"python -m tests.engine.contention --late 2 --least --seeds SEED shows what happened: {wrong}"
+    shows = f"python -m tests.engine.contention --late 2 {'--tenants ' * tenants}--least --seeds SEED"
+    assert not wrong, f"{shows} shows what happened: {wrong}"
     assert tally["placed beside others"]
 
 

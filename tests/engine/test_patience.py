@@ -8,6 +8,7 @@ import pytest
 from koordpy.engine.loop import MOST_CARRIED, SchedulingLoop
 from koordpy.engine.queue import Entry, QueuedPod
 from koordpy.engine.settings import EngineSettings
+from koordpy.engine.turns import RecentSeconds
 from koordpy.planning.patience import Patience
 
 
@@ -16,7 +17,8 @@ class Moment:
 
     def __init__(self, *entries: Entry) -> None:
         self.now = 100.0
-        self.queue = SimpleNamespace(ahead=False, behind=list, deferred=list, last_added=99.0)
+        planned = RecentSeconds(lambda: self.now, 0.5)
+        self.queue = SimpleNamespace(ahead=False, behind=list, deferred=list, last_added=99.0, planned=planned)
         loop: Any = SimpleNamespace(_queue=self.queue, _settings=EngineSettings(), _clock=lambda: self.now)
         self.patience: Patience = SchedulingLoop._patience(loop, list(entries), self.now)
 
@@ -82,13 +84,18 @@ def test_a_search_pauses_for_those_who_come_and_takes_its_time_without_what_they
     assert at.after(0.2).patience.spent()
 
 
-def test_who_came_and_had_a_round_beside_it_has_used_up_the_time_of_one_that_does_not_stop() -> None:
+@pytest.mark.parametrize("flag", ["left", "ended"])
+def test_who_came_uses_up_the_time_of_a_round_that_pauses_where_no_round_beside_it_decides(flag: str) -> None:
+    """Else it would be cut for nobody however many units it has, or begin searches that are given up at once."""
     at = Moment(woken())
-    assert at.patience.searches and at.patience.pauses is not None
+    pauses = at.patience.pauses
+    assert at.patience.searches and pauses is not None
     at.patience.begins()
     at.after(0.01).comes()
-    assert not at.patience.spent() and at.after(0.1).patience.spent()
-    at.patience.pauses.began = at.now
+    assert not at.after(0.1).patience.spent()
+    setattr(pauses, flag, True)
+    assert at.patience.spent() and at.patience.cut()
+    pauses.began, pauses.left = at.now, False
     assert at.patience.spent(), "what is kept from then on is not taken by a plan with victims"
 
 
@@ -112,6 +119,14 @@ def test_a_search_that_is_carried_through_does_not_pause() -> None:
         Moment(Entry("default/a", deferred=90.0, interrupted=2.0), Entry("default/b", deferred=90.0)).patience.pauses
         is not None
     )
+
+
+def test_a_round_of_many_does_not_pause_where_a_plan_for_one_of_them_was_dropped() -> None:
+    """Else what comes meanwhile would overtake it each time, though it needs no search."""
+    gang = Entry("gang:default/b", pods={"default/b-0": QueuedPod("default/b-0", "u", 0.0, 0, 0.0, light=False)})
+    assert Moment(woken(), gang).patience.pauses is not None
+    gang.overtaken = True
+    assert Moment(woken(), gang).patience.pauses is None and Moment(gang).patience.pauses is not None
 
 
 def test_a_round_pauses_that_searches_and_does_nothing_else() -> None:

@@ -436,6 +436,41 @@ def test_who_waits_for_a_search_lets_all_others_go_first(queue: UnitQueue, clock
     assert not queue.ready()
 
 
+def test_those_that_wait_for_a_search_and_others_take_turns(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b")
+    defer(queue, clock, "a")
+    turns = []
+    for _ in range(5):
+        taken = queue.take(light_pods=100)
+        turns.append("".join(entry.unit[-1] for entry in taken))
+        for entry in taken:
+            if entry.deferred is None:
+                queue.settle_again(entry)
+            else:
+                queue.settle_deferred(entry)
+    assert turns == ["b", "a", "b", "a", "b"]
+
+
+def test_who_waits_for_a_search_has_no_turn_before_those_that_are_more_important(
+    queue: UnitQueue, clock: Clock
+) -> None:
+    """No room is kept for them in rounds that search."""
+    add(queue, "a", "b")
+    queue.add("default/c", pod("c", priority=5))
+    defer(queue, clock, "a", "c")
+    queue.add("default/d", pod("d", priority=5))
+    turns = []
+    for _ in range(4):
+        taken = {entry.unit[-1]: entry for entry in queue.take(light_pods=100)}
+        turns.append("".join(taken))
+        for entry in taken.values():
+            if entry.deferred is None:
+                queue.settle_again(entry)
+            else:
+                queue.settle_deferred(entry)
+    assert turns == ["d", "bd", "c", "bd"]
+
+
 def test_who_is_kept_off_room_is_due_again_when_that_lapses(queue: UnitQueue, clock: Clock) -> None:
     add(queue, "a")
     defer(queue, clock, "a")

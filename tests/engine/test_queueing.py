@@ -99,3 +99,22 @@ async def test_a_search_that_was_given_up_for_long_enough_is_carried_through() -
             cluster.pod("p")
             await until(lambda: cluster.bound("p"))
         assert known == [False] * (len(known) - 1) + [True] and len(known) > 1
+
+
+async def test_who_is_kept_off_room_for_long_enough_in_all_is_kept_off_no_more() -> None:
+    """Also where each round leaves it to the next."""
+    async with live([small("n1")]) as cluster:
+        lapsed: list[bool] = []
+
+        class KeepingOff(Planner):
+            def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
+                lapsed.append("default/p" in patience.lapsed)
+                plan = super().__call__(snapshot, only, patience)
+                kept_off = (Deferred("default/p", kept_off=True, passed_over=True),)
+                return plan if lapsed[-1] else replace(plan, placements=(), units=(), deferred=kept_off)
+
+        cluster.planner = KeepingOff()
+        async with cluster.running(search_seconds=0.02):
+            cluster.pod("p")
+            await until(lambda: cluster.bound("p"))
+        assert lapsed == [False] * (len(lapsed) - 1) + [True] and len(lapsed) > 1

@@ -33,18 +33,22 @@ def honest(**options: Any) -> dict[str, Any]:
 
 
 class Work:
-    """The attempts of rounds; in the middle of the first one that has `during` of them the honest pod comes."""
+    """The attempts of rounds; in the middle of the first one after `during` of them the honest pod comes."""
 
     def __init__(self, cluster: Live, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tried: list[str] = []
         self.during = -1
+        self.pause = 0.0
+        """Seconds by the wall that each attempt takes once the pod came."""
         self.scheduler: Scheduler | None = None
+        self._came = False
         self._cluster, self._loop, self._known = cluster, asyncio.get_running_loop(), rounds.try_unit
         monkeypatch.setattr(rounds, "try_unit", self)
         cluster.server.store.create("namespaces", {"metadata": {"name": "honest"}})
 
     def __call__(self, unit: Unit, *args: Any) -> Tried:
-        if len(self.tried) == self.during and self.scheduler is not None:
+        if len(self.tried) >= self.during >= 0 and self.scheduler is not None and not self._came:
+            self._came, self.during = True, len(self.tried)
             self._loop.call_soon_threadsafe(self._cluster.create, honest())
             for _ in range(30_000):
                 if HONEST in self.scheduler.queue:
@@ -52,6 +56,8 @@ class Work:
                 time.sleep(0.001)
             else:
                 pytest.fail("the honest pod never came")
+        if len(self.tried) >= self.during >= 0:
+            time.sleep(self.pause)
         self.tried.append(unit.id)
         self._cluster.ahead_seconds += SECONDS
         return self._known(unit, *args)
@@ -64,9 +70,27 @@ async def test_a_pod_that_comes_while_another_namespace_is_planned_waits_for_no_
         work = Work(cluster, monkeypatch)
         cluster.create(*never_fits(GANGS))
         async with cluster.running() as scheduler:
-            work.scheduler, work.during = scheduler, 3
+            # the loop looks by the wall whether somebody came
+            work.scheduler, work.during, work.pause = scheduler, 3, SECONDS
             await until(lambda: cluster.bound("p"))
         assert work.tried.index(HONEST) <= work.during + PART + 2
+
+
+async def test_one_that_is_not_decided_beside_a_round_of_another_namespace_does_not_wait_for_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that it could use is kept from it there."""
+    async with live([small("n1", cpu=9)]) as cluster:
+        work = Work(cluster, monkeypatch)
+        work.pause = 0.005
+        for i in range(3 * GANGS):
+            cluster.create(*gang(f"g{i}", 2, gpus=0, cpu=f"{5000 + i}m"))
+        async with cluster.running() as scheduler:
+            work.scheduler, work.during = scheduler, 3
+            await until(lambda: cluster.bound("p"))
+            tried = len(set(work.tried))
+        assert work.tried.count(HONEST) > 1
+        assert tried < 2 * GANGS
 
 
 async def test_one_that_waits_with_many_of_another_namespace_waits_for_no_more_than_their_part_of_a_round(

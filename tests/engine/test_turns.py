@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from koordpy.engine.queue import QueuedPod, UnitQueue, first_of
-from koordpy.engine.turns import ByTurns, SearchTurns, Turnstile
+from koordpy.engine.turns import ByTurns, RecentSeconds, SearchTurns, Turnstile
 
 
 @dataclass
@@ -95,6 +95,15 @@ def test_once_nobody_waits_all_begin_anew() -> None:
     assert rounds.round().tenant == "a"
 
 
+def test_what_was_planned_fades_once_for_all_units_of_a_round() -> None:
+    """Thousands of units of a thousand tenants would else keep the event loop for seconds."""
+    looks = []
+    recent = RecentSeconds(lambda: float(looks.append(0) or 0), 0.5)
+    before = len(looks)
+    recent.took((f"t{i % 1000}", 0.1) for i in range(10_000))
+    assert len(looks) == before + 1
+
+
 def test_who_has_much_is_next_after_each_of_those_who_have_less() -> None:
     line: ByTurns[str] = ByTurns()
     for one in ("a1", "a2", "a3", "b1", "b2", "c1"):
@@ -139,3 +148,20 @@ async def test_who_gives_up_at_a_gate_leaves_his_turn_to_others() -> None:
     await asyncio.gather(*waits, return_exceptions=True)
     await enter("e")
     assert order == ["d", "e"]
+
+
+def test_of_late_counts_what_was_planned_for_a_tenant_beyond_what_another_had() -> None:
+    now = 0.0
+    recent = RecentSeconds(lambda: now, 0.5)
+    recent.took([("a", 0.6)])
+    assert recent.over(["a", "b"]) == {"a"}
+    assert recent.over(["a"]) == recent.over([]) == frozenset()
+    recent.took([("b", 0.2)])
+    assert recent.over(["a", "b"]) == frozenset()
+    recent.took([("a", 0.3)])
+    assert recent.over(["a", "b"]) == {"a"}
+    now = 10.0
+    assert recent.over(["a", "b"]) == frozenset()
+    now = 1000.0
+    recent.over([])
+    assert not recent._had, "tenants come and go"

@@ -36,6 +36,7 @@ def cut(
     tries: int = 0,
     waiting: Collection[str] = (),
     lapsed: Collection[str] = (),
+    over: Collection[str] = (),
     interrupts: Interrupts | None = None,
     firm: Collection[str] = (),
 ) -> RoundPlan:
@@ -53,6 +54,7 @@ def cut(
         stops=searches and stops,
         waiting=frozenset(waiting),
         lapsed=frozenset(lapsed),
+        over=frozenset(over),
         interrupts=interrupts or Interrupts(lambda: False),
         firm={unit: Interrupts(lambda: False) for unit in firm},
         clock=itertools.count(0.0).__next__,
@@ -105,6 +107,28 @@ def test_kept_room_is_kept_in_later_rounds_for_who_is_not_tried_until_it_lapses(
     assert cut(world.state, ["default/s"], waiting=[GANG]).deferred == (Deferred("default/s", kept_off=True),)
     assert bound(cut(world.state, ["default/s"], waiting=[GANG], lapsed=[GANG])) == {"s": "n2"}
     assert bound(cut(world.state, ["default/s"])) == {"s": "n2"}
+
+
+@pytest.mark.parametrize(("priority", "kept"), [(100, False), (99, True)])
+def test_who_was_kept_off_for_long_enough_is_kept_off_only_for_the_more_important(priority: int, kept: bool) -> None:
+    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100, cpu="1"))
+    world.add(pod("r", at="n1", priority=0), small("s", priority=priority))
+    plan = cut(world.state, ["default/s"], waiting=[GANG], lapsed=["default/s"])
+    assert bound(plan) == ({} if kept else {"s": "n2"})
+
+
+@pytest.mark.parametrize(
+    ("over", "priority", "kept"),
+    [((), 100, True), (["default"], 100, False), (["default"], 99, True), (["default", "other"], 100, True)],
+)
+def test_a_tenant_that_had_its_part_of_planning_keeps_room_only_from_the_less_important(
+    over: list[str], priority: int, kept: bool
+) -> None:
+    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100, cpu="1"))
+    world.add(pod("r", at="n1", priority=0), of("other", "s", created=9, priority=priority))
+    plan = cut(world.state, ["other/s"], waiting=[GANG], over=over)
+    assert plan.deferred == ((Deferred("other/s", kept_off=True),) if kept else ())
+    assert bound(plan) == ({} if kept else {"s": "n2"})
 
 
 def test_who_is_searched_for_has_nothing_kept_from_it() -> None:
@@ -192,6 +216,21 @@ def test_what_those_ahead_ask_of_a_quota_is_kept_for_them() -> None:
     assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
     world.add(quota("team", {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}))
     assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
+
+
+def test_what_tenants_of_all_kinds_ask_of_a_quota_is_kept_together() -> None:
+    world = World().add(node("n1:9", {"for": "them"}), node("n2:9"), quota("team", {"cpu": "4"}, {"cpu": "4"}))
+    for namespace in ("busy", "idle"):
+        world.add(of(namespace, "w", cpu="2", labels={keys.QUOTA_NAME: "team"}, node_selector={"for": "them"}))
+    world.add(of("busy", "s", created=9, labels={keys.QUOTA_NAME: "team"}))
+    plan = cut(world.state, ["busy/s"], waiting=["busy/w", "idle/w"], over=["busy"])
+    assert plan.deferred == (Deferred("busy/s", kept_off=True),)
+
+
+def test_who_fails_like_another_takes_no_time() -> None:
+    world = World().add(node("n1:1"), *(pod(f"p{i}", cpu="9") for i in range(3)))
+    plan = cut(world.state, [f"default/p{i}" for i in range(3)], searches=True)
+    assert [one.seconds is not None for one in plan.units] == [True, False, False]
 
 
 def test_a_round_is_cut_after_one_unit_for_who_came_meanwhile() -> None:
@@ -448,6 +487,14 @@ def test_but_for_those_that_are_less_important() -> None:
 def test_and_for_those_who_came_meanwhile(came: dict[str, int], tries: int) -> None:
     world, names = tenants()
     assert shared(world, names, seconds=5, came=came) == names[:tries]
+
+
+def test_nobody_lets_those_go_first_who_had_more() -> None:
+    world = World().add(node("n1:9"))
+    names = [f"{namespace}/p{i}" for i, namespace in enumerate("aaabbb")]
+    for i, name in enumerate(names):
+        world.add(of(name[0], name[2:], created=i))
+    assert shared(world, names, seconds=2, came={"a": 0}) == [*names[:2], *names[3:]]
 
 
 def test_who_had_less_than_its_part_goes_on_in_the_order_of_the_queue() -> None:

@@ -75,6 +75,14 @@ def test_once_a_round_has_decided_it_is_cut_and_does_not_pause() -> None:
     assert steps == [1], "before the first unit"
 
 
+def test_a_round_that_pauses_is_cut_for_who_was_left_undecided_beside_it() -> None:
+    world = World().add(node("n1:2"), *(pod(name, cpu=str(i)) for i, name in enumerate("abc", 7)))
+    pauses = Between(lambda times: setattr(pauses, "left", True), 1)
+    patience = Patience(searches=True, spent=lambda: False, pauses=pauses, cut=lambda: True)
+    plan = plan_round(world.snapshot(), only=frozenset(["default/a", "default/b", "default/c"]), patience=patience)
+    assert [one.unit for one in plan.units] == ["default/a"]
+
+
 def spin(there: Callable[[], bool]) -> None:
     for _ in range(60_000):
         if there():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 
 from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
-from koordpy.planning.queue.kept import KeptRoom
+from koordpy.planning.queue.kept import KeptRoom, closed
 from koordpy.planning.quota.admission import Asking
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.vain_demand import Reaches, startless, without
@@ -83,7 +83,7 @@ class _Loans:
                 kept.keep(one)
             with figures.admission.among(self._view(own, apart)):
                 if figures.admission.refusal(unit, figures.draft.quotas) is None:
-                    with kept.closed():
+                    with closed([kept]):
                         outcome = self._attempt(unit)
         if outcome.nodes:
             self._vain.pop(unit.id, None)

@@ -104,7 +104,7 @@ def report(
     for one in tried:
         step()
         if one.deferred:
-            deferred.append(Deferred(one.unit.id, one.kept_off, one.interrupted, one.passed_over))
+            deferred.append(Deferred(one.unit.id, one.kept_off, one.interrupted, one.passed_over, one.seconds))
             continue
         after = one.unit.after(placed, figures.draft.evicted)
         placements += _placements(one, after, figures)
