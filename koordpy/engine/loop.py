@@ -118,6 +118,7 @@ class SchedulingLoop:
         self._light_seconds = 0.0
         """What an ordinary pod took in the last round of such pods alone."""
         self._forgets = False
+        """Whether a round is to be held, if only for nobody (`forget`)."""
         self._alone = 0
         """Rounds that take one unit each: after the planner has failed, so that one bad unit holds up no other."""
 

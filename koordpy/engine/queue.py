@@ -407,7 +407,7 @@ class UnitQueue:
             self._turn = bool(waits and others) and not self._turn
             due = others if self._turn or not waits else self._searched(waits)
             if not self.deferred():
-                self.turns.next(())
+                self.turns.begin_anew()
         light = [entry for entry in due if entry.light]
         if sum(entry.load for entry in light) > light_pods:
             due = [entry for entry in due if not entry.light] + first_of(light, light_pods)

@@ -150,13 +150,14 @@ class SearchTurns:
         """A search for a unit of a tenant took so long."""
         self._had[tenant] = max(self._had.get(tenant, 0.0), self._least) + seconds
 
+    def begin_anew(self) -> None:
+        """Nobody waits for a search: what tenants had counts no more."""
+        self._had, self._began, self._least = {}, {}, 0.0
+
     def next(self, due: Sequence[W]) -> list[W]:
-        """Those that may be searched for now: of tenants that have had no more than their part, the units that had
-        no answer since the sweep over their tenant began. In a busy cluster the first of the queue are woken all the
-        time, and would be searched for again before the last ever are."""
-        if not due:
-            self._had, self._began, self._least = {}, {}, 0.0
-            return []
+        """Of these, not none, those that may be searched for now, one at least: of tenants that have had no more than
+        their part, the units that had no answer since the sweep over their tenant began. In a busy cluster the first of
+        the queue are woken all the time, and would be searched for again before the last ever are."""
         of: dict[str, list[W]] = {}
         for one in due:
             of.setdefault(one.tenant, []).append(one)

@@ -33,17 +33,17 @@ class Lately:
             found.append(times)
         for times in found:
             times.append(now)
-        while len(self._times) > MOST_KEPT or not (oldest := next(iter(self._times.values()))) or past(oldest, now):
+        while len(self._times) > MOST_KEPT or not (oldest := next(iter(self._times.values()))) or _past(oldest, now):
             self._times.popitem(last=False)
         return True
 
     def forget(self, there: Callable[[Hashable], bool], now: float) -> None:
         """Lets go of objects that are not there any more, and of minutes that have passed."""
         for key, times in list(self._times.items()):
-            if not times or past(times, now) or not there(key[0]):
+            if not times or _past(times, now) or not there(key[0]):
                 del self._times[key]
 
 
-def past(times: deque[float], now: float) -> bool:
+def _past(times: deque[float], now: float) -> bool:
     """Whether the last of these was a minute ago."""
     return now - times[-1] >= MINUTE

@@ -1,8 +1,11 @@
 """Queueing among gangs, live: races for one domain, and room that is kept for a gang that waits."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pytest
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration, Queue
@@ -82,39 +85,36 @@ async def test_the_promised_gang_starts_when_the_others_have_ended() -> None:
             assert set(cluster.places()) == {"big-0", "big-1"}
 
 
-@in_virtual_time
-async def test_a_search_that_was_given_up_for_long_enough_is_carried_through() -> None:
+@dataclass
+class Deciding(Planner):
+    """Leaves `default/p` undecided for as long as the round is not said to treat it otherwise."""
+
+    how: Deferred = field(default_factory=lambda: Deferred("default/p"))
+    otherwise: Callable[[Patience], Collection[str]] = lambda patience: ()
+    seen: list[bool] = field(default_factory=list)
+    """Of each round, whether it did."""
+
+    def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
+        self.seen.append("default/p" in self.otherwise(patience))
+        plan = super().__call__(snapshot, only, patience)
+        return plan if self.seen[-1] else replace(plan, placements=(), units=(), deferred=(self.how,))
+
+
+@pytest.mark.parametrize(
+    ("how", "otherwise"),
+    [
+        (Deferred("default/p", interrupted=True), lambda patience: patience.firm),
+        (Deferred("default/p", kept_off=True, passed_over=True), lambda patience: patience.lapsed),
+    ],
+    ids=["a search that was given up is carried through", "who was kept off room is kept off no more"],
+)
+async def test_what_goes_on_for_search_seconds_in_all_has_an_end(
+    how: Deferred, otherwise: Callable[[Patience], Collection[str]]
+) -> None:
+    """Also where each round leaves the unit to the next."""
     async with live([small("n1")]) as cluster:
-        known: list[bool] = []
-
-        class GivingUp(Planner):
-            def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
-                known.append("default/p" in patience.firm)
-                plan = super().__call__(snapshot, only, patience)
-                given_up = (Deferred("default/p", interrupted=True),)
-                return plan if known[-1] else replace(plan, placements=(), units=(), deferred=given_up)
-
-        cluster.planner = GivingUp()
+        planner = cluster.planner = Deciding(how=how, otherwise=otherwise)
         async with cluster.running(search_seconds=0.02):
             cluster.pod("p")
             await until(lambda: cluster.bound("p"))
-        assert known == [False] * (len(known) - 1) + [True] and len(known) > 1
-
-
-async def test_who_is_kept_off_room_for_long_enough_in_all_is_kept_off_no_more() -> None:
-    """Also where each round leaves it to the next."""
-    async with live([small("n1")]) as cluster:
-        lapsed: list[bool] = []
-
-        class KeepingOff(Planner):
-            def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
-                lapsed.append("default/p" in patience.lapsed)
-                plan = super().__call__(snapshot, only, patience)
-                kept_off = (Deferred("default/p", kept_off=True, passed_over=True),)
-                return plan if lapsed[-1] else replace(plan, placements=(), units=(), deferred=kept_off)
-
-        cluster.planner = KeepingOff()
-        async with cluster.running(search_seconds=0.02):
-            cluster.pod("p")
-            await until(lambda: cluster.bound("p"))
-        assert lapsed == [False] * (len(lapsed) - 1) + [True] and len(lapsed) > 1
+    assert planner.seen == [False] * (len(planner.seen) - 1) + [True] and len(planner.seen) > 1

@@ -8,6 +8,7 @@ from koordpy.api.config import Gangs
 from koordpy.engine.settings import EngineSettings
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.tuning import tuned
+from tests.workloads.test_of_projects import EXAMPLES
 
 Json = dict[str, Any]
 JOBS = "jobs.batch"
@@ -495,3 +496,42 @@ async def test_a_jobset_of_more_jobs_than_are_read_is_told_on_it_and_counted() -
             ]
             counted = b'koordpy_refused_inputs_total{kind="JobSet",reason="UnreadableObject"} 1.0'
             assert counted in scheduler.metrics.render()
+
+
+@in_virtual_time
+async def test_driver_and_executors_of_spark_start_as_the_gang_that_their_annotations_name() -> None:
+    pods = [*EXAMPLES["spark"].objects]
+    async with live([small("n1")]) as cluster, cluster.running():
+        cluster.create(*pods[:-1])
+        await until(lambda: "2 of minMember 3 exist" in said(cluster, pods[0]["metadata"]["name"]))
+        assert not cluster.places()
+        cluster.create(pods[-1])
+        await until(lambda: cluster.bound(*(one["metadata"]["name"] for one in pods)))
+
+
+@in_virtual_time
+async def test_a_train_job_starts_whole_by_what_its_controllers_make_of_it() -> None:
+    _, train_job = EXAMPLES["trainjob"].objects
+    body = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": template()}
+    steps = {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": body}}]}
+    labels = {"jobset.sigs.k8s.io/jobset-name": "tune", "jobset.sigs.k8s.io/replicatedjob-name": "node"}
+
+    def made(name: str, above: Json) -> Json:
+        owner = {key: above[key] for key in ("apiVersion", "kind")}
+        whose = {**owner, "name": above["metadata"]["name"], "uid": uid_of(above), "controller": True}
+        return {"metadata": {"name": name, "namespace": "default", "labels": labels, "ownerReferences": [whose]}}
+
+    async with live([small("n1")]) as cluster:
+        serve(cluster, "jobset.x-k8s.io", "v1alpha2", "JobSet")
+        serve(cluster, "trainer.kubeflow.org", "v1alpha1", "TrainJob")
+        store = cluster.server.store
+        async with cluster.running() as scheduler:
+            top = store.create("trainjobs.trainer.kubeflow.org", train_job)
+            job_set = store.create("jobsets.jobset.x-k8s.io", {**made("tune", top), "spec": steps})
+            of_job = store.create(JOBS, {**made("tune-node-0", job_set), "spec": body})
+            cluster.create(member(0, uid_of(of_job), "tune-node-0", **labels))
+            await until(lambda: "1 of minMember 2 exist" in said(cluster, "tune-node-0-0"))
+            ((shown,),) = (entry["gangs"] for entry in scheduler.inspection.queue())
+            assert (shown["name"], "TrainJob tune" in shown["origin"]) == ("default/tune", True)
+            cluster.create(member(1, uid_of(of_job), "tune-node-0", **labels))
+            await until(lambda: cluster.bound("tune-node-0-0", "tune-node-0-1"))
