@@ -14,7 +14,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from koordpy.api.keys import GROUP_KOORDINATOR
 from koordpy.engine.apiserver.credentials import ClusterAccess
@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 JOIN_SECONDS = 5.0
+CANCEL_AGAIN_SECONDS = 1.0
 IDENTITY = "koordpy"
 
 
@@ -40,6 +41,21 @@ class Hosted(Protocol):
 
     def definitions_changed(self) -> None:
         """A CustomResourceDefinition came, changed or went."""
+
+
+class _StopFlag(asyncio.Event):
+    """kopf's stop flag, which also tells that kopf has failed: then, and last of all, kopf cancels its wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.abandoned = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        try:
+            return await super().wait()
+        except asyncio.CancelledError:
+            self.abandoned.set()
+            raise
 
 
 def _import_kopf() -> Any:
@@ -76,7 +92,7 @@ class KopfThread:
         self._hosted, self._access, self._loop = hosted, access, loop
         self._watch_definitions, self._operator = watch_definitions, operator
         self._stop = threading.Event()
-        self._flag: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._flag: tuple[asyncio.AbstractEventLoop, _StopFlag] | None = None
         """kopf's own stop flag: a thread's would be waited for in a thread that outlives a failed operator."""
         self._pause = FIRST_PAUSE_SECONDS
         self._thread = threading.Thread(target=self._serve, name="kopf", daemon=True)
@@ -117,7 +133,7 @@ class KopfThread:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _run_once(self) -> None:
-        flag = asyncio.Event()
+        flag = _StopFlag()
         self._flag = (asyncio.get_running_loop(), flag)
         if self._stop.is_set():
             return
@@ -129,15 +145,20 @@ class KopfThread:
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
         registry = kopf.OperatorRegistry()
         self._register(kopf, registry)
-        await kopf.operator(
-            registry=registry,
-            settings=_settings(kopf, watch_definitions=self._watch_definitions),
-            standalone=True,
-            clusterwide=True,
-            stop_flag=flag,
-            # else kopf asks for the name of the user, and the image's has none; nobody reads it without peering
-            identity=IDENTITY,
-        )
+        # kopf spares the tasks that were there before it
+        ending = asyncio.create_task(_end(flag.abandoned, asyncio.current_task()))
+        try:
+            await kopf.operator(
+                registry=registry,
+                settings=_settings(kopf, watch_definitions=self._watch_definitions),
+                standalone=True,
+                clusterwide=True,
+                stop_flag=flag,
+                # else kopf asks for the name of the user, and the image's has none; nobody reads it without peering
+                identity=IDENTITY,
+            )
+        finally:
+            ending.cancel()
 
     def _register(self, kopf: Any, registry: Any) -> None:
         async def login(**_: Any) -> Any:
@@ -172,6 +193,19 @@ class KopfThread:
     async def _there(self, coroutine: Any) -> Any:
         """Runs a coroutine on the scheduler's loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+
+
+async def _end(abandoned: asyncio.Event, main: asyncio.Task[Any] | None) -> None:
+    """Cancels what a failed kopf has left, over and over: kopf cancels once and waits without end, but a watch whose
+    answer has not begun takes a cancellation for a pause if the task that waits for pauses is cancelled with it
+    (`stream` in kopf's client); that task ends with its watch."""
+    await abandoned.wait()
+    spared = {main, asyncio.current_task()}
+    while True:
+        await asyncio.sleep(CANCEL_AGAIN_SECONDS)
+        for task in asyncio.all_tasks() - spared:
+            if not task.get_name().startswith("pause-waiter "):
+                task.cancel()
 
 
 def _plain(value: Any) -> Any:

@@ -189,6 +189,7 @@ async def test_kopf_lives_where_its_user_has_no_name(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
+    """A watch that has not been answered is the worst: kopf may lose the cancellation of it as it ends."""
     async with FaultyServer() as server:
         server.store.create("nodes", training_cluster(1).nodes[0])
         async with hosting(server) as host:
@@ -197,6 +198,7 @@ async def test_a_scheduler_goes_on_while_kopf_cannot_live() -> None:
                 server.store.create(TOPOLOGIES, topology(name))
                 await until(lambda name=name: server.store.get(TOPOLOGIES, name).get("status"))  # type: ignore[misc]
             server.faults.fail(410, method="WATCH", path="*clusternetworktopologies*")
+            server.faults.fail("timeout", method="WATCH", path="*customresourcedefinitions*")
             server.faults.drop_watches(abort=True)
             await until(lambda: host.kopf is not None and host.kopf.starts > 1)
             for i in range(5):
