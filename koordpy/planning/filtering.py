@@ -57,9 +57,10 @@ def _spread(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
 def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
     if pod.ties is not None and pod.ties.affinity:
         yield OwnTerms(pod, scene.snapshot, scene.domains)
-    if scene.snapshot.terms or scene.terms_pending:
-        existing = ExistingTerms(pod, scene.snapshot, scene.domains)
-        if scene.terms_pending or not existing.silent:
+    there, coming = scene.terms_towards(pod)
+    if there or coming:
+        existing = ExistingTerms(pod, there, scene.snapshot, scene.domains)
+        if coming or not existing.silent:
             yield existing
 
 

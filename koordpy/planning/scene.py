@@ -3,14 +3,14 @@
 A filter or a score that looks at more than the pod and a node finds it here, so that none of them knows the planner.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.cluster.ties import spread_keys
+from koordpy.cluster.ties import PodClass, TermClass, pod_class, spread_keys
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
@@ -18,6 +18,9 @@ from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import SpreadDefaults
 from koordpy.planning.filters.volumes import VolumeReach
 from koordpy.planning.gpu.nodes import GpuNodes
+
+TermsTowards = tuple[Sequence[tuple[TermClass, Mapping[str, int]]], bool]
+"""Those of bound pods, with how many are on which nodes; whether a plan may place a pod that has such terms."""
 
 
 class Scene:
@@ -30,12 +33,24 @@ class Scene:
         self.config = config
         self._domains = domains
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
-        self.terms_pending = any(pod.ties is not None and pod.ties.affinity for pod in coming)
-        """Whether a plan may place a pod whose terms of pod affinity say something of others."""
+        ties = ((pod.namespace, pod.ties) for pod in coming)
+        self._coming = {(namespace, own.audience) for namespace, own in ties if own is not None and own.affinity}
+        self._terms: dict[PodClass, TermsTowards] = {}
         spread = config.filters.pod_topology_spread
         self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
             raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
+
+    def terms_towards(self, pod: PodInfo) -> TermsTowards:
+        """Terms of pod affinity that may say something of a pod; the same of pods that no selector tells apart."""
+        alike = pod_class(pod.pod, self.snapshot.looked_for)
+        found = self._terms.get(alike)
+        if found is None:
+            whom = alike.namespace, dict(alike.labels)
+            there = [one for one in self.snapshot.terms.items() if one[0].audience.may_have(one[0].namespace, *whom)]
+            coming = any(audience.may_have(namespace, *whom) for namespace, audience in self._coming)
+            found = self._terms[alike] = there, coming
+        return found
 
     @cached_property
     def domains(self) -> DomainTable:

@@ -183,3 +183,24 @@ def test_the_check_of_a_plan_looks_at_pairs_of_one_node_alone_where_nobody_shuns
         placed = [(one, nodes[i % len(nodes)]) for i, one in enumerate(snapshot.pods.values())]
         calls[count] = calls_of(lambda placed=placed, snapshot=snapshot: check_ties(placed, Draft(snapshot)))  # type: ignore[misc]
     assert calls[600] < 2.5 * calls[300]
+
+
+def test_terms_about_other_pods_cost_only_those_whom_they_may_mean() -> None:
+    world = World().add(*nodes_of("s1{b1: n1:999}"))
+    for i in range(60):
+        shunned = [
+            PodAffinityTerm(
+                topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={f"k{i}-{k}": "v"})
+            )
+            for k in range(90)
+        ]
+        rule = Affinity(pod_anti_affinity=PodAffinity(required=shunned))
+        world.add(pod(f"a-{i}", at="n1" if i % 2 else "", affinity=rule))
+    calls = {}
+    for count in (0, 50):
+        world.add(*(pod(f"p-{i}", cpu=f"{1 + i}m") for i in range(count)))
+        snapshot, plans = world.snapshot(), list[RoundPlan]()
+        calls[count] = calls_of(lambda snapshot=snapshot, plans=plans: plans.append(plan_round(snapshot)))  # type: ignore[misc]
+        assert len(plans[0].placements) == 30 + count
+    assert calls[0] < 200_000
+    assert calls[50] - calls[0] < 50 * 600

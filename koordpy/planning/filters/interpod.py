@@ -3,7 +3,7 @@
 matchLabelKeys and mismatchLabelKeys are part of the selectors already, as the API server merges them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, read_terms
+from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, TermClass, read_terms
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
 from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
 from koordpy.planning.placement.ties import Near
@@ -23,6 +23,8 @@ ANTI_AFFINITY = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't match pod a
 EXISTING = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",))
 
 Namespaces = Mapping[str, Labels]
+Places = Mapping[str, int]
+"""Node name -> pods."""
 
 
 def term_matches(term: PodAffinityTerm, owner: str, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
@@ -141,14 +143,17 @@ class ExistingTerms(Rule):
     plugin = PLUGIN
     together = True
 
-    def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable) -> None:
+    def __init__(
+        self, pod: PodInfo, there: Iterable[tuple[TermClass, Places]], snapshot: Snapshot, table: DomainTable
+    ) -> None:
+        """there: terms of bound pods that may speak of the pod."""
         self._pod = pod
         self._snapshot = snapshot
         self._table = table
         self._holders: dict[str, Ints] = {}
         """Topology key -> [nodes] terms of pods there that speak of the pod."""
         self._domains: dict[str, Domains] = {}
-        for kind, places in snapshot.terms.items():
+        for kind, places in there:
             for key in self._keys(kind.namespace, kind.affinity, kind.audience):
                 for name, count in places.items():
                     if name in snapshot.index:

@@ -24,9 +24,11 @@ def _spread(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
 
 
 def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
-    if scene.snapshot.terms or scene.terms_pending:
-        near = InterPodAffinity(pod, scene.snapshot, scene.domains, scene.config.filters.inter_pod_affinity)
-        if scene.terms_pending or not near.silent:
+    there, coming = scene.terms_towards(pod)
+    coming = coming or (pod.ties is not None and bool(pod.ties.affinity))
+    if there or coming:
+        near = InterPodAffinity(pod, there, scene.snapshot, scene.domains, scene.config.filters.inter_pod_affinity)
+        if coming or not near.silent:
             yield near
 
 

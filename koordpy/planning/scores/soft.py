@@ -5,6 +5,7 @@ has before it normalises over the feasible nodes.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,8 @@ from koordpy.api.config import InterPodAffinityArgs
 from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, read_terms
-from koordpy.planning.filters.interpod import pods_matching, term_matches
+from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, TermClass, read_terms
+from koordpy.planning.filters.interpod import Places, pods_matching, term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import Constraint, Spreading
 
@@ -43,7 +44,15 @@ class InterPodAffinity(SoftScore):
 
     plugin = "InterPodAffinity"
 
-    def __init__(self, pod: PodInfo, snapshot: Snapshot, table: DomainTable, args: InterPodAffinityArgs) -> None:
+    def __init__(
+        self,
+        pod: PodInfo,
+        there: Iterable[tuple[TermClass, Places]],
+        snapshot: Snapshot,
+        table: DomainTable,
+        args: InterPodAffinityArgs,
+    ) -> None:
+        """there: terms of bound pods that may speak of the pod."""
         self._pod = pod
         self._snapshot = snapshot
         self._table = table
@@ -60,7 +69,7 @@ class InterPodAffinity(SoftScore):
         for term, weight in self._own:
             self._at(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
         if not self._deaf:
-            for kind, places in snapshot.terms.items():
+            for kind, places in there:
                 for key, weight in self._towards(kind.namespace, kind.affinity, kind.audience):
                     for name, count in places.items():
                         if name in snapshot.index:

@@ -1,18 +1,20 @@
 """The part of a plan's independent check that concerns pods and pods: ports, disks, affinity and spread.
 
-Pod by pod over the objects, no counts and no arrays shared with the filters. Ports, disks and anti-affinity: of the
+Pod by pod over the objects, no counts and no arrays shared with the filters; terms are read where they may speak of a
+pod by what was read of both as they came (`cluster/ties.py`, `Audience`). Ports, disks and anti-affinity: of the
 pods outside of the plan those on the same node are looked at; members of the plan are held against each other wherever
 they stand. Affinity, anti-affinity and spread of a plan of several pods are held against every pod there is.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.selectors import term_matches as node_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.ties import read_terms
+from koordpy.cluster.ties import TermClass, read_terms
 from koordpy.planning.filters import node as node_filters
 
 _WILDCARDS = ("", "0.0.0.0")
@@ -50,14 +52,14 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
 def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
     """Whether required anti-affinity of some pod that is there speaks of one of these, near or far."""
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
-    theirs = [(kind.namespace, read_terms(kind.affinity)) for kind in snapshot.terms]
-    here = draft.shunning.values()
-    theirs += [(pod.namespace, read_terms(pod.ties.affinity)) for pod in here if pod.ties is not None]
+    here = ((pod.namespace, pod.ties) for pod in draft.shunning.values())
+    own = (TermClass(namespace, ties.affinity, ties.audience) for namespace, ties in here if ties is not None)
     return any(
         _speaks(term, namespace, pod, snapshot.namespaces)
-        for namespace, terms in theirs
-        for term in terms.anti_affinity.required
+        for namespace, affinity, audience in chain(snapshot.terms, own)
         for pod in kinds
+        if audience.may_have(namespace, pod.namespace, pod.pod.metadata.labels)
+        for term in read_terms(affinity).anti_affinity.required
     )
 
 
@@ -204,8 +206,10 @@ def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
 
 def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draft) -> list[str]:
     """Required anti-affinity of one pod towards another."""
-    affinity = pod.pod.spec.affinity
-    if affinity is None or affinity.pod_anti_affinity is None:
+    affinity, labels = pod.pod.spec.affinity, other.pod.metadata.labels
+    if affinity is None or affinity.pod_anti_affinity is None or pod.ties is None:
+        return []
+    if not pod.ties.audience.may_have(pod.namespace, other.namespace, labels):
         return []
     snapshot = draft.snapshot
     if at not in snapshot.index:
