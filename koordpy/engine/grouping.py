@@ -10,6 +10,7 @@ from koordpy.api import keys
 from koordpy.api.objects import ObjectMeta
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.planning.links import Links
 from koordpy.planning.units import Groups, group_unit_id
 from koordpy.workloads.gangs import Derived
 
@@ -22,6 +23,8 @@ class UnitNames:
         """Whether any object has been seen that links gangs."""
         self.stale = False
         """Whether a gang or a PodGroup that links concern changed since the last `refresh`."""
+        self._links: Links | None = None
+        """As of the last `refresh`, as long as they are not stale."""
         self._ids: dict[GangRef, str] = {}
         self._named: dict[GangRef, tuple[str, ...]] = {}
         """Gang -> those that its links name, as of the last `refresh`."""
@@ -66,11 +69,15 @@ class UnitNames:
         return pod.key if group is None else group_unit_id(group)
 
     def refresh(self, snapshot: Snapshot) -> bool:
-        """Reads the groups of a snapshot anew where gangs are linked; True when an id changed."""
-        if not (self.linked and self.stale):
+        """Reads the groups of a snapshot anew where gangs are linked, or tells it of those that still hold; True when
+        an id changed."""
+        if not self.stale:
+            if self._links is not None:
+                snapshot.memo[Links] = self._links
             return False
         self.stale = False
         groups = Groups(snapshot)
+        self._links = groups.links
         ids = {ref: groups.id_of(ref) for ref in groups.links.groups}
         named = {ref: groups.named_by(ref).every for ref in snapshot.linkers}
         if named != self._named:

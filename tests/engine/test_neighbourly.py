@@ -17,6 +17,7 @@ from koordpy.engine.changes.pods import PodChanges
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import ANY, Wake
+from koordpy.planning.links import Links
 from koordpy.planning.units import Groups
 from tests.scenarios.cluster import group, node, pod
 from tests.scenarios.quotas import quota
@@ -105,6 +106,9 @@ def test_gangs_that_no_link_concerns_have_no_links_read_and_all_others_are_named
         waiting.say(f"other{i}")
         waiting.pods.upsert(pod(f"other{i}-0", gang=f"other{i}", cpu="9"), None)
     assert not waiting.names.stale
+    told = waiting.state.snapshot(waiting.now)
+    waiting.names.refresh(told)
+    assert told.memo == {Links: Groups(waiting.state.snapshot(waiting.now)).links}
     for _ in range(300):
         one, named = rng.choice(names), rng.sample([*names, "gone"], rng.choice((0, 0, 1, 2)))
         turn = rng.randrange(3)
@@ -115,7 +119,10 @@ def test_gangs_that_no_link_concerns_have_no_links_read_and_all_others_are_named
         else:
             waiting.pods.upsert(pod(f"{one}-0", gang=rng.choice(names), cpu="9"), waiting.pod(f"{one}-0"))
         waiting.tried()
+        told = waiting.state.snapshot(waiting.now)
+        waiting.names.refresh(told)
         planned = Groups(waiting.state.snapshot(waiting.now))
+        assert Groups(told).links == planned.links
         assert {ref: waiting.names.of_gang(ref) for ref in planned.every()} == {
             ref: planned.id_of(ref) for ref in planned.every()
         }
