@@ -121,7 +121,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         key = (pod.shape, None if tied else apart(pod), inside.get(pod.key, ()))
         number = keyed.get(key)
         if number is None:
-            if len(shapes) % 64 == 63:  # of thousands of kinds the figures alone take seconds
+            if len(shapes) % 16 == 15:  # of thousands of kinds the figures alone take seconds
                 figures.interrupts.step()
             number = keyed[key] = len(shapes)
             numbers.setdefault(pod.shape, len(numbers))

@@ -11,7 +11,7 @@ from koordpy.planning.patience import Patience, Pauses
 from koordpy.planning.plan import RoundPlan
 from koordpy.planning.round import PlannerCache, plan_round
 from tests.planning.test_patience import _random
-from tests.scenarios.cluster import World, node, pod
+from tests.scenarios.cluster import World, group, node, pod
 
 
 class Between(Pauses):
@@ -73,6 +73,17 @@ def test_once_a_round_has_decided_it_is_cut_and_does_not_pause() -> None:
     plan = plan_round(world.snapshot(), only=frozenset(["default/a", "default/b", "default/c"]), patience=patience)
     assert len(plan.placements) == 1 and len(plan.deferred) == 2
     assert steps == [1], "before the first unit"
+
+
+def test_a_round_pauses_before_each_kind_of_pod_that_it_says_something_of() -> None:
+    steps = {}
+    for kinds in (2, 12):
+        world = World().add(node("n1:2"), group("train", kinds))
+        world.add(*(pod(f"p-{i}", gang="train", cpu=str(9 + i)) for i in range(kinds)))
+        pauses = Between(lambda times: None, 99)
+        assert len(searched(world, ["gang:default/train"], pauses, PlannerCache()).pending) == kinds
+        steps[kinds] = pauses.times
+    assert steps[12] == steps[2] + 10
 
 
 def test_a_round_that_pauses_is_cut_for_who_was_left_undecided_beside_it() -> None:

@@ -49,6 +49,8 @@ from koordpy.planning.words.warnings import goal_remark, warnings_of
 class _Said:
     """What was said in this round, and is said again of pods and units of the same shape."""
 
+    step: Callable[[], None]
+    """Called before anything new is said."""
     sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     rooms: dict[Hashable, str] = field(default_factory=dict)
 
@@ -58,6 +60,7 @@ class _Said:
         """What filters say of pods like this one, and which. beside: as they are where a start is promised."""
         known = self.sentences.get((key, alone, beside))
         if known is None:
+            self.step()
             if alone and beside:
                 known = filter_sentence(pod, figures, alone=False, passing=KEPT)
             else:
@@ -91,7 +94,7 @@ def report(
 
     every: with the gangs that nothing was planned for; stale: those that give up; given: what quotas
     over their runtime give back; rejected: what was refused of these; kept: [nodes, resources] for a promised start;
-    step: called before each unit.
+    step: called before each unit, and before each kind of pod that something is said of.
     """
     snapshot = figures.snapshot
     placed = {key: snapshot.nodes[node].name for one in tried if one.nodes for key, node in one.nodes.items()}
@@ -99,7 +102,7 @@ def report(
     pending: list[PendingPod] = []
     units: list[UnitReport] = []
     gang_reports: dict[str, GangReport] = {}
-    said = _Said()
+    said = _Said(step)
     deferred: list[Deferred] = []
     for one in tried:
         step()
