@@ -43,10 +43,8 @@ def device_hundredths(requests: Mapping[str, int]) -> int:
 def card_hundredths(amounts: Mapping[str, int]) -> int:
     """Accelerators of one node or pod, in hundredths: a card is one card under however many names it is listed."""
     gpus = npus = 0
-    if _DEVICES.isdisjoint(amounts):
-        return 0
-    for name in keys.ACCELERATORS:
-        if amount := amounts.get(name, 0):
+    for name, amount in amounts.items():
+        if name in _DEVICES and amount:
             amount *= 1 if name in keys.HUNDREDTHS else 100
             if name in keys.GPU_RESOURCES:
                 gpus = max(gpus, amount)

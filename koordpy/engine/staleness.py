@@ -5,6 +5,7 @@ more before each Binding. Units of the same round need no check against each oth
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import is_
 
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.keys import DISTRIBUTED_JOB
@@ -176,8 +177,8 @@ class PlanGround:
         """`node`, `gpus` or `npus` where one is not what it was; empty for nothing. Looked up anew only where a node or
         its Device has changed."""
         state = self._state
-        seen: list[object] = [one for name in self._nodes for one in (state.node(name), state.gpus.device(name))]
-        if len(seen) != len(self._seen) or any(now is not then for now, then in zip(seen, self._seen, strict=True)):
+        seen: list[object] = [*map(state.node, self._nodes), *map(state.gpus.device, self._nodes)]
+        if len(seen) != len(self._seen) or not all(map(is_, seen, self._seen)):
             self._seen = seen
             gone = any(differs(state.node(name), then) for name, then in self._nodes.items())
             self._lost = "node" if gone else chips_taken(state, self._placements, self._victims)

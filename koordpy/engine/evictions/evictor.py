@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import is_
 
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.api.times import rfc3339
@@ -194,16 +195,15 @@ class Evictor:
 
     async def _evict_all(self, plan: EvictionPlan, gone: set[str], broken: dict[GangRef, list[Eviction]]) -> None:
         refused: list[str] = []
-
-        waiting: dict[Nomination, PodInfo | None] = dict.fromkeys(plan.nominations)
+        keys = [one.pod_key for one in plan.nominations]
+        waiting: list[PodInfo] = []
 
         def wanted() -> None:
             # nobody goes for a unit that does not need it any more, or that gains nothing by it
             if why := plan.overtaken():
                 raise Dropped(f"overtaken_{why}")
-            for nomination, known in waiting.items():
-                if known is None or self._state.pod(nomination.pod_key) is not known:
-                    waiting[nomination] = self._waits(nomination)
+            if len(waiting) < len(keys) or not all(map(is_, map(self._state.pod, keys), waiting)):
+                waiting[:] = map(self._waits, plan.nominations)
 
         async def one(eviction: Eviction) -> None:
             if refused:

@@ -11,6 +11,7 @@ from itertools import permutations
 from math import gcd
 
 import numpy as np
+from msgspec.structs import replace as changed
 
 from koordpy.planning.placement.problem import Ints, hard_regions
 from koordpy.planning.solver.budget import TimeBudget
@@ -425,7 +426,7 @@ def _kinds(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, 
     for u, options in of_unit.items():
         alone = u in choices.told_apart or len(options) > 1
         for o in options:
-            figures = replace(choices.units[u], rank=0), choices.options[o].rule, tuple(parts.get(o, ()))
+            figures = changed(choices.units[u], rank=0), choices.options[o].rule, tuple(parts.get(o, ()))
             found.setdefault(o if alone else figures, []).append(o)
     kinds = (sorted(kind, key=lambda o: choices.units[choices.options[o].unit].rank) for kind in found.values())
     return {kind[0]: kind for kind in kinds}

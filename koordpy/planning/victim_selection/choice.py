@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from koordpy.cluster.snapshot import Ints
@@ -21,8 +23,7 @@ Terms = tuple[tuple[int, int], ...]
 """(option, amount) pairs."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnitFigures:
+class UnitFigures(msgspec.Struct, frozen=True):
     """One victim unit. frees: (node, ((column of free, amount), ...)) of each node it holds room on.
 
     devices: accelerators in hundredths; priorities: the sum over its pods; budgets: (budget, pods it covers);
@@ -41,8 +42,7 @@ class UnitFigures:
     """(node, pods of it that attract the beneficiary)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(NamedTuple):
     """A unit under a rule. rule: position in the order of rules, the earlier is carried where both allow it."""
 
     unit: int

@@ -5,10 +5,10 @@ Exact for any number of resources as long as what is lacking is few steps of wha
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, combinations
 from math import gcd
 from operator import lt
+from typing import NamedTuple
 
 from koordpy.planning.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
 
@@ -24,8 +24,7 @@ def packed(*, breaks: int, devices: int, pods: int, priorities: int, rank: int, 
     return (early << LEVEL_BITS | priorities + _SHIFT * pods) << width | 1 << rank
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A unit on one node. frees: amounts by position of the request. rival: cores and surplus of one gang share it."""
 
     option: int

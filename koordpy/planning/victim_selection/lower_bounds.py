@@ -63,13 +63,6 @@ def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
 def most_freed(choices: Choices) -> dict[int, int]:
     """Column -> what all victims together free of it at most, by the limits and crossings of the quotas; only columns
     that these bound."""
-    frees: list[dict[int, int]] = []
-    for option in choices.options:
-        held: dict[int, int] = {}
-        for _, amounts in choices.units[option.unit].frees:
-            for column, amount in amounts:
-                held[column] = held.get(column, 0) + amount
-        frees.append(held)
     bounds: list[tuple[tuple[Terms, int], ...]] = [
         ((limit.terms, limit.most),) for limit in choices.limits if limit.most is not None and not limit.when
     ]
@@ -77,9 +70,17 @@ def most_freed(choices: Choices) -> dict[int, int]:
         tuple((terms, room - 1 + max((n for _, n in terms), default=0)) for terms, room in crossing.resources)
         for crossing in choices.crossings
     ]
-    asked = {column for shape in choices.problem.shapes for column, _ in shape.request}
     out: dict[int, int] = {}
-    for column in asked if bounds else ():
+    if not bounds:
+        return out
+    frees: list[dict[int, int]] = []
+    for option in choices.options:
+        held: dict[int, int] = {}
+        for _, amounts in choices.units[option.unit].frees:
+            for column, amount in amounts:
+                held[column] = held.get(column, 0) + amount
+        frees.append(held)
+    for column in {column for shape in choices.problem.shapes for column, _ in shape.request}:
         every = {o: held[column] for o, held in enumerate(frees) if held.get(column)}
         caps = []
         for bound in bounds:

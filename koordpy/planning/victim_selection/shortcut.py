@@ -25,6 +25,7 @@ from koordpy.planning.victim_selection.gathered import Gathered, offers_of
 from koordpy.planning.victim_selection.lower_bounds import sums_allow
 
 Options = tuple[int, ...]
+Amounts = tuple[int, ...]
 Link = Any
 """(what came before, options), or None."""
 
@@ -165,10 +166,13 @@ class _Search:
         """Bits below levels 3 to 5: level 9, then the priorities."""
         gangs, cores = self._gangs()
         on: dict[int, list[Item]] = {}
+        known: dict[tuple[tuple[int, int], ...], Amounts] = {}
         for o in usable:
             unit = self._unit(o)
             node, amounts = unit.frees[0]
-            held = dict(amounts)
+            if (frees := known.get(amounts)) is None:
+                held = dict(amounts)
+                frees = known[amounts] = tuple([held.get(column, 0) for column in self.columns])
             cost = packed(
                 breaks=unit.breaks,
                 devices=unit.devices,
@@ -177,8 +181,8 @@ class _Search:
                 rank=rank[o],
                 width=width,
             )
-            frees = (*(held.get(column, 0) for column in self.columns), self.gives.get(o, 0))
-            on.setdefault(node, []).append(Item(o, frees, cost, gangs.get(o, -1), o in cores))
+            item = Item(o, (*frees, self.gives.get(o, 0)), cost, gangs.get(o, -1), o in cores)
+            on.setdefault(node, []).append(item)
         if self.least:
             return self._giving(on) if not cores.intersection(usable) else None
         nodes: dict[int, _NodeTable] = {}

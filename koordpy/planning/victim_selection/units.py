@@ -4,12 +4,15 @@ Source: preemption.md 2. A pod without a gang is a unit; of a gang above its min
 its core is one unit with every other gang of its GangGroup; a gang below its minimum already is one unit, alone.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from itertools import groupby
+
+import msgspec
 
 from koordpy.api import keys
+from koordpy.api.lazily import lazily
 from koordpy.api.natural import natural_key
 from koordpy.api.times import seconds
 from koordpy.cluster.pods import GangRef, PodInfo
@@ -28,8 +31,7 @@ class UnitKind(Enum):
     """All bound members of a gang that is below its minimum already."""
 
 
-@dataclass(frozen=True, eq=False)
-class VictimUnit:
+class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Pods that are evicted together. group: id of the GangGroup, empty for a plain pod."""
 
     kind: UnitKind
@@ -37,22 +39,22 @@ class VictimUnit:
     group: str = ""
     gang: GangRef | None = None
 
-    @cached_property
+    @lazily
     def priority(self) -> int:
         """Its own of a surplus or plain pod, of several the highest."""
         return self.pods[0].priority if len(self.pods) == 1 else max(pod.priority for pod in self.pods)
 
-    @cached_property
+    @lazily
     def start(self) -> float:
         """Seconds since the epoch, the earliest of its pods."""
         return started(self.pods[0]) if len(self.pods) == 1 else min(started(pod) for pod in self.pods)
 
-    @cached_property
+    @lazily
     def devices(self) -> int:
         """Accelerators, in hundredths."""
         return sum(card_hundredths(pod.requests) for pod in self.pods)
 
-    @cached_property
+    @lazily
     def priorities(self) -> int:
         """Sum over its pods."""
         return self.priority if len(self.pods) == 1 else sum(pod.priority for pod in self.pods)
@@ -62,12 +64,34 @@ class VictimUnit:
         """Gangs broken: one for the core of a GangGroup."""
         return int(self.kind is UnitKind.CORE)
 
-    @cached_property
+    @lazily
+    def standing(self) -> tuple[int, float, tuple[int, int]]:
+        """The first of its importance: priority, earlier start, lower index."""
+        return -self.priority, self.start, min(map(_index, self.pods))
+
+    @property
+    def names(self) -> tuple[object, ...]:
+        """The last of its importance: natural name."""
+        return min([(natural_key(pod.namespace), natural_key(pod.name)) for pod in self.pods]), self.kind.value
+
+    @property
     def importance(self) -> tuple[object, ...]:
-        """Sort key, the most important first: priority, earlier start, lower index, natural name."""
-        index = min([(0, pod.index) if pod.index is not None else (1, 0) for pod in self.pods])
-        names = min([(natural_key(pod.namespace), natural_key(pod.name)) for pod in self.pods])
-        return -self.priority, self.start, index, names, self.kind.value
+        """Sort key, the most important first."""
+        return self.standing, self.names
+
+
+def by_importance(units: Sequence[VictimUnit]) -> list[int]:
+    """Positions, the most important first. Names are read of those alone that nothing else tells apart."""
+    standing = [unit.standing for unit in units]
+    order = sorted(range(len(units)), key=standing.__getitem__)
+    if len(set(standing)) == len(order):
+        return order
+    alike = (list(some) for _, some in groupby(order, key=standing.__getitem__))
+    return [i for some in alike for i in (sorted(some, key=lambda i: units[i].names) if len(some) > 1 else some)]
+
+
+def _index(pod: PodInfo) -> tuple[int, int]:
+    return (0, pod.index) if pod.index is not None else (1, 0)
 
 
 def started(pod: PodInfo) -> float:

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+from msgspec.structs import replace
 
 from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
@@ -171,7 +172,7 @@ class _ChoiceReader:
 
     def _read(self, i: int) -> UnitFigures:
         unit = self.pool.units[i]
-        covered = Counter(b for pod in unit.pods for b in self.covers(pod))
+        covered = Counter(b for pod in unit.pods for b in self.covers(pod)) if self.pool.budgets else {}
         return UnitFigures(
             frees=self.pool.free_of(i),
             priority=unit.priority,

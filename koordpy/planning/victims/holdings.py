@@ -26,7 +26,10 @@ class Holdings:
     def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: Lines) -> None:
         self.units, self.foreign, self.lines = units, foreign, lines
         self._held: dict[int, dict[Path, Amounts]] = {}
+        self._of_kind: dict[object, dict[Path, Amounts]] = {}
+        """Units of one pod go by whose it is and its requests, others by themselves."""
         self._below: dict[Path, dict[int, dict[Party, Amounts]]] = {}
+        """By the id of what is held."""
         self._numbers: dict[object, int] = {}
         self._kind: list[int] = []
         self._first: list[int] = []
@@ -35,18 +38,20 @@ class Holdings:
         """Path of a party (an empty one for pods of none) -> what a unit's pods of it hold, counted resources."""
         found = self._held.get(i)
         if found is None:
-            found = self._held[i] = {}
-            for pod in self.units[i].pods:
+            pods = self.units[i].pods
+            kind = (pods[0].owner, *pods[0].requests.items()) if len(pods) == 1 else i
+            found = self._held[i] = self._of_kind.setdefault(kind, {})
+            for pod in pods if not found else ():
                 add_amounts(found.setdefault(self.lines.path(pod), {}), self.lines.amounts(pod.requests))
         return found
 
     def below(self, i: int, other: Path) -> Mapping[Party, Amounts]:
         """Party that is not on another path -> what a unit holds in it and below it."""
-        memo = self._below.setdefault(other, {})
-        found = memo.get(i)
+        memo, held = self._below.setdefault(other, {}), self.held(i)
+        found = memo.get(id(held))
         if found is None:
-            found = memo[i] = {}
-            for path, amounts in self.held(i).items():
+            found = memo[id(held)] = {}
+            for path, amounts in held.items():
                 for party in below(path, other):
                     add_amounts(found.setdefault(party, {}), amounts)
         return found

@@ -7,6 +7,7 @@ for all of them.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +20,12 @@ from koordpy.planning.units import Groups
 from koordpy.planning.victim_selection.budgets import Budget, BudgetsLeft
 from koordpy.planning.victim_selection.choice import UnitFigures
 from koordpy.planning.victim_selection.lines import Lines
-from koordpy.planning.victim_selection.units import Lending, VictimUnit, find_candidates
+from koordpy.planning.victim_selection.units import Lending, VictimUnit, by_importance, find_candidates
 from koordpy.planning.victims.holdings import Holdings
 
-Frees = tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-
-
+Held = tuple[tuple[int, int], ...]
+"""(column, amount) of what is held on a node. Pods with the same requests share one."""
+Frees = tuple[tuple[int, Held], ...]
 Mask = NDArray[np.bool_]
 
 
@@ -44,6 +45,8 @@ class Pool:
     figures: dict[int, UnitFigures] = field(default_factory=dict)
     """What the search has worked out of units, with their ranks of then."""
     _frees: dict[int, Frees] = field(default_factory=dict)
+    _held: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
+    """By requests."""
     _leaves: dict[int, dict[str, Amounts]] = field(default_factory=dict)
     _holdings: dict[type[Lines], Holdings] = field(default_factory=dict)
 
@@ -98,31 +101,38 @@ class Pool:
         return found
 
     def _read(self, unit: VictimUnit) -> Frees:
-        index, columns = self.draft.snapshot.index, self.draft.snapshot.columns
-        held: dict[int, dict[int, int]] = {}
+        index = self.draft.snapshot.index
+        on: dict[int, list[Held]] = {}
         for pod in unit.pods:
             node = index.get(pod.node)
-            if node is None:
-                continue
-            here = held.setdefault(node, {})
-            here[0] = here.get(0, 0) + 1
-            for name, amount in pod.requests.items():
-                column = columns[name]
-                here[column] = here.get(column, 0) + amount
-        return tuple((node, tuple(sorted(here.items()))) for node, here in sorted(held.items()))
+            if node is not None:
+                on.setdefault(node, []).append(self._held_by(pod.requests))
+        if len(on) == len(unit.pods):
+            return tuple((node, held) for node, [held] in sorted(on.items()))
+        return tuple((node, _together(held)) for node, held in sorted(on.items()))
+
+    def _held_by(self, requests: Amounts) -> Held:
+        found = self._held.get(key := tuple(requests.items()))
+        if found is None:
+            found = self._held[key] = tuple(sorted(self.draft.snapshot.vector(requests)))
+        return found
 
     @cached_property
     def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(unit, node, column, amount) of everything that units hold."""
+        """(unit, node, number) of everything that units hold, and by number [columns] how much it is."""
+        numbers: dict[Held, int] = {}
         rows = [
-            (i, node, column, amount)
+            (i, node, numbers.setdefault(held, len(numbers)))
             for i in range(len(self.units))
             if self.alive[i]
-            for node, here in self.free_of(i)
-            for column, amount in here
+            for node, held in self.free_of(i)
         ]
-        table = np.array(rows, dtype=np.int64).reshape(-1, 4)
-        return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
+        amounts = np.zeros((len(numbers), self.draft.used.shape[1]), dtype=np.int64)
+        for held, number in numbers.items():
+            for column, amount in held:
+                amounts[number, column] = amount
+        table = np.array(rows, dtype=np.int64).reshape(-1, 3)
+        return table[:, 0], table[:, 1], table[:, 2], amounts
 
     @cached_property
     def _budgets(self) -> BudgetsLeft:
@@ -159,10 +169,9 @@ class Pool:
     @cached_property
     def ranks(self) -> list[int]:
         """[units] position in the order of importance; larger is more important."""
-        order = sorted(range(len(self.units)), key=lambda i: self.units[i].importance, reverse=True)
-        ranks = [0] * len(order)
-        for rank, i in enumerate(order):
-            ranks[i] = rank
+        ranks = [0] * len(self.units)
+        for below, i in enumerate(by_importance(self.units), start=1):
+            ranks[i] = len(ranks) - below
         return ranks
 
     def relief(self, eligible: NDArray[np.bool_]) -> Ints:
@@ -181,9 +190,9 @@ class Pool:
                     for column, amount in here:
                         out[node, column] += amount
             return out
-        units, nodes, columns, amounts = self.entries
+        units, nodes, numbers, amounts = self.entries
         taken = counted[units]
-        np.add.at(out, (nodes[taken], columns[taken]), amounts[taken])
+        np.add.at(out, nodes[taken], amounts[numbers[taken]])
         return out
 
     def foreign(self, i: int) -> bool:
@@ -210,3 +219,10 @@ class Pool:
     def group_units(self, group: str) -> list[int]:
         """Positions of the units of a GangGroup."""
         return [i for i, unit in enumerate(self.units) if self.alive[i] and unit.group == group]
+
+
+def _together(parts: Iterable[Held]) -> Held:
+    sums: dict[int, int] = {}
+    for column, amount in chain.from_iterable(parts):
+        sums[column] = sums.get(column, 0) + amount
+    return tuple(sorted(sums.items()))

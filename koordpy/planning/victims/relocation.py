@@ -7,7 +7,7 @@ Where each unit returns to is planned with the planner's own placement; the draf
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace as changed
@@ -234,7 +234,7 @@ def _joined(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
             groups.setdefault(unit.group, []).append(unit)
     for units in groups.values():
         pods = tuple(pod for unit in units for pod in unit.pods)
-        alone.append(units[0] if len(units) == 1 else replace(units[0], pods=pods))
+        alone.append(units[0] if len(units) == 1 else changed(units[0], pods=pods))
     return alone
 
 
