@@ -123,12 +123,11 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
     faults: list[QuotaFault] = []
     waiting: dict[str, list[ElasticQuota]] = {}
     level: list[ElasticQuota] = []
-    for obj in sorted(objects, key=rank):
-        if obj.metadata.name in keys.BUILT_IN_QUOTAS:
-            continue
-        if not counts_in(obj.metadata.namespace, settings):
-            faults.append(_uncounted(obj))
-        elif trusted(obj.metadata.namespace, settings):
+    objects = [obj for obj in objects if obj.metadata.name not in keys.BUILT_IN_QUOTAS]
+    # tenants may have written any number of those that do not count, which are not worth an order
+    faults += [_uncounted(obj) for obj in objects if not counts_in(obj.metadata.namespace, settings)]
+    for obj in sorted((one for one in objects if counts_in(one.metadata.namespace, settings)), key=rank):
+        if trusted(obj.metadata.namespace, settings):
             level.append(obj)
         else:
             waiting.setdefault(parent_of(obj), []).append(obj)

@@ -28,7 +28,7 @@ class UnitNames:
         self._ids: dict[GangRef, str] = {}
         self._named: dict[GangRef, tuple[str, ...]] = {}
         """Gang -> those that its links name, as of the last `refresh`."""
-        self._named_by: dict[str, list[GangRef]] = {}
+        self._named_by: dict[str, set[GangRef]] = {}
         """The same the other way round."""
         self._concerned: frozenset[str] = frozenset()
         """`namespace/name` of the gangs that name others, or are named."""
@@ -81,10 +81,14 @@ class UnitNames:
         ids = {ref: groups.id_of(ref) for ref in groups.links.groups}
         named = {ref: groups.named_by(ref).every for ref in snapshot.linkers}
         if named != self._named:
-            self._named, self._named_by = named, {}
-            for ref, names in named.items():
-                for name in names:
-                    self._named_by.setdefault(name, []).append(ref)
+            for ref in named.keys() | self._named.keys():
+                before, after = self._named.get(ref, ()), named.get(ref, ())
+                for name in before if before is not after else ():
+                    self._named_by[name].discard(ref)
+                for name in after if before is not after else ():
+                    self._named_by.setdefault(name, set()).add(ref)
+            self._named = named
+            self._named_by = {name: refs for name, refs in self._named_by.items() if refs}
             self._concerned = frozenset((*self._named_by, *(ref.key for ref in named)))
         changed = ids != self._ids
         self._ids = ids
