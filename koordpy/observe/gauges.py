@@ -14,7 +14,8 @@ Gauges = dict[tuple[str, ...], float]
 
 
 def quota_gauges(quotas: Quotas, settings: QuotaSettings) -> Gauges:
-    """(quota, resource, kind) -> cores, bytes or devices."""
+    """(quota, resource, kind) -> cores, bytes or devices. Of the built-in ones those that nodes have: pods may ask for
+    any number of others."""
     out: Gauges = {}
     if not quotas.tree.quotas:
         return out
@@ -25,6 +26,8 @@ def quota_gauges(quotas: Quotas, settings: QuotaSettings) -> Gauges:
             kinds |= {"min": {r: quota.least(r) for r in quota.max}, "max": quota.max}
         for kind, amounts in kinds.items():
             for resource, amount in amounts.items():
+                if quota is None and resource not in quotas.total:
+                    continue
                 out[name, resource, kind] = amount / 1000 if resource == "cpu" else amount
     return out
 

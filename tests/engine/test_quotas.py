@@ -78,9 +78,17 @@ def test_gauges_tell_limits_and_shares(mode: Any) -> None:
     quotas = world.snapshot().quotas
     assert quota_gauges(quotas, Quota())["a", GPU, "used"] == 1
     assert quota_gauges(quotas, Quota())["a", GPU, "request"] == 5
+    assert quota_gauges(quotas, Quota())[keys.DEFAULT_QUOTA, GPU, "request"] == 3
     shares = share_gauges(quotas, Fairness(mode=mode))
     assert shares["a", "used"] == 1
     assert shares["a", "fair"] + shares["bob", "fair"] == 4
+
+
+def test_gauges_of_pods_without_a_quota_tell_what_nodes_have() -> None:
+    world = World().add(node("n1:8"), quota("a", 0, 9))
+    world.add(*(pod(f"p-{i}", requests={"cpu": "1", f"evil.example/r{i}": "1"}) for i in range(9)))
+    told = {resource for _, resource, _ in quota_gauges(world.snapshot().quotas, Quota())}
+    assert told == {"cpu"}
 
 
 def test_a_change_of_status_alone_leaves_the_tree_as_it_is() -> None:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from koordpy.engine.context import Context
-from koordpy.planning.quota.runtime import quota_figures
+from koordpy.planning.quota.runtime import tree_figures
 
 AGAIN_SECONDS = 10.0
 """A quota whose time has come and that could not give back (a budget, protected pods) is looked at again."""
@@ -40,7 +40,7 @@ class OveruseWatch:
             return
         self._seen = seen
         quotas = self._state.quota_view()
-        figures, delay = quota_figures(quotas, self._settings), self._settings.delay_evict_time
+        figures, delay = tree_figures(quotas, self._settings), self._settings.delay_evict_time
         now, due = self._now(), {}
         for name, quota in quotas.tree.quotas.items():
             if not figures[name].over:

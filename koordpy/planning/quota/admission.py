@@ -19,7 +19,7 @@ from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft
 from koordpy.planning.nominated_capacity import NominatedCapacity
 from koordpy.planning.placement.problem import Allowance
-from koordpy.planning.quota.runtime import QuotaFigures, limits, quota_figures
+from koordpy.planning.quota.runtime import QuotaFigures, limits, tree_figures
 from koordpy.planning.units import Unit
 
 PLUGIN = "ElasticQuota"
@@ -113,7 +113,7 @@ class Admission:
     @cached_property
     def figures(self) -> Mapping[str, QuotaFigures]:
         """Figures of every quota on the snapshot."""
-        return quota_figures(self.quotas, self.settings)
+        return tree_figures(self.quotas, self.settings)
 
     @property
     def limits(self) -> Mapping[str, Amounts]:
@@ -143,7 +143,7 @@ class Admission:
                 quotas = replace(quotas, total={r: n - off[r] for r, n in quotas.total.items()})
             same = quotas is self.quotas and not promised
             out = limits(
-                self.figures if same else quota_figures(quotas, self.settings, promised), quotas, self.settings
+                self.figures if same else tree_figures(quotas, self.settings, promised), quotas, self.settings
             )
             if self.lent:
                 tree = self.quotas.tree.quotas

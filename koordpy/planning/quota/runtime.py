@@ -34,11 +34,11 @@ class QuotaFigures:
         return {r: self.used[r] - most for r, most in self.runtime.items() if self.used[r] > most}
 
 
-def quota_figures(
+def tree_figures(
     quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None
 ) -> dict[str, QuotaFigures]:
-    """Figures of every quota in natural name order, then of the built-in ones that pods use. promised: to pods that sit
-    in a quota, which guaranteeUsage counts with what is used."""
+    """Figures of every quota in natural name order. promised: to pods that sit in a quota, which guaranteeUsage counts
+    with what is used."""
     tree = quotas.tree
     per: dict[str, _Level] = {}
     for resource in sorted({name for quota in tree.quotas.values() for name in quota.max}):
@@ -55,6 +55,12 @@ def quota_figures(
             allocated={r: per[r].allocated[name] for r in quota.max},
             guaranteed={r: per[r].guaranteed[name] for r in quota.max},
         )
+    return out
+
+
+def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFigures]:
+    """The same, then those of the built-in ones that pods use."""
+    out = tree_figures(quotas, settings)
     for name in (keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA):
         used, waiting = quotas.own_used.get(name, {}), quotas.own_waiting.get(name, {})
         if used.get(COUNT) or waiting.get(COUNT):
