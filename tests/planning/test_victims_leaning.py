@@ -108,3 +108,16 @@ def test_the_least_harmful_set_is_found_and_proven_where_members_lean_on_others(
     found = [compared(seed) for seed in range(150)]
     assert found.count("victims") > 20
     assert found.count("none") > 10
+
+
+def test_where_the_last_of_its_kind_leaves_a_node_is_open_that_is_never_emptied() -> None:
+    """`a` alone keeps `new`, which would be the first of its kind, from n1; the model looks at n2 only."""
+    kind = LabelSelector(match_labels={"app": "a"})
+    near = Affinity(pod_affinity=PodAffinity(required=[PodAffinityTerm(label_selector=kind, topology_key="zone")]))
+    stands = World().add(node("n1", {"zone": "z1"}, cpu="2"), node("n2", {"zone": "z2"}, cpu="3"))
+    stands.add(*(pod(name, at="n2", cpu="1", created=i) for i, name in enumerate(("b", "c"))))
+    stands.add(pod("a", at="n2", cpu="1", created=9, labels={"app": "a"}))
+    new = pod("new", cpu="2", priority=9, labels={"app": "a"}, affinity=near)
+    plan = stands.add(new).plan()
+    assert [one.pod_key for one in plan.evictions] == ["default/a"] and not plan.rejected
+    assert [(one.pod_key, one.node) for one in plan.nominations] == [("default/new", "n1")]

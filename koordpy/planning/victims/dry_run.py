@@ -177,6 +177,15 @@ class DryRun:
             now = {problem.members[rank].shape: whole.members[rank].shape for rank in problem.pending}
             return tuple(place for place in places if not whole.shapes[now[place[0]]].allowed[place[1]])
 
+    def opens(self, units: Sequence[int], problem: Problem) -> bool:
+        """Whether members may stand, with some units gone, where a problem of the asked one's shapes lets none."""
+        with self.gone(units):
+            whole, now = self._whole(), self._shapes()
+            return now is None or any(
+                bool(((whole.shapes[to].allowed > 0) & (problem.shapes[of].allowed == 0)).any())
+                for of, to in now.items()
+            )
+
     def _shapes(self) -> dict[int, int] | None:
         """Shape of the asked problem -> the one of the problem as it is on the draft; None where they are parted."""
         whole, problem = self._whole(), self.asked.problem

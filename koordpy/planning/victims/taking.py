@@ -140,6 +140,13 @@ class Taking:
             options, stand = self._unproven(choice)
             if options and self.works(options, stand.layout if stand is not None else None):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
+        if set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options):
+            tries = iter(range(self._most_tries))
+            options = reprieved(
+                self.choices, lambda fewer: next(tries, None) is not None and self._fits(fewer), choice.options
+            )
+            if options != choice.options and self.works(options):
+                choice = replace(choice, options=options, proof=Proof.FEASIBLE)
         if choice.options and not self.stand.nodes:  # no better places were found in time than the model's
             self.works(choice.options, self._layout)
         if self._unsure or (self.own_order and not self.eased):
@@ -147,6 +154,20 @@ class Taking:
             unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}
             choice = replace(choice, proof=unsure.get(choice.proof, choice.proof))
         return choice
+
+    def _opens(self, taken: Sequence[int]) -> bool:
+        """Whether the members may stand, with some options taken, where the model does not look: where a running pod
+        alone keeps them from nodes that are never emptied for them, as one that the first of its kind would stand
+        beside."""
+        if self.found.moves or self.own_order:
+            return False
+        return self.trial.opens(self.found.of(taken), self.choices.problem)
+
+    @property
+    def _most_tries(self) -> int:
+        """Tries to give victims back."""
+        problem = self.choices.problem
+        return max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.wanted) * len(problem.free))))
 
     def _by_model(self) -> Choice:
         from koordpy.planning.solver.victims import choose
@@ -157,9 +178,7 @@ class Taking:
     def _unproven(self, found: Choice) -> "tuple[tuple[int, ...], _Stand | None]":
         """The better of what was found in time, less what can be given back, and of the greedy plan. Where the members
         stand then, if others might stay were they elsewhere: not all of that was tried."""
-        tries = 0
-        problem = self.choices.problem
-        most = max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.wanted) * len(problem.free))))
+        tries, most = 0, self._most_tries
         stand: _Stand | None = None
         """Where the members are known to stand."""
 
