@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from bench.live.cluster import PLAIN, SIGS_GROUPS, UPSTREAM_GROUPS, LiveCluster
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, LABEL_POD_GROUP
 from tests.e2e import components
+from tests.e2e.assets import REPOSITORY
 from tests.e2e.process import Process, koordpy_run
 
 Json = dict[str, Any]
@@ -50,7 +52,8 @@ class Koordpy:
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
 
     def process(self, cluster: LiveCluster) -> Process:
-        """The installed command, without a fixed port."""
+        """The installed command, whose modules are compiled, without a fixed port."""
+        compileall.compile_dir(REPOSITORY / "koordpy", quiet=1)
         flags = ("--bind-address", "127.0.0.1:0", "--kube-api-qps", "0", "--log-level", "warning", *self.flags)
         alone = () if self.elect else ("--leader-elect=false",)
         kubeconfig, name = cluster.plane.kubeconfig(), cluster.name("koordpy-")

@@ -4,7 +4,7 @@ Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only un
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -239,6 +239,10 @@ class GpuBook:
     def device(self, name: str) -> Device | None:
         """A known Device."""
         return self._devices.get(name)
+
+    def several(self, names: Iterable[str]) -> Iterator[Device | None]:
+        """Each of some Devices, None for one that is not known."""
+        return map(self._devices.get, names)
 
     def drop_device(self, name: str) -> None:
         """Forgets a Device."""

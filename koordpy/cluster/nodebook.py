@@ -4,7 +4,7 @@ A change of a node makes as little anew as it can: the tree where labels change,
 images do, room where allocatable does. The versions tell readers which of these happened.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology, HyperNode
@@ -52,6 +52,10 @@ class NodeBook:
     def get(self, name: str) -> NodeInfo | None:
         """A known node."""
         return self._nodes.get(name)
+
+    def several(self, names: Iterable[str]) -> Iterator[NodeInfo | None]:
+        """Each of some nodes, None for one that is not known."""
+        return map(self._nodes.get, names)
 
     def put(self, node: Node) -> None:
         """Takes a node. Raises UnreadableError where a quantity cannot be read; nothing changes then."""

@@ -197,6 +197,10 @@ class ClusterState(PodBook):
         """A known node."""
         return self.nodes.get(name)
 
+    def ground(self, nodes: Collection[str]) -> list[object]:
+        """Nodes and their Devices as they are: other objects once one of them has changed."""
+        return [*self.nodes.several(nodes), *self.gpus.several(nodes)]
+
     @property
     def sizes(self) -> dict[str, int]:
         """Number of nodes, pods and assumed pods held (scheduler_cache_size)."""

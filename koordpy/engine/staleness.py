@@ -177,7 +177,7 @@ class PlanGround:
         """`node`, `gpus` or `npus` where one is not what it was; empty for nothing. Looked up anew only where a node or
         its Device has changed."""
         state = self._state
-        seen: list[object] = [*map(state.node, self._nodes), *map(state.gpus.device, self._nodes)]
+        seen = state.ground(self._nodes)
         if len(seen) != len(self._seen) or not all(map(is_, seen, self._seen)):
             self._seen = seen
             gone = any(differs(state.node(name), then) for name, then in self._nodes.items())

@@ -371,9 +371,11 @@ class ApiClient:
         )  # fmt: skip
         code, began = "<error>", time.monotonic()
         try:
-            # also a watch is answered at once, however long it stays open then
-            async with asyncio.timeout(self._timeout.total if limits.total is None else None):
+            if limits.total is not None:
                 response = await asked
+            else:  # a watch is answered at once, too, however long it stays open then
+                async with asyncio.timeout(self._timeout.total):
+                    response = await asked
             code = str(response.status)
             return response
         except aiohttp.ClientConnectorCertificateError as error:

@@ -9,10 +9,10 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from koordpy.api.keys import BOUND_EPOCH
 from koordpy.api.objects import Pod
@@ -44,19 +44,17 @@ class BindResult(enum.StrEnum):
     """`may_send` said no."""
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """A pod (with its uid) to a node, with the annotations to write."""
 
     namespace: str
     name: str
     uid: str
     node: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class BindOutcome:
+class BindOutcome(msgspec.Struct, frozen=True):
     """What became of one Binding."""
 
     binding: Binding
