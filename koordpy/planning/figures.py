@@ -295,6 +295,8 @@ class Figures:
         asked = {name: amount for name, amount in pod.requests.items() if not self.ignored(name)}
         for column, amount in self.snapshot.vector(asked):
             able = able & (self.snapshot.allocatable[:, column] >= amount)
+            if not able.any():
+                break
         return able
 
     def _first_figures(self, pod: PodInfo) -> Static:

@@ -311,7 +311,9 @@ class Groups:
 
     def id_of(self, ref: GangRef) -> str:
         """Id of the unit a gang belongs to."""
-        group = self.links.groups.get(ref, (ref,))
+        group = self.links.groups.get(ref)
+        if group is None:
+            return f"gang:{ref.id}"
         if group[0] not in self._ids:
             self._ids[group[0]] = "gang:" + ",".join(one.id for one in group)
         return self._ids[group[0]]

@@ -56,6 +56,8 @@ class KeptRoom:
         while self._later:
             pod = self._later.popleft()
             able = figures.could_hold(pod)
+            if not able.any():
+                continue
             new = {columns[name]: able for name, amount in pod.requests.items() if amount and not figures.ignored(name)}
             for column, able in new.items():
                 known = self._nodes.get(column)
