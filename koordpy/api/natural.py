@@ -25,8 +25,8 @@ def natural_key(name: str) -> NaturalKey:
 
 
 def _key(name: str) -> NaturalKey:
-    runs = tuple((0, number(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name))
-    return runs, name
+    runs = [(0, number(run), "") if run[0] in "0123456789" else (1, 0, run) for run in _RUNS.findall(name)]
+    return tuple(runs), name
 
 
 _remembered = remembered(1 << 16)(_key)

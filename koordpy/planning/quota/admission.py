@@ -142,9 +142,7 @@ class Admission:
             if any(off.values()):
                 quotas = replace(quotas, total={r: n - off[r] for r, n in quotas.total.items()})
             same = quotas is self.quotas and not promised
-            out = limits(
-                self.figures if same else tree_figures(quotas, self.settings, promised), quotas, self.settings
-            )
+            out = limits(self.figures if same else tree_figures(quotas, self.settings, promised), quotas, self.settings)
             if self.lent:
                 tree = self.quotas.tree.quotas
                 out = {q: {r: min(n, tree[q].max[r]) for r, n in of.items()} for q, of in out.items()}

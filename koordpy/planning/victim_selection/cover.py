@@ -7,7 +7,7 @@ Exact for any number of resources as long as what is lacking is few steps of wha
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, combinations
 from math import gcd
-from operator import lt
+from operator import attrgetter, lt
 from typing import NamedTuple
 
 from koordpy.planning.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
@@ -47,16 +47,19 @@ class NodeCovers:
 
     def __init__(self, items: Sequence[Item], most: Sequence[int]) -> None:
         asked = [c for c, amount in enumerate(most) if amount > 0]
-        self._scale = {c: gcd(*(item.frees[c] for item in items)) for c in asked}
+        equal: dict[tuple[int, ...], list[Item]] = {}
+        for item in items:
+            equal.setdefault(item.frees, []).append(item)
+        self._scale = {c: gcd(*(frees[c] for frees in equal)) for c in asked}
         self._columns = [c for c in asked if self._scale[c]]
         self._cap = [-(-most[c] // self._scale[c]) for c in self._columns]
         kinds: dict[tuple[int, ...], list[Item]] = {}
-        for item in items:
-            steps = tuple([item.frees[c] // self._scale[c] for c in self._columns])
+        for frees, some in equal.items():
+            steps = tuple([frees[c] // self._scale[c] for c in self._columns])
             if any(steps):
-                kinds.setdefault(steps, []).append(item)
+                kinds.setdefault(steps, []).extend(some)
         for alike in kinds.values():
-            alike.sort(key=lambda item: item.cost)
+            alike.sort(key=attrgetter("cost"))
         cores = {item.gang for alike in kinds.values() for item in alike if item.core}
         if 1 << len(cores) > NODE_COVER_COMBINATIONS:
             raise Unwieldy

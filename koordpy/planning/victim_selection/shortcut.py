@@ -88,6 +88,7 @@ class _Search:
         self.asked = self.problem.shapes[self.shape]
         self.columns = [column for column, _ in self.asked.request]
         self.request = [amount for _, amount in self.asked.request]
+        self.free: list[list[int]] = self.problem.free[:, self.columns].tolist()
         self.regions = [domain for _, domain in hard_regions(self.problem)]
         asked = [limit for limit in choices.limits if limit.least]
         self.least = asked[0].least or 0 if asked else 0
@@ -113,7 +114,7 @@ class _Search:
             unit = self.choices.units[option.unit]
             if o in closed or not unit.frees:
                 continue
-            if any(pods > self.choices.budgets[b] for b, pods in unit.budgets):
+            if unit.budgets and any(pods > self.choices.budgets[b] for b, pods in unit.budgets):
                 continue
             (single if len(unit.frees) == 1 else wide).append(o)
         return single, wide
@@ -252,7 +253,7 @@ class _Search:
 
     def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
         """(pods, steps given back, cost, options) of one node, but for nothing at all. wanted: steps at most."""
-        free = [int(self.problem.free[node, column]) for column in self.columns]
+        free = self.free[node]
         whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
         number = min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True)))
         number = max(0, number) if self.asked.allowed[node] else 0

@@ -52,7 +52,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     @lazily
     def devices(self) -> int:
         """Accelerators, in hundredths."""
-        return sum(card_hundredths(pod.requests) for pod in self.pods)
+        return sum([card_hundredths(pod.requests) for pod in self.pods])
 
     @lazily
     def priorities(self) -> int:

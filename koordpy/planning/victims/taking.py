@@ -61,7 +61,8 @@ class Taking:
         self.eased = not found.moves and more_is_no_harm(unit, figures)
         """Whether more victims never close a place, so that what fails, fails with fewer."""
         pool = trial.pool
-        self.seen = tuple(n for n, i in enumerate(found.units) if any(p.key in looked_at for p in pool.units[i].pods))
+        units = enumerate(found.units if looked_at else ())
+        self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))
         self._apart = not looked_at and not self.own_order
         """Whether nothing but what is free on its node keeps a member from it."""
         self._unsure = False
