@@ -140,9 +140,10 @@ def _planned(
                 failed[shape] = outcome
     _again(tried, later, figures, queue, beside.attempt)
     reserved = backfill is not None and backfill.reservation is not None
-    if not beside.over and not reserved and any(one.by_runtime for one in tried):
+    if not reserved and any(one.by_runtime for one in tried):
+        # also of a round that is cut: whoever it has refused is not in the next one
         beside.by(lambda unit: try_unit(unit, groups, figures, patience=patience))
-        lend(tried, groups, figures, beside.attempt)
+        lend(tried, groups, figures, beside.turn)
     decided = {one.unit.id for one in tried if not one.deferred}
     gives_up = search is not None and bool(snapshot.members)
     stale, left = give_up(groups, figures, tried=None if only is None else decided) if gives_up else ([], [])
@@ -212,7 +213,7 @@ class Beside:
         ]
 
     def attempt(self, unit: Unit) -> Tried:
-        """Tries one unit, the next of the queue."""
+        """Tries one unit, the next of the queue, unless it is others' turn."""
         patience, shares = self._patience, self._shares
         if patience is None or shares is None:
             return self._attempt(unit)
@@ -225,6 +226,13 @@ class Beside:
         # who comes late in the order of the queue has a part of a round that is cut, too
         if self.over and (patience.stops or shares.had_part(unit)):
             return Tried(unit, Proof.UNKNOWN, deferred=True)
+        return self.turn(unit)
+
+    def turn(self, unit: Unit) -> Tried:
+        """Tries one unit, whose turn it is."""
+        patience, shares = self._patience, self._shares
+        if patience is None or shares is None:
+            return self._attempt(unit)
         if not self._begun:
             self._begun = True
             patience.begins()

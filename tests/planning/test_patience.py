@@ -218,6 +218,15 @@ def test_what_those_ahead_ask_of_a_quota_is_kept_for_them() -> None:
     assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
 
 
+def test_who_is_refused_by_a_runtime_has_a_second_turn_in_a_round_that_is_cut_too() -> None:
+    """The next round, of those that it left undecided, does not look at it any more."""
+    world = World().add(node("n1:8"), quota("a", {"cpu": "4"}, {"cpu": "8"}), quota("b", {"cpu": "4"}, {"cpu": "8"}))
+    for name, team, age in (("old", "a", 0), ("new", "b", 9)):
+        world.add(pod(name, cpu="6", labels={keys.QUOTA_NAME: team}, created=age))
+    plan = cut(world.state, ["default/old", "default/new"], searches=True, tries=1)
+    assert set(bound(plan)) == {"old"} and plan.deferred == (Deferred("default/new"),)
+
+
 def test_what_tenants_of_all_kinds_ask_of_a_quota_is_kept_together() -> None:
     world = World().add(node("n1:9", {"for": "them"}), node("n2:9"), quota("team", {"cpu": "4"}, {"cpu": "4"}))
     for namespace in ("busy", "idle"):
