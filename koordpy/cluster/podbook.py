@@ -60,6 +60,10 @@ class PodBook:
         """A known pod by `namespace/name`."""
         return self._pods.get(key)
 
+    def several(self, pods: Iterable[str]) -> Iterator[PodInfo | None]:
+        """Each of some pods, None for one that is not known."""
+        return map(self._pods.get, pods)
+
     @property
     def pod_count(self) -> int:
         """How many pods are known."""
