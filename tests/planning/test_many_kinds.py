@@ -1,6 +1,7 @@
 """Gangs of many kinds of pods: what no model is made for is placed by filling nodes, in work that grows with kinds
 times nodes, and never said to be best or impossible where it is not known."""
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -185,17 +186,16 @@ def test_the_check_of_a_plan_looks_at_pairs_of_one_node_alone_where_nobody_shuns
     assert calls[600] < 2.5 * calls[300]
 
 
+def shunning(owner: int, terms: int) -> Affinity:
+    """Anti-affinity to pods that nobody else shuns, and that are not there."""
+    keys = (LabelSelector(match_labels={f"k{owner}-{k}": "v"}) for k in range(terms))
+    required = [PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=one) for one in keys]
+    return Affinity(pod_anti_affinity=PodAffinity(required=required))
+
+
 def test_terms_about_other_pods_cost_only_those_whom_they_may_mean() -> None:
     world = World().add(*nodes_of("s1{b1: n1:999}"))
-    for i in range(60):
-        shunned = [
-            PodAffinityTerm(
-                topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={f"k{i}-{k}": "v"})
-            )
-            for k in range(90)
-        ]
-        rule = Affinity(pod_anti_affinity=PodAffinity(required=shunned))
-        world.add(pod(f"a-{i}", at="n1" if i % 2 else "", affinity=rule))
+    world.add(*(pod(f"a-{i}", at="n1" if i % 2 else "", affinity=shunning(i, 90)) for i in range(60)))
     calls = {}
     for count in (0, 50):
         world.add(*(pod(f"p-{i}", cpu=f"{1 + i}m") for i in range(count)))
@@ -204,3 +204,15 @@ def test_terms_about_other_pods_cost_only_those_whom_they_may_mean() -> None:
         assert len(plans[0].placements) == 30 + count
     assert calls[0] < 200_000
     assert calls[50] - calls[0] < 50 * 600
+
+
+def test_terms_about_pods_that_are_not_there_take_no_memory_for_nodes() -> None:
+    peaks = []
+    for nodes in (10, 310):
+        world = World().add(*nodes_of("s1{b1: " + " ".join(f"n{i}:99" for i in range(nodes)) + "}"))
+        snapshot = world.add(*(pod(f"a-{i}", affinity=shunning(i, 90)) for i in range(20))).snapshot()
+        tracemalloc.start()
+        assert len(plan_round(snapshot).placements) == 20
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 20 * 90 * 300 * 8 / 4

@@ -54,6 +54,37 @@ def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapsh
     return out
 
 
+class _Closing:
+    """Pods that close the domains they are in: by topology key, only of keys by which there are any."""
+
+    def __init__(self, snapshot: Snapshot, table: DomainTable) -> None:
+        self._snapshot, self._table = snapshot, table
+        self._pods: dict[str, tuple[Domains, Ints]] = {}
+        """Topology key -> its domains, [nodes] pods."""
+
+    def __bool__(self) -> bool:
+        return bool(self._pods)
+
+    def add(self, key: str, node: int, count: int) -> None:
+        """So many more pods on a node; fewer where it is negative."""
+        if key not in self._pods:
+            self._pods[key] = self._table.of(key), np.zeros(len(self._snapshot.nodes), dtype=np.int64)
+        self._pods[key][1][node] += count
+
+    def add_known(self, key: str, places: Iterable[tuple[str, int]]) -> None:
+        """So many more on the nodes of these names, as far as they are there."""
+        for name, count in places:
+            if name in self._snapshot.index:
+                self.add(key, self._snapshot.index[name], count)
+
+    def closed(self) -> NDArray[np.bool_]:
+        """[nodes] in a domain with such a pod."""
+        out = np.zeros(len(self._snapshot.nodes), dtype=bool)
+        for domains, pods in self._pods.values():
+            out |= domains.spread(domains.sums(pods)) > 0
+        return out
+
+
 class OwnTerms(Rule):
     """The pod's own required affinity and anti-affinity."""
 
@@ -74,12 +105,20 @@ class OwnTerms(Rule):
         self._shuns_itself = np.logical_or.reduce([domains.labelled for domains in own]) if own else None
         """[nodes] where one copy keeps the next one away."""
         self._wanted_in = [table.of(term.topology_key) for term in self._wanted]
-        self._shunned_in = [table.of(term.topology_key) for term in self._shunned]
         self._wanted_pods = pods_matching(self._wanted, self._owner, snapshot) if self._wanted else None
-        self._shunned_pods = [pods_matching([term], self._owner, snapshot) for term in self._shunned]
+        self._closing = _Closing(snapshot, table)
+        for kind, places in snapshot.classes.items() if self._shunned else ():
+            for key in self._shunning(kind.namespace, dict(kind.labels)):
+                self._closing.add_known(key, ((name, count) for (name, _), count in places.items()))
 
     def _speaks_of(self, term: PodAffinityTerm, namespace: str, labels: Labels) -> bool:
         return term_matches(term, self._owner, namespace, labels, self._namespaces)
+
+    def _shunning(self, namespace: str, labels: Labels) -> list[str]:
+        """Topology keys of the terms of anti-affinity that speak of pods with these labels."""
+        if not self._audience.may_have(self._owner, namespace, labels):
+            return []
+        return [term.topology_key for term in self._shunned if self._speaks_of(term, namespace, labels)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         namespace, labels = pod.namespace, pod.pod.metadata.labels
@@ -89,11 +128,10 @@ class OwnTerms(Rule):
         if self._wanted_pods is not None and all(self._speaks_of(term, namespace, labels) for term in self._wanted):
             self._wanted_pods[node] += sign
             changed = True
-        for term, pods in zip(self._shunned, self._shunned_pods, strict=True):
-            if self._speaks_of(term, namespace, labels):
-                pods[node] += sign
-                changed = True
-        return changed
+        shunning = self._shunning(namespace, labels)
+        for key in shunning:
+            self._closing.add(key, node, sign)
+        return changed or bool(shunning)
 
     def _near(self) -> NDArray[np.bool_]:
         """Nodes where every term of affinity has a counted pod in its domain, or where the first of its kind may go."""
@@ -129,8 +167,7 @@ class OwnTerms(Rule):
         if near is not None:
             parts.append(refused_where(~near, AFFINITY))
         if self._shunned:
-            closed = [d.spread(d.sums(pods)) > 0 for d, pods in zip(self._shunned_in, self._shunned_pods, strict=True)]
-            parts.append(refused_where(np.logical_or.reduce(closed), ANTI_AFFINITY))
+            parts.append(refused_where(self._closing.closed(), ANTI_AFFINITY))
         return chain(parts) if parts else all_fit(len(self._nodes))
 
     def copies(self) -> Ints | None:
@@ -149,15 +186,10 @@ class ExistingTerms(Rule):
         """there: terms of bound pods that may speak of the pod."""
         self._pod = pod
         self._snapshot = snapshot
-        self._table = table
-        self._holders: dict[str, Ints] = {}
-        """Topology key -> [nodes] terms of pods there that speak of the pod."""
-        self._domains: dict[str, Domains] = {}
+        self._closing = _Closing(snapshot, table)
         for kind, places in there:
             for key in self._keys(kind.namespace, kind.affinity, kind.audience):
-                for name, count in places.items():
-                    if name in snapshot.index:
-                        self._add(key, snapshot.index[name], count)
+                self._closing.add_known(key, places.items())
 
     def _keys(self, owner: str, affinity: bytes, audience: Audience) -> list[str]:
         """Topology keys of the terms that speak of the pod."""
@@ -168,29 +200,18 @@ class ExistingTerms(Rule):
         namespaces = self._snapshot.namespaces
         return [t.topology_key for t in required if term_matches(t, owner, namespace, labels, namespaces)]
 
-    def _add(self, key: str, node: int, count: int) -> None:
-        holders = self._holders.get(key)
-        if holders is None:
-            holders = self._holders[key] = np.zeros(len(self._snapshot.nodes), dtype=np.int64)
-            self._domains[key] = self._table.of(key)
-        holders[node] += count
-
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         if pod.ties is None or not pod.ties.anti:
             return False
         keys = self._keys(pod.namespace, pod.ties.affinity, pod.ties.audience)
         for key in keys:
-            self._add(key, node, sign)
+            self._closing.add(key, node, sign)
         return bool(keys)
 
     @property
     def silent(self) -> bool:
         """Whether no pod of the snapshot says anything of this one."""
-        return not self._holders
+        return not self._closing
 
     def verdict(self) -> Verdict:
-        closed = np.zeros(len(self._snapshot.nodes), dtype=bool)
-        for key, holders in self._holders.items():
-            domains = self._domains[key]
-            closed |= domains.spread(domains.sums(holders)) > 0
-        return refused_where(closed, EXISTING)
+        return refused_where(self._closing.closed(), EXISTING)
