@@ -135,7 +135,7 @@ async def test_who_does_not_lead_writes_nothing_and_of_what_is_gone_nothing_is_k
 
 
 async def test_what_is_written_of_thousands_in_one_namespace_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koordpy.engine.status.reconciler.MOST_AT_A_TIME", 1)
+    monkeypatch.setattr("koordpy.engine.status.reconciler.Reconciler.most_at_a_time", 1)
     words, order = Desk().words, list[str]()
 
     async def look(key: str) -> bool:

@@ -136,21 +136,21 @@ class Told:
         self.writer = PodStatusWriter(context)
         self.shows("")
 
-    def shows(self, message: str) -> None:
+    def shows(self, message: str, name: str = "a") -> None:
         """The watch brings the pod, with a condition that says so."""
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         manifest = {
-            "metadata": {"name": "a", "namespace": "default", "uid": "a"},
+            "metadata": {"name": name, "namespace": "default", "uid": name},
             "spec": {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]},
             "status": {"conditions": [condition] if message else []},
         }
         self.state.upsert(convert(manifest, Pod))
 
-    async def told(self, message: str) -> None:
+    async def told(self, message: str, name: str = "a") -> None:
         """A round's verdict, and time for whoever sends it."""
-        info = self.state.pod("default/a")
+        info = self.state.pod(f"default/{name}")
         assert info is not None
-        self.writer.tell(PendingPod("default/a", "u", None, Reason.UNSCHEDULABLE, message), info)
+        self.writer.tell(PendingPod(info.key, "u", None, Reason.UNSCHEDULABLE, message), info)
         await turn()
 
 
@@ -170,6 +170,13 @@ async def test_a_second_verdict_waits_until_the_first_is_answered_so_that_it_is_
     assert pod.server.asked == ["waits for members"]
     await pod.server.answer()
     assert pod.server.asked == ["waits for members", "no room"]
+
+
+async def test_pods_of_a_hopeless_gang_are_told_beside_each_other(pod: Told) -> None:
+    for i in range(16):
+        pod.shows("", name=f"p{i}")
+        await pod.told("no room", name=f"p{i}")
+    assert pod.server.asked == ["no room"] * 16
 
 
 async def test_of_verdicts_that_came_meanwhile_only_the_latest_is_sent(pod: Told) -> None:

@@ -30,14 +30,15 @@ Said = TypeVar("Said")
 
 TRUSTED_SECONDS = 10.0
 """How long a write of ours counts for more than what the watch says."""
-MOST_AT_A_TIME = 4
-"""Statuses that one writer sends at a time: Bindings are more urgent."""
 RETRY_SECONDS = 5.0
 """A write that failed is tried again that much later, or with the next change of its object."""
 
 
 class Reconciler(abc.ABC):
     """Objects by `namespace/name` that are to be looked at, gathered over `group_status_seconds`."""
+
+    most_at_a_time = 4
+    """Statuses that one writer sends at a time: Bindings are more urgent."""
 
     def __init__(self, context: Context) -> None:
         self.sent = 0
@@ -46,7 +47,7 @@ class Reconciler(abc.ABC):
         """Object -> not before."""
         self.under_way: set[str] = set()
         """Those that are looked at now, or wait for their turn."""
-        self._gate = Turnstile(MOST_AT_A_TIME)
+        self._gate = Turnstile(self.most_at_a_time)
 
     def mark(self, key: str, due: float = 0.0) -> None:
         """Something changed that its status may follow from. due: not to be looked at before, on the clock."""
