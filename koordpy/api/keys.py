@@ -145,6 +145,12 @@ WRITTEN = (
 )  # fmt: skip
 WRITTEN_PREFIXES = (GPU_CUDA_VISIBLE_PREFIX,)
 
+
+def is_written(key: str) -> bool:
+    """Whether an annotation of this name is koordpy's to write."""
+    return key in WRITTEN or key.startswith(WRITTEN_PREFIXES)
+
+
 # Prefixes of koordpy and of Koordinator: what stands below them and is not read is told of
 PREFIXES = (
     GANG_PREFIX, QUOTA_PREFIX, "gputopology.scheduling.koordinator.sh/", "topology.scheduling.koordinator.sh/",

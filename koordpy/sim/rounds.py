@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.natural import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
@@ -188,13 +189,15 @@ class _Run:
         return info.gang.key if info is not None and info.gang is not None else None
 
     def _recreate(self, pod: Pod, returns_to: str) -> None:
-        """The same pod as its owner would make it again: pending, newest of all, with a new uid.
+        """The same pod as its owner would make it again: pending, newest of all, with a new uid, and without what was
+        written on it when it was bound.
 
         returns_to: node that room is kept on for a moved one.
         """
         self.recreated += 1
         meta = replace(
             pod.metadata,
+            annotations={k: text for k, text in pod.metadata.annotations.items() if not keys.is_written(k)},
             uid=made_up_uid("Pod", pod.metadata.uid, str(self.recreated)),
             creation_timestamp=exact_time(self.now + timedelta(milliseconds=self.recreated)),
             deletion_timestamp=None,

@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
+from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec
 from koordpy.cluster.snapshot import Snapshot
@@ -107,6 +110,19 @@ def test_an_evicted_pod_comes_back_newest_of_all_with_a_new_uid() -> None:
     assert len({info.uid for info in again} | {"uid-old-9", "uid-old-10"}) == 4
     assert [(e.eviction.pod_key, e.round) for e in result.evictions] == [("default/old-9", 1), ("default/old-10", 1)]
     assert result.final == (("default/new", "n1"),)
+
+
+def test_an_evicted_pod_comes_back_without_what_its_binding_wrote_on_it() -> None:
+    """Else its next Binding would say nothing of each of these, that has nothing to say."""
+    state = cluster(pod("old", node="n1"))
+    info = state.pod("default/old")
+    assert info is not None
+    written = {keys.BOUND_RANK: "0", keys.GPU_ALLOCATION: "{}", f"{keys.GPU_CUDA_VISIBLE_PREFIX}0": "GPU-0", "own": "1"}
+    state.upsert(replace(info.pod, metadata=replace(info.pod.metadata, annotations=written)))
+    script = Script(plan(evict=(("old", "n1", "priority"),)), plan())
+    run(state, script)
+    (again,) = script.seen[1].pending
+    assert again.pod.metadata.annotations == {"own": "1"}
 
 
 def test_a_dropped_pod_is_gone_but_a_moved_one_comes_back() -> None:

@@ -139,8 +139,9 @@ class Greedy:
         for shape, meant, groups in self.apart:
             if (domain := groups[node]) < 0 or (shape != i and i not in meant):
                 continue
-            kept_off = meant if shape == i else [shape]
-            self._open[np.array(kept_off)[:, None], np.nonzero(groups == domain)[0]] = False
+            # none of those that it shuns may be left to place
+            kept_off = np.array(meant if shape == i else [shape], dtype=np.int64)
+            self._open[kept_off[:, None], np.nonzero(groups == domain)[0]] = False
             if shape == i and i in meant:
                 most = 1
         return most

@@ -187,8 +187,7 @@ def _placements(one: Tried, after: Unit, figures: Figures) -> list[Placement]:
 
 def _false(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
     """Nothing for each annotation of ours that a pod had before its Binding, which adds to them and takes none away."""
-    ours = (k for k in pod.pod.metadata.annotations if k in keys.WRITTEN or k.startswith(keys.WRITTEN_PREFIXES))
-    return {key: "" for key in ours if key not in own}
+    return {key: "" for key in pod.pod.metadata.annotations if keys.is_written(key) and key not in own}
 
 
 def _denials(one: Tried, after: Unit, figures: Figures, words: _Said) -> list[PendingPod]:
