@@ -301,13 +301,17 @@ class SchedulingLoop:
         stops = bool(entries) and all(entry.deferred is not None for entry in entries)
         # they were told once, or have waited before, and go on in the next round
         patient = not stops and not any(entry.is_new for entry in entries)
-        # what fits is placed, and its Bindings go out, before any of several is searched for
-        searches = stops or not (waiting or beside or len(entries) > 1)
+        # what fits of several that came is placed, and its Bindings go out, before any of them is searched for
+        searches = stops or not (waiting or beside or (len(entries) > 1 and not patient))
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         part = self._settings.newcomer_seconds
         carried = [entry for entry in entries if entry.is_carried(keeps)]
         # what is placed beside a search that is carried through would have it begun again
-        pauses_for = searches and alone and len(carried) < len(entries)
+        # many that are soon placed are; those who come would have what they could use kept from them meanwhile
+        short = not stops and len(entries) > 1 and all(entry.light for entry in entries)
+        # a plan that was overtaken once would be again and again, of units that need no search
+        again = not stops and len(entries) > 1 and any(entry.overtaken for entry in entries)
+        pauses_for = searches and alone and not (short or again) and len(carried) < len(entries)
         pauses = Pauses(began) if pauses_for and not self._settings.config.queue.backfill else None
         first, over = inf, False
 

@@ -105,6 +105,8 @@ class Entry:
     """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
     interrupted: float = 0.0
     """Seconds of searches that were given up since it waits for one."""
+    overtaken: bool = False
+    """Its last answer was dropped for what was placed beside its round."""
     looked_again: bool = False
     """It was planned once more, because room came while victims were chosen for it: once only, for in a busy cluster
     room comes all the time."""
@@ -514,6 +516,7 @@ class UnitQueue:
         else:
             self.settle_again(entry)
             entry.interrupted = interrupted
+        entry.overtaken = True
 
     def settle_error(self, entry: Entry) -> None:
         """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""
@@ -624,7 +627,7 @@ class UnitQueue:
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         entry.due = max(entry.due, entry.not_before)
         entry.deferred, entry.resumes, entry.looked_for, entry.interrupted = None, 0.0, False, 0.0
-        entry.passed_over, entry.kept_off = None, None
+        entry.passed_over, entry.kept_off, entry.overtaken = None, None, False
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

@@ -123,13 +123,22 @@ def test_a_search_that_is_carried_through_does_not_pause() -> None:
     )
 
 
-def test_of_several_units_only_those_are_searched_for_that_wait_for_it() -> None:
-    """What fits is placed, and bound, before anybody is searched for."""
+def test_a_round_of_many_does_not_pause_where_a_plan_for_one_of_them_was_dropped() -> None:
+    """Else what comes meanwhile would overtake it each time, though it needs no search."""
+    gang = Entry("gang:default/b", pods={"default/b-0": QueuedPod("default/b-0", "u", 0.0, 0, 0.0, light=False)})
+    gang.woken = True
+    assert Moment(woken(), gang).patience.pauses is not None
+    gang.overtaken = True
+    assert Moment(woken(), gang).patience.pauses is None and Moment(gang).patience.pauses is not None
+
+
+def test_of_several_that_came_none_is_searched_for_before_all_that_fit_are_bound() -> None:
     waits, new = Entry("default/a", deferred=99.0), Entry("default/b")
     for searched in ([new], [woken()], [waits], [waits, Entry("default/c", deferred=99.0)]):
         assert (patience := Moment(*searched).patience).searches and patience.pauses is not None
     for placed in ([new, Entry("default/c")], [woken(), new], [waits, new]):
         assert not (patience := Moment(*placed).patience).searches and patience.pauses is None
+    assert Moment(woken(), woken()).patience.searches
 
 
 def test_a_round_of_others_ends_for_those_that_wait_for_a_search_but_one_of_new_units_alone_does_not() -> None:
