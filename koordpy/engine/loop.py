@@ -301,8 +301,7 @@ class SchedulingLoop:
         stops = bool(entries) and all(entry.deferred is not None for entry in entries)
         # they were told once, or have waited before, and go on in the next round
         patient = not stops and not any(entry.is_new for entry in entries)
-        # what fits of several that came is placed, and its Bindings go out, before any of them is searched for
-        searches = stops or not (waiting or beside or (len(entries) > 1 and not patient))
+        searches = stops or not (waiting or beside)
         seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
         part = self._settings.newcomer_seconds
         carried = [entry for entry in entries if entry.is_carried(keeps)]
@@ -339,10 +338,7 @@ class SchedulingLoop:
 
         def cut() -> bool:
             # rounds of plain pods are as short anyhow
-            if not (stops or patient) and all(entry.light for entry in entries):
-                return False
-            # else those that wait for a search would wait for as long as others are many
-            return came(0.0 if stops else part) or (bool(waiting) and not ahead and spent())
+            return (stops or patient or not all(entry.light for entry in entries)) and came(0.0 if stops else part)
 
         return Patience(
             searches=searches,

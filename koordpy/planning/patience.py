@@ -1,8 +1,7 @@
 """How much of a round may go into searches: for victims, for units to move, for proofs that a mixed gang fits nowhere.
 
-A live round is cut: once its time is used up, what fits is placed and its Bindings go out; where units came that had no
-answer yet, at once. Those that found no room are searched for in later rounds, as many as their time allows, one at
-least, and while they wait no other round searches.
+A live round is cut: once its time is used up, what fits is placed and its Bindings go out; units that found no room are
+searched for in later rounds, as many as their time allows, one at least, and while they wait no other round searches.
 A round that searches lets another one for those who came meanwhile plan beside it: it pauses between two steps or
 units. A search that follows decisions of its own round, which are not carried out yet, is given up instead and begun
 again later; that of a unit of which searches were given up for long goes on for as long as all of those.

@@ -261,23 +261,3 @@ async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_e
         assert ahead[0]
         assert tried.index("default/late") == 1
         assert not scheduler.metrics.conflicts.labels("overtaken_beside")._value.get()
-
-
-@in_virtual_time
-async def test_what_fits_is_bound_before_others_that_came_with_it_are_searched_for() -> None:
-    plans: list[RoundPlan] = []
-    important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
-    async with live([small("n1"), small("n2")]) as cluster, cluster.running() as scheduler:
-        cluster.server.store.create("priorityclasses.scheduling.k8s.io", {**important, "value": 9})
-        for name, at, priority in (("low", "n1", ""), ("high", "n1", "high"), ("fits", "n2", "")):
-            manifest = pod(name, gpus=4, cpu="1", memory="1Gi")
-            manifest["spec"] |= {"priorityClassName": priority, "nodeSelector": {"kubernetes.io/hostname": at}}
-            cluster.create(manifest)
-            if name == "low":
-                await until(lambda: cluster.bound("low"))
-                await cluster.at_rest(scheduler, "pods")
-                cluster.planner.beside = lambda plan: plans.append(plan) or plan  # type: ignore[func-returns-value]
-        await until(lambda: cluster.bound("fits") and any(plan.evictions for plan in plans))
-    first, second = plans[:2]
-    assert [one.pod_key for one in first.placements] == ["default/fits"] and not first.evictions
-    assert [one.pod_key for one in second.evictions] == ["default/low"]

@@ -1,7 +1,5 @@
 """How long a round of the loop lasts for those who come meanwhile: by a clock that is set by hand."""
 
-from collections.abc import Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,10 +15,10 @@ from koordpy.planning.patience import Patience
 class Moment:
     """A loop's clock and queue, as far as a round's patience asks for them."""
 
-    def __init__(self, *entries: Entry, waiting: Sequence[Entry] = (), ahead: bool = False) -> None:
+    def __init__(self, *entries: Entry) -> None:
         self.now = 100.0
-        planned, others = RecentSeconds(lambda: self.now, 0.5), partial(list, waiting)
-        self.queue = SimpleNamespace(ahead=ahead, behind=others, deferred=others, last_added=99.0, planned=planned)
+        planned = RecentSeconds(lambda: self.now, 0.5)
+        self.queue = SimpleNamespace(ahead=False, behind=list, deferred=list, last_added=99.0, planned=planned)
         loop: Any = SimpleNamespace(_queue=self.queue, _settings=EngineSettings(), _clock=lambda: self.now)
         self.patience: Patience = SchedulingLoop._patience(loop, list(entries), self.now)
 
@@ -126,31 +124,15 @@ def test_a_search_that_is_carried_through_does_not_pause() -> None:
 def test_a_round_of_many_does_not_pause_where_a_plan_for_one_of_them_was_dropped() -> None:
     """Else what comes meanwhile would overtake it each time, though it needs no search."""
     gang = Entry("gang:default/b", pods={"default/b-0": QueuedPod("default/b-0", "u", 0.0, 0, 0.0, light=False)})
-    gang.woken = True
     assert Moment(woken(), gang).patience.pauses is not None
     gang.overtaken = True
     assert Moment(woken(), gang).patience.pauses is None and Moment(gang).patience.pauses is not None
 
 
-def test_of_several_that_came_none_is_searched_for_before_all_that_fit_are_bound() -> None:
+def test_a_round_pauses_that_searches_and_does_nothing_else() -> None:
     waits, new = Entry("default/a", deferred=99.0), Entry("default/b")
-    for searched in ([new], [woken()], [waits], [waits, Entry("default/c", deferred=99.0)]):
-        assert (patience := Moment(*searched).patience).searches and patience.pauses is not None
-    for placed in ([new, Entry("default/c")], [woken(), new], [waits, new]):
-        assert not (patience := Moment(*placed).patience).searches and patience.pauses is None
-    assert Moment(woken(), woken()).patience.searches
-
-
-def test_a_round_of_others_ends_for_those_that_wait_for_a_search_but_one_of_new_units_alone_does_not() -> None:
-    for waiting, ahead, ends in (
-        ([Entry("default/w", deferred=99.0)], False, True),
-        ([], False, False),
-        ([woken()], True, False),
-    ):
-        at = Moment(woken(), woken(), waiting=waiting, ahead=ahead)
-        at.patience.begins()
-        assert not at.after(0.49).patience.cut()
-        assert at.after(0.02).patience.cut() is ends
+    assert Moment(new).patience.pauses and Moment(waits, Entry("default/c", deferred=99.0)).patience.pauses
+    assert not Moment(new, Entry("default/c")).patience.pauses and not Moment(waits, new).patience.pauses
 
 
 @pytest.mark.parametrize(("given_up", "lasts"), [(2.0, 2.0), (5.0, 5.0), (60.0, MOST_CARRIED * 2.0)])
