@@ -159,20 +159,22 @@ def pod_load(affinity: bytes) -> int:
 def first_of(light: list[Entry], most: int) -> list[Entry]:
     """The light units that a round takes of many: of the highest priority first, of equal ones the oldest of each
     namespace by turns, until they cost `most` together; one at least."""
-    light.sort(key=lambda entry: (-entry.priority, entry.created, entry.unit))
-    had: dict[tuple[int, str], int] = {}
-    turns = []
-    for place, entry in enumerate(light):
-        whose = entry.priority, entry.tenant
-        had[whose] = had.get(whose, 0) + entry.load
-        turns.append((-entry.priority, had[whose], place))
+    order = sorted((-entry.priority, entry.created, entry.unit, entry) for entry in light)
+    if len({(below, entry.tenant) for below, _, _, entry in order}) > 1:
+        had: dict[tuple[int, str], int] = {}
+        turns = []
+        for place, (below, _, _, entry) in enumerate(order):
+            whose = below, entry.tenant
+            had[whose] = had.get(whose, 0) + entry.load
+            turns.append((below, had[whose], place))
+        order = [order[place] for _, _, place in sorted(turns)]
     out: list[Entry] = []
     cost = 0
-    for _, _, place in sorted(turns) if len(had) > 1 else turns:
-        cost += light[place].load
+    for _, _, _, entry in order:
+        cost += entry.load
         if out and cost > most:
             break
-        out.append(light[place])
+        out.append(entry)
     return out
 
 
