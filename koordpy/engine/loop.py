@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
@@ -19,8 +19,9 @@ from koordpy.engine.context import Context
 from koordpy.engine.dispatch import Begun, Dispatcher
 from koordpy.engine.evictions.overuse import OveruseWatch
 from koordpy.engine.evictions.stalegangs import StaleWatch
-from koordpy.engine.queue import Entry
+from koordpy.engine.queue import Entry, UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
+from koordpy.engine.settings import EngineSettings
 from koordpy.engine.staleness import Meanwhile
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.observe.decisions import DecisionLog
@@ -89,6 +90,138 @@ class Watches:
         return self.overuse.take() if self.overuse is not None else False
 
 
+@dataclass(slots=True)
+class RoundTime:
+    """What one round has used up. Seconds of a clock that stands still while others plan beside it; asked from the
+    planner's thread, too."""
+
+    queue: UnitQueue
+    clock: Callable[[], float]
+    began: float
+    pauses: Pauses | None
+    part: float
+    """Seconds that those who come wait for the round at least."""
+    round_seconds: float
+    stops: bool
+    """Whether all of its units wait for a search, and it ends once its time is used up."""
+    patient: bool
+    """Whether none of its units is new: they were told once, or have waited before, and go on in the next round."""
+    light: bool
+    """Whether it is of plain pods alone."""
+    first: float = inf
+    """When the first unit was tried."""
+    over: bool = False
+
+    def now(self) -> float:
+        """The clock."""
+        return self.clock() - (self.pauses.seconds if self.pauses is not None else 0.0)
+
+    def begins(self) -> None:
+        """The first unit is tried."""
+        self.first = self.now()
+
+    def came(self, leaves: float) -> bool:
+        """Whether somebody came, and the round has lasted for so many seconds, or for as long as it took to begin: else
+        a stream of pods would leave time for nothing else."""
+        pauses = self.pauses
+        known = self.began if pauses is None or pauses.left else pauses.began
+        return self.queue.last_added > known and self.now() - self.first >= max(leaves, self.first - self.began)
+
+    def gives_up(self) -> bool:
+        """Whether a search ends for who came: one for a unit that is new later than its round is cut."""
+        return self.came(0.0 if self.stops else self.part if self.patient else self.round_seconds)
+
+    def spent(self) -> bool:
+        """Whether its time is used up; room is kept from then on, also from who has a round beside it."""
+        pauses = self.pauses
+        beside_it = pauses is not None and not (pauses.left or pauses.ended)
+        self.over = (
+            self.over
+            or self.now() - self.began >= self.round_seconds
+            or (not (self.stops or beside_it) and self.gives_up())
+        )
+        return self.over
+
+    def cut(self) -> bool:
+        """Whether it ends for who came. Rounds of plain pods are as short anyhow."""
+        return (self.stops or self.patient or not self.light) and self.came(0.0 if self.stops else self.part)
+
+    def shared(self) -> float:
+        """Seconds of planning after which tenants let one another go first."""
+        return max(self.part, self.first - self.began)
+
+
+class Pacing:
+    """The patience of each round: whether it searches, when it is cut, and whom it pauses for
+    (`planning/patience.py`)."""
+
+    def __init__(self, queue: UnitQueue, settings: EngineSettings, clock: Callable[[], float]) -> None:
+        self._queue, self._settings, self._clock = queue, settings, clock
+
+    def of(self, entries: list[Entry], began: float, *, alone: bool = True, beside: bool = False) -> Patience:
+        """Of a round of those that are new alone: what fits beside the room of those that wait is placed. Of others:
+        while units wait for a search, what is due besides is only placed; they are searched for when nothing is.
+
+        alone: whether nothing else is decided in the round. beside: whether it is one beside a search.
+        """
+        queue, config = self._queue, self._settings.config
+        taken, keeps = {entry.unit for entry in entries}, config.planning.search_seconds
+        waiting = queue.behind() if beside or queue.ahead else queue.deferred()
+        if beside:
+            waiting += [entry for entry in queue.in_flight() if entry.unit not in taken]
+        stops = bool(entries) and all(entry.deferred is not None for entry in entries)
+        searches = stops or not (waiting or beside)
+        carried = [entry for entry in entries if entry.is_carried(keeps)]
+        time = RoundTime(
+            queue,
+            self._clock,
+            began,
+            Pauses(began) if searches and alone and self._may_pause(entries, carried, stops=stops) else None,
+            part=self._settings.newcomer_seconds,
+            round_seconds=config.planning.round_seconds,
+            stops=stops,
+            patient=not stops and not any(entry.is_new for entry in entries),
+            light=all(entry.light for entry in entries),
+        )
+        return Patience(
+            searches=searches,
+            spent=time.spent,
+            stops=stops,
+            begins=time.begins,
+            cut=time.cut,
+            waiting=frozenset(entry.unit for entry in waiting),
+            lapsed=frozenset(
+                entry.unit
+                for entry in (*entries, *waiting)
+                if any(since is not None and began - since >= keeps for since in (entry.deferred, entry.kept_off))
+            ),
+            over=queue.planned.over({entry.tenant for entry in entries}),
+            interrupts=Interrupts(time.gives_up),
+            pauses=time.pauses,
+            clock=time.now,
+            shared=time.shared,
+            came=lambda: queue.came,
+            # else in a stream of pods nobody would ever be searched for
+            firm={
+                entry.unit: Interrupts(partial(time.came, min(entry.interrupted, MOST_CARRIED * keeps)))
+                for entry in carried
+            },
+        )
+
+    def _may_pause(self, entries: list[Entry], carried: list[Entry], *, stops: bool) -> bool:
+        """Whether a round that searches may let others plan beside it.
+
+        What is placed beside a search that is carried through would have it begun again.
+        """
+        if self._settings.config.queue.backfill or len(carried) == len(entries):
+            return False
+        # many that are soon placed are; those who come would have what they could use kept from them meanwhile
+        short = all(entry.light for entry in entries)
+        # a plan that was overtaken once would be again and again, of units that need no search
+        again = any(entry.overtaken for entry in entries)
+        return stops or len(entries) == 1 or not (short or again)
+
+
 class SchedulingLoop:
     """Runs rounds until cancelled."""
 
@@ -114,6 +247,7 @@ class SchedulingLoop:
         self._watches, self._due, self._busy, self._may_write = watches, due, busy, context.may_write
         self._metrics, self._decisions, self._settings = context.metrics, decisions, context.settings
         self._clock, self._now = context.clock, context.now
+        self._pacing = Pacing(self._queue, self._settings, self._clock)
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="planner")
         self._light_seconds = 0.0
         """What an ordinary pod took in the last round of such pods alone."""
@@ -184,7 +318,7 @@ class SchedulingLoop:
         self._forgets = False
         self._alone = max(0, self._alone - 1)
         entries, began = [*begun.entries.values()], self._clock()
-        patience = replace(self._patience(entries, began, alone=not (stale or over)), gives_back=over)
+        patience = replace(self._pacing.of(entries, began, alone=not (stale or over)), gives_back=over)
         if await self._plan(begun, patience, also=stale) is not None:
             self._queue.took(self._clock() - began - (patience.pauses.seconds if patience.pauses is not None else 0.0))
 
@@ -269,7 +403,7 @@ class SchedulingLoop:
             if taken and (begun := self._begin(beside=True)).entries:
                 pauses.began = begun.began
                 entries = [*begun.entries.values()]
-                patience = replace(self._patience(entries, begun.began, beside=True), gives_back=False)
+                patience = replace(self._pacing.of(entries, begun.began, beside=True), gives_back=False)
                 plan = await self._plan(begun, patience)
                 if plan is not None:
                     meanwhile.add(plan, begun.snapshot)
@@ -287,82 +421,6 @@ class SchedulingLoop:
         if self._light_seconds <= 0.0:
             return most
         return min(most, max(settings.least_light_pods, int(settings.newcomer_seconds / self._light_seconds)))
-
-    def _patience(self, entries: list[Entry], began: float, *, alone: bool = True, beside: bool = False) -> Patience:
-        """Of a round of those that are new alone: what fits beside the room of those that wait is placed. Of others:
-        while units wait for a search, what is due besides is only placed; they are searched for when nothing is.
-
-        alone: whether nothing else is decided in the round. beside: whether it is one beside a search.
-        """
-        taken, ahead = {entry.unit for entry in entries}, beside or self._queue.ahead
-        waiting = self._queue.behind() if ahead else self._queue.deferred()
-        if beside:
-            waiting += [entry for entry in self._queue.in_flight() if entry.unit not in taken]
-        stops = bool(entries) and all(entry.deferred is not None for entry in entries)
-        # they were told once, or have waited before, and go on in the next round
-        patient = not stops and not any(entry.is_new for entry in entries)
-        searches = stops or not (waiting or beside)
-        seconds, keeps = self._settings.config.planning.round_seconds, self._settings.config.planning.search_seconds
-        part = self._settings.newcomer_seconds
-        carried = [entry for entry in entries if entry.is_carried(keeps)]
-        # what is placed beside a search that is carried through would have it begun again
-        # many that are soon placed are; those who come would have what they could use kept from them meanwhile
-        short = not stops and len(entries) > 1 and all(entry.light for entry in entries)
-        # a plan that was overtaken once would be again and again, of units that need no search
-        again = not stops and len(entries) > 1 and any(entry.overtaken for entry in entries)
-        pauses_for = searches and alone and not (short or again) and len(carried) < len(entries)
-        pauses = Pauses(began) if pauses_for and not self._settings.config.queue.backfill else None
-        first, over = inf, False
-
-        def now() -> float:
-            return self._clock() - (pauses.seconds if pauses is not None else 0.0)
-
-        def begins() -> None:
-            nonlocal first
-            first = now()
-
-        def came(leaves: float) -> bool:
-            # as long again as it took to begin: else a stream of pods would leave time for nothing else
-            known = began if pauses is None or pauses.left else pauses.began
-            return self._queue.last_added > known and now() - first >= max(leaves, first - began)
-
-        # the search for one that is new is given up later than its round is cut
-        ends = partial(came, 0.0 if stops else part if patient else seconds)
-
-        def spent() -> bool:
-            nonlocal over
-            # who came has a round beside one that pauses; room is kept from then on all the same
-            beside_it = pauses is not None and not (pauses.left or pauses.ended)
-            over = over or now() - began >= seconds or (not (stops or beside_it) and ends())
-            return over
-
-        def cut() -> bool:
-            # rounds of plain pods are as short anyhow
-            return (stops or patient or not all(entry.light for entry in entries)) and came(0.0 if stops else part)
-
-        return Patience(
-            searches=searches,
-            spent=spent,
-            stops=stops,
-            begins=begins,
-            cut=cut,
-            waiting=frozenset(entry.unit for entry in waiting),
-            lapsed=frozenset(
-                entry.unit
-                for entry in (*entries, *waiting)
-                if any(since is not None and began - since >= keeps for since in (entry.deferred, entry.kept_off))
-            ),
-            over=self._queue.planned.over({entry.tenant for entry in entries}),
-            interrupts=Interrupts(ends),
-            pauses=pauses,
-            clock=now,
-            shared=lambda: max(part, first - began),
-            came=lambda: self._queue.came,
-            # else in a stream of pods nobody would ever be searched for
-            firm={
-                entry.unit: Interrupts(partial(came, min(entry.interrupted, MOST_CARRIED * keeps))) for entry in carried
-            },
-        )
 
     def _unit_now(self, key: str) -> str | None:
         info = self._state.pod(key)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.engine.loop import MOST_CARRIED, SchedulingLoop
+from koordpy.engine.loop import MOST_CARRIED, Pacing
 from koordpy.engine.queue import Entry, QueuedPod
 from koordpy.engine.settings import EngineSettings
 from koordpy.engine.turns import RecentSeconds
@@ -13,14 +13,13 @@ from koordpy.planning.patience import Patience
 
 
 class Moment:
-    """A loop's clock and queue, as far as a round's patience asks for them."""
+    """A clock and a queue, as far as a round's patience asks for them."""
 
     def __init__(self, *entries: Entry) -> None:
         self.now = 100.0
         planned = RecentSeconds(lambda: self.now, 0.5)
-        self.queue = SimpleNamespace(ahead=False, behind=list, deferred=list, last_added=99.0, planned=planned)
-        loop: Any = SimpleNamespace(_queue=self.queue, _settings=EngineSettings(), _clock=lambda: self.now)
-        self.patience: Patience = SchedulingLoop._patience(loop, list(entries), self.now)
+        self.queue: Any = SimpleNamespace(ahead=False, behind=list, deferred=list, last_added=99.0, planned=planned)
+        self.patience: Patience = Pacing(self.queue, EngineSettings(), lambda: self.now).of(list(entries), self.now)
 
     def after(self, seconds: float) -> "Moment":
         self.now += seconds
