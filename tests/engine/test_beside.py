@@ -22,6 +22,7 @@ from koordpy.planning.plan import Eviction, Nomination, Placement, RoundPlan
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
 from tests.engine.live import in_virtual_time, live, pod, small, until
+from tests.engine.virtual import VirtualLoop
 from tests.scenarios import cluster as scenes
 from tests.scenarios.cluster import World, group, node
 from tests.scenarios.quotas import belongs, quota
@@ -34,6 +35,7 @@ TREE = [
     quota("b", 2, 9),
 ]
 CLAIM = [Volume(name="v", persistent_volume_claim=PersistentVolumeClaimSource(claim_name="c"))]
+GONE = {"metadata": {"deletionTimestamp": "now"}}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "elsewhere": ({"node": "n1"}, {"node": "n2"}, False),
     "on the same node": ({"node": "n1"}, {"node": "n1"}, True),
@@ -261,3 +263,37 @@ async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_e
         assert ahead[0]
         assert tried.index("default/late") == 1
         assert not scheduler.metrics.conflicts.labels("overtaken_beside")._value.get()
+
+
+@in_virtual_time
+async def test_who_finds_no_room_in_rounds_that_are_cut_is_searched_for_though_others_wait_for_that_longer() -> None:
+    """Others that a stream of pods keeps from their turn: none of the rest is searched for at once meanwhile."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    large = small("large", cpu=200, gpus=0)
+    async with live([small("n1"), small("n2"), large]) as cluster, cluster.running() as scheduler:
+
+        def comes(name: str, priority: str, gpus: int = 4) -> None:
+            manifest = pod(name, gpus=gpus, cpu="1", memory="1Mi")
+            manifest["spec"]["priorityClassName"] = priority
+            cluster.create(manifest)
+
+        for value, name in enumerate(("low", "high", "higher", "highest")):
+            important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            cluster.server.store.create("priorityclasses.scheduling.k8s.io", {**important, "value": value})
+        running = ["low-1", "low-2"]
+        for name in running:
+            comes(name, "low")
+        await until(lambda: cluster.bound(*running))
+        await cluster.at_rest(scheduler, "pods")
+        cluster.planner.hurried = lambda patience: replace(patience, searches=False)
+        comes("a", "high")
+        await until(lambda: any(one.deferred is not None for one in scheduler.queue.entries()))
+        cluster.planner.hurried = lambda patience: patience
+        loop.on_result = lambda plan: 0.2
+        for i in range(50):
+            comes(f"new-{i}", "higher", gpus=0)
+            if i == 3:
+                comes("b", "highest")
+            await asyncio.sleep(0.05)
+        assert any("deletionTimestamp" in cluster.pods().get(name, GONE)["metadata"] for name in running)
