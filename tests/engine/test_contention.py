@@ -47,3 +47,7 @@ def test_nor_where_rounds_of_those_who_come_are_planned_beside_others(first: int
 )
 def test_what_went_wrong_once_goes_right(seed: int) -> None:
     assert live_through(seed).tally
+
+
+def test_whom_a_promise_in_its_quota_kept_from_a_second_turn_is_woken_when_that_is_kept() -> None:
+    assert live_through(3030, late=2.0, tenants=True).tally

@@ -113,6 +113,8 @@ class Nominations:
             waiting = self._waiting(kept)
             if not waiting:
                 del self._kept[unit]
+                # a quota that was promised to it lends again what others ask for in vain (planning/queue/lending.py)
+                self._queue.broadcast(Wake.ASKED, "NominationEnd")
             elif any(self._is_void(info) for info in waiting) and self._may_write():
                 del self._kept[unit]
                 logger.info("%s: the room it is nominated to will not come; it is planned anew", unit)
