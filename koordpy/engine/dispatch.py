@@ -249,9 +249,12 @@ class Dispatcher:
         interrupted = found.seconds * how.interrupted
         if how.kept_off and entry.kept_off is None:
             entry.kept_off = self._clock()
-        # who had a turn and found no room waits for a search, else it would never have one where each round is cut
-        in_turn = how.seconds is not None and not (how.interrupted or how.kept_off)
-        if how.passed_over or entry.ahead or (found.cut and entry.deferred is None and not in_turn):
+        cut = found.cut and entry.deferred is None
+        if cut and how.seconds is not None and not (how.interrupted or how.kept_off):
+            entry.cut_off = self._clock() if entry.cut_off is None else entry.cut_off
+            # where each round is cut it waits for a search like others in the end, else it would never have one
+            cut = self._clock() - entry.cut_off < self._keep_seconds
+        if how.passed_over or entry.ahead or cut:
             self._queue.settle_behind(entry, interrupted=interrupted, passed_over=how.passed_over)
             return
         keep = self._keep_seconds if how.kept_off else None

@@ -93,6 +93,8 @@ class Entry:
     """Since when it waits for a search; None where it does not."""
     kept_off: float | None = None
     """Since when it would fit, but for room that is kept for others; None where it would not."""
+    cut_off: float | None = None
+    """Since when it finds no room in rounds that are cut before anybody is searched for; None where it does not."""
     resumes: float = 0.0
     """Until then only rounds that search try it."""
     answered: float = -inf
@@ -627,7 +629,7 @@ class UnitQueue:
     def _enter(self, entry: Entry, state: State, event: str, pods: int | None = None) -> None:
         entry.due = max(entry.due, entry.not_before)
         entry.deferred, entry.resumes, entry.looked_for, entry.interrupted = None, 0.0, False, 0.0
-        entry.passed_over, entry.kept_off, entry.overtaken = None, None, False
+        entry.passed_over, entry.kept_off, entry.cut_off, entry.overtaken = None, None, None, False
         self._on_incoming(state, event, len(entry.pods) if pods is None else pods)
         self._move(entry, state)
         if state is State.ACTIVE:

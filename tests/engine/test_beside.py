@@ -291,7 +291,7 @@ async def test_who_finds_no_room_in_rounds_that_are_cut_is_searched_for_though_o
         await until(lambda: any(one.deferred is not None for one in scheduler.queue.entries()))
         cluster.planner.hurried = lambda patience: patience
         loop.on_result = lambda plan: 0.2
-        for i in range(50):
+        for i in range(100):
             comes(f"new-{i}", "higher", gpus=0)
             if i == 3:
                 comes("b", "highest")
