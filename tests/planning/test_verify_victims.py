@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from koordpy.api import keys
 from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
@@ -233,6 +234,20 @@ def test_a_move_needs_room_where_it_ends() -> None:
     assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
     [fault] = check_returns([(snapshot.pods["default/a"], "n2")], figures)
     assert (fault.check, str(fault)) == (Check.RETURNS, "node n2: cpu 1000 + 1000 > 1000")
+
+
+@pytest.mark.parametrize("priority", [0, 1, 2])
+def test_a_move_leaves_room_that_is_promised_to_who_is_no_less_important(priority: int) -> None:
+    world = World().add(node("n1:1"), node("n2:2"), pod("a", at="n1", priority=1))
+    coming = pod("b", cpu="2", priority=priority)
+    world.add(structs.replace(coming, status=structs.replace(coming.status, nominated_node_name="n2")))
+    snapshot = world.snapshot()
+    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures.draft.evict(snapshot.pods["default/a"])
+    assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
+    faults = check_returns([(snapshot.pods["default/a"], "n2")], figures)
+    told = [(Check.RETURNS, "default/a: 2000 cpu of node n2 are promised to others")] if priority else []
+    assert [(fault.check, str(fault)) for fault in faults] == told
 
 
 def lent() -> World:

@@ -19,7 +19,7 @@ from koordpy.planning.units import Unit
 from koordpy.planning.verify.ascend import check_places
 from koordpy.planning.verify.claims import faults_of_claims
 from koordpy.planning.verify.fault import Check, PlanFault
-from koordpy.planning.verify.gpus import check_containers, check_gpus
+from koordpy.planning.verify.gpus import check_containers, check_gpus, takes_promised
 from koordpy.planning.verify.npus import check_npus
 from koordpy.planning.verify.quotas import check_quotas
 from koordpy.planning.verify.ties import check_ties
@@ -79,7 +79,7 @@ def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures, *, wh
 def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[PlanFault]:
     """Faults of pods that are moved, as they are made again, and the names of their nodes; the draft has them out, and
     the beneficiary in place."""
-    faults = [*_room(placed, figures), *check_quotas([pod for pod, _ in placed], figures)]
+    faults = [*_room(placed, figures), *_promised(placed, figures), *check_quotas([pod for pod, _ in placed], figures)]
     return found(Check.RETURNS, [*faults, *check_filters(placed, figures)])
 
 
@@ -107,6 +107,30 @@ def _room(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
             used = int(draft.used[index[node], columns[resource]])
             if used + amount > allocatable.get(resource, 0):
                 faults.append(f"node {node}: {resource} {used} + {amount} > {allocatable.get(resource, 0)}")
+    return faults
+
+
+def _promised(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+    """Room that pods take from those that are nominated there, each with those beside it that are no more important."""
+    draft: Draft = figures.draft
+    index, columns = figures.snapshot.index, figures.snapshot.columns
+    faults = []
+    for pod, node in placed:
+        with figures.promises.net():
+            kept = figures.reserved(pod)
+        row = kept.at.tolist().index(index[node]) if kept is not None and index[node] in kept.pods else -1
+        if kept is None or row < 0:
+            continue
+        coming = [one for one, at in placed if at == node and one.priority <= pod.priority]
+        allocatable = dict(figures.snapshot.nodes[index[node]].allocatable)
+        for resource, held in kept.requests(row, columns).items():
+            asked = sum(one.requests.get(resource, 0) for one in coming)
+            used = int(draft.used[index[node], columns[resource]])
+            if pod.requests.get(resource) and used + held + asked > allocatable.get(resource, 0):
+                faults.append(f"{pod.key}: {held} {resource} of node {node} are promised to others")
+        held_gpus = {index[node]: kept.requests(row, columns)}
+        if takes_promised([(one, index[node]) for one in coming], held_gpus, draft, figures.config.gpu.resources):
+            faults.append(f"{pod.key}: GPUs of node {node} are promised to others")
     return faults
 
 
