@@ -18,7 +18,7 @@ from koordpy.engine.apiserver.resources import PODS
 from koordpy.engine.context import Context
 from koordpy.engine.status.patches import patch_pod_status
 
-WORKERS = 16
+WORKERS = 32
 TRIES = 4
 Thing = TypeVar("Thing")
 Reply = TypeVar("Reply")
