@@ -151,3 +151,27 @@ async def test_what_is_written_of_thousands_in_one_namespace_holds_up_no_other(m
     words.mark("honest/a")
     await asyncio.gather(first, words.flush())
     assert order.index("honest/a") <= 3
+
+
+async def test_thousands_that_are_looked_at_are_few_tasks_and_none_stays_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words, begun = Desk().words, asyncio.Event()
+
+    async def look(key: str) -> bool:
+        begun.set()
+        await asyncio.Event().wait()
+        return True
+
+    monkeypatch.setattr(words, "_look", look)
+    before = len(asyncio.all_tasks())
+    for i in range(1000):
+        words.mark(f"d/{i}")
+    flush = asyncio.create_task(words.flush())
+    await begun.wait()
+    assert len(asyncio.all_tasks()) - before <= 1 + words.most_at_a_time
+    assert len(words.under_way) >= 1000
+    flush.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flush
+    assert not words.under_way

@@ -19,7 +19,7 @@ from koordpy.engine.apiserver.client import ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
 from koordpy.engine.status.patches import patch_status, status_patch
-from koordpy.engine.turns import Turnstile
+from koordpy.engine.turns import ByTurns, Turnstile
 
 logger = logging.getLogger(__name__)
 
@@ -74,21 +74,33 @@ class Reconciler(abc.ABC):
         self.under_way.update(due)
         self._taken(due)
 
-        async def look(key: str) -> None:
-            try:
-                async with self._gate.turn(key.partition("/")[0]):
-                    # asked before each: the lease may run out between two
-                    if not (self._context.may_write() and await self._look(key)):
-                        self._marked.setdefault(key, 0.0)
-            except Exception:
-                # one object that cannot be told of holds up no other
-                logger.exception("%s: its status was not written", key)
-                self._marked.setdefault(key, self._context.clock() + RETRY_SECONDS)
-            finally:
-                self.under_way.discard(key)
+        line = ByTurns[str]()
+        for key in due:
+            line.add(_namespace(key), key)
 
-        if due:
-            await asyncio.gather(*map(look, due))
+        async def look_in_turn() -> None:
+            while line:
+                await self._look_once(line.next())
+
+        try:
+            # a task each would be megabytes where thousands wait
+            await asyncio.gather(*(look_in_turn() for _ in range(min(len(due), self.most_at_a_time))))
+        finally:
+            while line:
+                self.under_way.discard(line.next())
+
+    async def _look_once(self, key: str) -> None:
+        try:
+            async with self._gate.turn(_namespace(key)):
+                # asked before each: the lease may run out between two
+                if not (self._context.may_write() and await self._look(key)):
+                    self._marked.setdefault(key, 0.0)
+        except Exception:
+            # one object that cannot be told of holds up no other
+            logger.exception("%s: its status was not written", key)
+            self._marked.setdefault(key, self._context.clock() + RETRY_SECONDS)
+        finally:
+            self.under_way.discard(key)
 
     def _overdue(self) -> Iterable[str]:
         """Objects that are to be looked at though nothing marked them, as by time alone."""
@@ -105,6 +117,10 @@ class Reconciler(abc.ABC):
     @abc.abstractmethod
     async def _look(self, key: str) -> bool:
         """Whether an object is as it should be, or was made so; else it is looked at again."""
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]
 
 
 class LastWrites(Generic[Said]):
