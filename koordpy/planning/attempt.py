@@ -146,16 +146,16 @@ def try_unit(
     known = open_places(unit, figures) if draft.keeps_room or draft.later else frozenset()
     mark = draft.mark()
     tried = _try(unit, groups, figures, search, patience)
-    if tried.victims:
-        draft.later.update(dict.fromkeys(tried.nodes or ()))
-    if not known or not tried.nodes or tried.victims:
-        return tried
-    closed = known - open_places(unit, figures)
+    closed = known - open_places(unit, figures) if known and tried.nodes else frozenset()
     if not closed:
+        if tried.victims:
+            draft.later.update(dict.fromkeys(tried.nodes or ()))
         return tried
-    # who was evicted for it would come back and be evicted for it again
+    # who was evicted for it would come back and be evicted for it again; or it would be refused where others went for it
     draft.undo(mark)
-    waits = tried.nodes if any(figures.promises.to(pod) for pod in unit.pending) else {}
+    if tried.victims and search is not None:
+        search.reread()
+    waits = tried.nodes if not tried.victims and any(figures.promises.to(pod) for pod in unit.pending) else {}
     draft.await_room(waits)
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
     text = f"it would keep pod {key} from the room that is promised to it"

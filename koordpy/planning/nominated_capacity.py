@@ -55,12 +55,12 @@ class NominatedCapacity:
 
     @contextmanager
     def net(self) -> Iterator[None]:
-        """While victims are looked for."""
-        self.netted = True
+        """While victims are looked for, and what was found is checked."""
+        before, self.netted = self.netted, True
         try:
             yield
         finally:
-            self.netted = False
+            self.netted = before
 
     @cached_property
     def ending(self) -> tuple[PodInfo, ...]:

@@ -116,8 +116,7 @@ def _promised(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[s
     index, columns = figures.snapshot.index, figures.snapshot.columns
     faults = []
     for pod, node in placed:
-        with figures.promises.net():
-            kept = figures.reserved(pod)
+        kept = figures.reserved(pod)
         row = kept.at.tolist().index(index[node]) if kept is not None and index[node] in kept.pods else -1
         if kept is None or row < 0:
             continue

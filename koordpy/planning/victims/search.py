@@ -110,7 +110,8 @@ class Preemptor:
         budgets = [(one.budget, one.allowed) for one in self.pool.budgets]
         back = {one.pod.key: one.node for one in relief.back}
         at = Round(self.groups, self.figures, self._lines, budgets)
-        return check_victims(unit, taken, dict(relief.nodes), back, at)
+        with self.figures.promises.net():
+            return check_victims(unit, taken, dict(relief.nodes), back, at)
 
     def faults_of_returns(self, relief: PreemptionPlan) -> list[PlanFault]:
         """The same of where moved pods return to; the draft has the beneficiary in place, and the victims out."""
@@ -118,7 +119,8 @@ class Preemptor:
             return []
         figures = self.figures
         names = {one.pod.key: figures.snapshot.nodes[one.node].name for one in relief.back}
-        faults = check_returns([(one.pod, names[one.pod.key]) for one in relief.back], figures)
+        with figures.promises.net():
+            faults = check_returns([(one.pod, names[one.pod.key]) for one in relief.back], figures)
         for gang in dict.fromkeys(one.pod.gang for one in relief.back if one.pod.gang is not None):
             faults += check_moves(self.groups.unit(gang), names, figures)
         return faults
