@@ -151,11 +151,12 @@ def try_unit(
         if tried.victims:
             draft.later.update(dict.fromkeys(tried.nodes or ()))
         return tried
-    # who was evicted for it would come back and be evicted for it again; or it would be refused where others went for it
+    # who was evicted for it would come back and be evicted for it again; or others went for it, and it is refused
     draft.undo(mark)
     if tried.victims and search is not None:
         search.reread()
-    waits = tried.nodes if not tried.victims and any(figures.promises.to(pod) for pod in unit.pending) else {}
+    promised = not tried.victims and any(figures.promises.to(pod) for pod in unit.pending)
+    waits = tried.nodes if promised and tried.nodes else {}
     draft.await_room(waits)
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
     text = f"it would keep pod {key} from the room that is promised to it"

@@ -316,10 +316,26 @@ class _Round:
             for name, others in parts.items():
                 for pod in others if name != spared else ():
                     draft.evict(pod)
-            if self._fits(self._unit_of(unit_id), draft, placed):
+            if self._fits(self._unit_of(unit_id), draft, placed, self._limits_then()):
                 self.fault(f"I7: {unit_id} could do without {[pod.key for pod in parts[spared]]}")
 
-    def _fits(self, unit: Unit, draft: Draft, placed: Mapping[str, str]) -> bool:
+    def _limits_then(self) -> Mapping[str, Mapping[str, int]]:
+        """The limits once those have started whom the round placed before: in no quota of the tree they use what is
+        shared, and with guaranteeUsage what they use is theirs."""
+        quotas, known = self.snapshot.quotas, self.limits
+        held = {owner: dict(amounts) for owner, amounts in quotas.held.items()}
+        gone = [pod for key, pod in self.snapshot.pods.items() if pod.bound and key not in self.here]
+        for sign, pods in ((1, [self.snapshot.pods[key] for key in self.new]), (-1, gone)):
+            for pod in pods:
+                if self.config.quota.guarantee_usage or not self.path(pod):
+                    own = held.setdefault(pod.owner, {})
+                    for resource, amount in pod.requests.items():
+                        own[resource] = own.get(resource, 0) + sign * amount
+        then = replace(quotas, held=held)
+        found = limits(quota_figures(then, self.config.quota), then, self.config.quota)
+        return {name: {r: min(n, known[name][r]) for r, n in of.items()} for name, of in found.items()}
+
+    def _fits(self, unit: Unit, draft: Draft, placed: Mapping[str, str], most: Mapping[str, Mapping[str, int]]) -> bool:
         figures = Figures(draft, self.config)
         ranks = {rank for rank, pod in enumerate(unit.members) if pod.key in placed}
         room = only_ranks(build(unit, figures), ranks)
@@ -330,7 +346,7 @@ class _Round:
         for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
             for resource in self.quotas[name].max:
                 asked = sum(pod.requests.get(resource, 0) for pod in members if name in self.path(pod))
-                if asked and draft.quotas.used(name, resource) + asked > self.limits[name][resource]:
+                if asked and draft.quotas.used(name, resource) + asked > most[name][resource]:
                     return False
         return True
 
