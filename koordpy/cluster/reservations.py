@@ -23,6 +23,8 @@ class Reservation:
     """Quotas and users that it was reclaimed from: may not have it, whatever their pods' priority."""
     awaited: bool = False
     """Found in this round: nobody behind the pod may have it, and the pod fits once the ending pods are gone."""
+    behind: frozenset[str] = frozenset()
+    """Keys of pods that the pod waits for though its own room is there: to await it does not count against them."""
 
 
 class Purpose(StrEnum):

@@ -319,11 +319,11 @@ class Draft:
         self.evicted[info.key] = info
         self._journal.append(partial(self._unevict, info, node))
 
-    def await_room(self, nodes: Mapping[str, int]) -> None:
-        """Keeps room for pods (key -> node position) that wait until it has come free."""
+    def await_room(self, nodes: Mapping[str, int], behind: frozenset[str] = frozenset()) -> None:
+        """Keeps room for pods (key -> node position) that wait until it has come free, or until others have started."""
         self._journal.append(partial(self._reserve, self.reservations))
         names = self.snapshot.nodes
-        awaited = {key: Reservation(names[node].name, awaited=True) for key, node in nodes.items()}
+        awaited = {key: Reservation(names[node].name, awaited=True, behind=behind) for key, node in nodes.items()}
         self._reserve({**self.reservations, **awaited})
 
     def set_aside(self, purpose: Purpose, amounts: Ints) -> None:

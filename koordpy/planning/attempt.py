@@ -147,21 +147,31 @@ def try_unit(
     mark = draft.mark()
     tried = _try(unit, groups, figures, search, patience)
     closed = known - open_places(unit, figures) if known and tried.nodes else frozenset()
+    if tried.victims:
+        # it is not bound now: who is more important starts before it
+        closed = frozenset(one for one in closed if _counts_against(tried, figures.snapshot.pods[one[0]]))
     if not closed:
         if tried.victims:
             draft.later.update(dict.fromkeys(tried.nodes or ()))
         return tried
-    # who was evicted for it would come back and be evicted for it again; or others went for it, and it is refused
+    # who was evicted for it would come back and be evicted for it again; or each of the two would wait for the other
     draft.undo(mark)
     if tried.victims and search is not None:
         search.reread()
     promised = not tried.victims and any(figures.promises.to(pod) for pod in unit.pending)
     waits = tried.nodes if promised and tried.nodes else {}
-    draft.await_room(waits)
+    draft.await_room(waits, frozenset(pod for pod, _ in closed))
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
     text = f"it would keep pod {key} from the room that is promised to it"
     refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
     return Tried(unit, Proof.UNKNOWN, gate=Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins), awaits=waits)
+
+
+def _counts_against(tried: Tried, pod: PodInfo) -> bool:
+    """Whether room that victims make for a unit is kept from a pod (`NominatedCapacity.coming`)."""
+    most = max(one.priority for one in tried.unit.pending if one.key in (tried.nodes or ()))
+    reclaimed = any(victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for victim in tried.victims)
+    return reclaimed or pod.priority <= most
 
 
 def _try(unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None, patience: Patience | None) -> Tried:

@@ -130,7 +130,11 @@ class NominatedCapacity:
             for key, node in self.kept.items()
             if key not in but
             and key not in placed
-            and (ledger[key].awaited or pods[key].priority >= asker.priority or self._lost_by(pods[key], node, asker))
+            and (
+                (ledger[key].awaited and asker.key not in ledger[key].behind)
+                or pods[key].priority >= asker.priority
+                or self._lost_by(pods[key], node, asker)
+            )
         }
 
     def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:

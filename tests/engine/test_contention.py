@@ -43,10 +43,16 @@ def test_nor_where_rounds_of_those_who_come_are_planned_beside_others(first: int
         pytest.param(1454, id="room-is-judged-with-the-pods-that-are-nominated-to-it"),
         pytest.param(2257, id="two-places-that-are-made-in-one-round-lean-on-each-other"),
         pytest.param(3198, id="a-part-that-starts-leaves-too-few-that-only-wait"),
+        pytest.param(1842, id="victims-for-a-place-beside-one-that-was-reclaimed-from-the-same-party"),
+        pytest.param(2093, id="victims-for-a-place-that-closes-an-older-one"),
     ],
 )
 def test_what_went_wrong_once_goes_right(seed: int) -> None:
     assert live_through(seed).tally
+
+
+def test_victims_are_checked_by_the_limits_that_they_were_chosen_by() -> None:
+    assert live_through(2906, late=2.0, tenants=True).tally
 
 
 def test_whom_a_promise_in_its_quota_kept_from_a_second_turn_is_woken_when_that_is_kept() -> None:

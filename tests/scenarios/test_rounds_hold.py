@@ -42,6 +42,11 @@ def test_evictions_that_went_in_a_circle_come_to_rest(seed: int) -> None:
     assert witnessed(Random(seed)).faults == []
 
 
+@pytest.mark.parametrize("seed", [52429, 52608])
+def test_who_has_to_go_beside_those_that_start_in_the_round_does_not_go_in_vain(seed: int) -> None:
+    assert witnessed(Random(seed)).faults == []
+
+
 def test_the_witness_has_something_to_look_at() -> None:
     seen = {rule for seed in range(40) for rule in witnessed(Random(seed)).evictions}
     assert {"priority", "quota", "fair-share"} <= seen
