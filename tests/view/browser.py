@@ -220,6 +220,14 @@ class Browser:
         shades = [(found[i : i + 3], found[i + 3] / 255) for i in range(0, len(found), 4)]
         return [tuple(round(255 + (one - 255) * alpha) for one in colour) for colour, alpha in shades]
 
+    def shown(self, node: str, cell: int) -> list[tuple[int, ...]]:
+        """The same once it is on the canvas, which is laid out again as the page fills."""
+        box = f"document.querySelector('#tree').cellBox({json.dumps(node)}, {cell})"
+        height = "document.querySelector('#tree').clientHeight"
+        self.until(f"(([, y, s] = [0, -1, 0]) => y >= 0 && y + s <= {height})({box} || undefined)")
+        self.frames()
+        return self.pixels(node, cell)
+
     def picture(self, path: Path) -> None:
         """Writes what is seen as a PNG."""
         data = self.call("Page.captureScreenshot", format="png")["data"]

@@ -118,7 +118,7 @@ def test_the_demo_is_seen(browser: Browser, demo: str) -> None:
     assert "default/does-not-fit" in queue
     assert "12 pods of 8 nvidia.com/gpu" in queue
     assert "0/64 nodes are available" in queue
-    free, bound, other = browser.pixels("node-1", 3), browser.pixels("node-2", 0), browser.pixels("node-8", 0)
+    free, bound, other = browser.shown("node-1", 3), browser.shown("node-2", 0), browser.shown("node-8", 0)
     assert len(set(free)) < 6  # an outline on the panel
     assert max(set(bound), key=bound.count) != max(set(other), key=other.count), "two gangs, two colours"
     assert max(set(bound), key=bound.count) not in free
@@ -147,7 +147,7 @@ def test_a_link_to_a_gang_shows_its_ranks_in_network_order(browser: Browser, dem
         word for i in range(4) for word in (f"dc-0/spine-0/block-0/accelerator-{(i + 2) // 2}/node-{i + 2}", str(i))
     ]
     browser.frames()
-    mine, others = browser.pixels("node-2", 0), browser.pixels("node-8", 0)
+    mine, others = browser.shown("node-2", 0), browser.shown("node-8", 0)
     assert len(mine) > 0
     strong = max(set(mine), key=mine.count)
     faint = max(set(others), key=others.count)
@@ -160,14 +160,14 @@ def test_colours_follow_the_choice_and_the_theme(browser: Browser, demo: str) ->
     browser.open(demo)
     browser.until(LIVE)
     browser.frames()
-    by_gang = {tuple(browser.pixels(name, 0)[0]) for name in ("node-2", "node-8", "node-26")}
+    by_gang = {tuple(browser.shown(name, 0)[0]) for name in ("node-2", "node-8", "node-26")}
     assert len(by_gang) == 3
     browser.js(
         "(() => { const by = document.querySelector('#colour'); by.value = 'user';"
         " by.dispatchEvent(new Event('change')); })()"
     )
     browser.frames()
-    assert len({tuple(browser.pixels(name, 0)[0]) for name in ("node-2", "node-8", "node-26")}) == 1
+    assert len({tuple(browser.shown(name, 0)[0]) for name in ("node-2", "node-8", "node-26")}) == 1
     assert "default 395" in browser.text("#keys")
     light = browser.js("getComputedStyle(document.body).backgroundColor")
     browser.click_on("#theme")
@@ -288,8 +288,8 @@ def test_states_are_told_apart_without_colour(browser: Browser, serve: Any) -> N
 
     def form(name: str, cell: int) -> tuple[bool, ...]:
         """Which pixels of a cell are not its ground, whatever their colour."""
-        pixels = browser.pixels(name, cell)
-        empty = browser.pixels("n0", 0)
+        pixels = browser.shown(name, cell)
+        empty = browser.shown("n0", 0)
         ground = empty[len(empty) // 2 + 12]  # the middle of a free one
         return tuple(sum(abs(a - b) for a, b in zip(one, ground, strict=True)) > 60 for one in pixels)
 
@@ -357,11 +357,11 @@ def test_five_thousand_nodes_and_a_hundred_thousand_pods_are_drawn(browser: Brow
     browser.frames()
     assert legend(browser) | {"free": 1000, "bound": 39_000} == legend(browser)
     assert "100000 pods" in browser.text("#source")
-    assert len(browser.pixels("node-0", 0)) > 0
+    assert len(browser.shown("node-0", 0)) > 0
     browser.js("document.querySelector('#scroller').scrollTop = 1e9")
     browser.frames()
     assert browser.pixels("node-0", 0) == []
-    last = browser.pixels("node-4999", 7)
+    last = browser.shown("node-4999", 7)
     assert len(last) > 0
     browser.key("/")
     browser.type("p99999")
