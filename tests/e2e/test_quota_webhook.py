@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -30,19 +31,25 @@ async def test_the_tree_of_quotas_stays_whole(
     quotas = f"/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{namespace}/elasticquotas"
     orphan = quota("kid", labels={"parent": "org"}, min={"cpu": "1"}, max={"cpu": "8"})
 
-    async def refused() -> bool:
-        try:
-            await api.create(f"{quotas}?dryRun=All", orphan)
-        except Refused as answer:
-            return "parent org not found" in answer.message
-        return False
+    async def refused(asked: Callable[[], Awaitable[object]], why: str) -> None:
+        """Dry runs until one is refused: what was written a moment ago may not be in the caches yet."""
+
+        async def once() -> bool:
+            try:
+                await asked()
+            except Refused as answer:
+                return why in answer.message
+            return False
+
+        await eventually(once, what=f"refused: {why}", processes=[process])
 
     with koordpy_run(*flags, kubeconfig=kubeconfig, folder=tmp_path) as process:
-        await eventually(refused, what="the webhook answers", processes=[process])
+        await refused(lambda: api.create(f"{quotas}?dryRun=All", orphan), "parent org not found")
         # what is not in the caches yet counts: the child follows its parent at once
         await api.create(quotas, quota("org", labels={"is-parent": "true"}, min={"cpu": "2"}, max={"cpu": "8"}))
         await api.create(quotas, orphan)
         too_much = quota("more", labels={"parent": "org"}, min={"cpu": "2"}, max={"cpu": "8"})
+        await refused(lambda: api.create(f"{quotas}?dryRun=All", too_much), "sum of min 3 > parent org min 2, cpu")
         with pytest.raises(Refused, match="sum of min 3 > parent org min 2, cpu"):
             await api.create(quotas, too_much)
         with pytest.raises(Refused, match="quota org has children: kid"):
@@ -53,6 +60,7 @@ async def test_the_tree_of_quotas_stays_whole(
             await api.patch(f"{quotas}/org", {"spec": {"min": {"cpu": "500m"}}})
 
         await api.create(pods_path(), pod_manifest("p", scheduler="koord-scheduler", labels={PREFIX + "name": "kid"}))
+        await refused(lambda: api.delete(f"{quotas}/kid?dryRun=All"), "quota kid has pods (1)")
         with pytest.raises(Refused, match=r"quota kid has pods \(1\)"):
             await api.delete(f"{quotas}/kid")
         with pytest.raises(Refused, match="which a parent cannot have"):
