@@ -52,12 +52,12 @@ class RoundReservations:
         for one in plan.awaiting:
             self._awaiting.setdefault(one.unit, []).append(one)
             given_up.discard((one.pod_key, one.node))
-        given_up -= {(one.pod_key, one.node) for one in plan.placements}
         taken = {one.node for one in plan.placements}
         for cut in plan.deferred:
             # it did not count while it was looked for anew, and would come back once who has it now goes for others
             if any(one.node in taken for one in self._awaiting.get(cut.unit, ())):
-                del self._awaiting[cut.unit]
+                given_up |= {(one.pod_key, one.node) for one in self._awaiting.pop(cut.unit)}
+        given_up -= {(one.pod_key, one.node) for one in plan.placements}
         if given_up:
             planned = {tried.unit for tried in plan.units}
             self._queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned=planned)

@@ -164,7 +164,8 @@ def try_unit(
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
     text = f"it would keep pod {key} from the room that is promised to it"
     refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
-    return Tried(unit, Proof.UNKNOWN, gate=Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins), awaits=waits)
+    held = Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins)
+    return Tried(unit, Proof.UNKNOWN, gate=held, awaits=waits, rejected=tried.rejected)
 
 
 def _counts_against(tried: Tried, pod: PodInfo) -> bool:

@@ -131,7 +131,7 @@ class NominatedCapacity:
             if key not in but
             and key not in placed
             and (
-                (ledger[key].awaited and asker.key not in ledger[key].behind)
+                (ledger[key].awaited and ledger[key].behind.isdisjoint(but))
                 or pods[key].priority >= asker.priority
                 or self._lost_by(pods[key], node, asker)
             )

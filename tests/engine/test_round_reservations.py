@@ -21,7 +21,8 @@ def round_of(**parts: Any) -> RoundPlan:
 @pytest.mark.parametrize(("at", "kept"), [("n1", False), ("n2", True), ("", True)])
 def test_room_that_a_cut_round_gave_to_others_does_not_come_back(at: str, kept: bool) -> None:
     snapshot = World().add(node("n1:4"), node("n2:4"), pod("late", cpu="4"), pod("taker", cpu="2")).snapshot()
-    queue = SimpleNamespace(unit_of=lambda key: key, wake_waiting=lambda *_, **__: None)
+    woken: list[str] = []
+    queue = SimpleNamespace(unit_of=lambda key: key, wake_waiting=lambda _, event, **__: woken.append(event))
     feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
     promises = RoundReservations(cast(Feeds, feeds))
     [tried] = plan_round(snapshot, only=frozenset({LATE})).units
@@ -30,3 +31,4 @@ def test_room_that_a_cut_round_gave_to_others_does_not_come_back(at: str, kept: 
     placed = (Placement(TAKER, "uid", at, {}, TAKER),) if at else ()
     promises.found(round_of(placements=placed, deferred=(Deferred(LATE),)))
     assert (LATE in promises.told(snapshot, frozenset()).reservations) == kept
+    assert woken == ([] if kept else ["AwaitedRoomGivenUp"]), "what is left of it may be others'"

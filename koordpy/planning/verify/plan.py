@@ -122,13 +122,14 @@ def _promised(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[s
             continue
         coming = [one for one, at in placed if at == node and one.priority <= pod.priority]
         allocatable = dict(figures.snapshot.nodes[index[node]].allocatable)
-        for resource, held in kept.requests(row, columns).items():
+        promised = kept.requests(row, columns)
+        for resource, held in promised.items():
             asked = sum(one.requests.get(resource, 0) for one in coming)
             used = int(draft.used[index[node], columns[resource]])
             if pod.requests.get(resource) and used + held + asked > allocatable.get(resource, 0):
                 faults.append(f"{pod.key}: {held} {resource} of node {node} are promised to others")
-        held_gpus = {index[node]: kept.requests(row, columns)}
-        if takes_promised([(one, index[node]) for one in coming], held_gpus, draft, figures.config.gpu.resources):
+        gpus = [(one, index[node]) for one in coming]
+        if takes_promised(gpus, {index[node]: promised}, draft, figures.config.gpu.resources):
             faults.append(f"{pod.key}: GPUs of node {node} are promised to others")
     return faults
 
