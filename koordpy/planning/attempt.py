@@ -341,8 +341,6 @@ def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     if pod.extended and (rules := rules_of(pod)) is not None:
         return rules.best(pod, figures)
     own = figures.of(pod)
-    if (ranked := own.ranked()) is not None:
-        return ranked.first()
     return first_node(np.nonzero(own.slots > 0)[0], -own.total, own.slots, figures.snapshot.name_rank)
 
 

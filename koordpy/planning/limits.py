@@ -122,8 +122,6 @@ DOMAIN_LABELS = 256
 """Label keys of nodes by which domains are known; pods may name any."""
 FEW_ROWS = 4
 """Changed nodes that are worked out one by one rather than as arrays."""
-RANKED_AFTER = 4
-"""Questions for the best node of a shape after which the nodes are kept in order."""
 CEL_NESTING = 50
 """Brackets and negations inside one another; an API server's parser gives up at 250."""
 NODE_PODS = 1 << 16

@@ -19,7 +19,7 @@ from koordpy.planning.filtering import rules_of
 from koordpy.planning.filters.base import Refusal, Verdict, chain
 from koordpy.planning.filters.fit import check_fit
 from koordpy.planning.filters.rules import ANY_NUMBER, Rule
-from koordpy.planning.limits import FEW_ROWS, RANKED_AFTER
+from koordpy.planning.limits import FEW_ROWS
 from koordpy.planning.nominated import Reserved
 from koordpy.planning.nominated_capacity import NominatedCapacity
 from koordpy.planning.scene import Scene
@@ -32,7 +32,6 @@ from koordpy.planning.scores.nodes import (
     resources_fit,
     resources_fit_at,
 )
-from koordpy.planning.scores.ranked import RankedNodes
 from koordpy.planning.scores.registry import SCORES, scores_of
 from koordpy.planning.scores.soft import SoftScore
 
@@ -99,8 +98,6 @@ class ShapeFigures:
         self.fit: Ints = np.zeros(count, dtype=np.int64)
         self._word: tuple[int, Verdict] | None = None
         self._seen, self._heard = owner.draft.version, len(owner.draft.changes)
-        self._ranked: RankedNodes | None = None
-        self._asked = 0
         self._update(slice(None))
         self._level()
 
@@ -202,17 +199,6 @@ class ShapeFigures:
             self._level()
         else:
             self.total[rows] = self._constant[rows] + self._by_room(rows)
-            if self._ranked is not None:
-                self._ranked.changed(rows)
-
-    def ranked(self) -> RankedNodes | None:
-        """The nodes in order of worth, where they are asked for often enough for the order to pay."""
-        if self._ranked is None and self._reserved is None:
-            self._asked += 1
-            if self._asked > RANKED_AFTER:
-                names = self._owner.snapshot.name_rank
-                self._ranked = RankedNodes(slots=self.slots, total=self.total, names=names)
-        return self._ranked
 
     def _follow(self, changes: Sequence[tuple[PodInfo, int, int]], rows: NDArray[np.int64]) -> bool:
         """Tells the rules of the last changes of the draft, which were on the nodes of `rows`.
@@ -290,7 +276,6 @@ class ShapeFigures:
 
     def _level(self) -> None:
         """Normalises the scores over the nodes that are feasible now."""
-        self._ranked, self._asked = None, 0
         scores = self._owner.config.scores
         raw = self.static.scores
         self._varies = bool(raw.untolerated.any() or raw.preferred.any() or not all(one.silent for one in self._soft))
