@@ -4,7 +4,7 @@ Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from koordpy.api import keys
@@ -40,21 +40,21 @@ class Gang(Members):
     """One gang with the settings of its PodGroup, or of its oldest pod."""
 
     ref: GangRef
-    exists: bool
+    exists: bool = True
     """False where pods name a PodGroup that is not there."""
-    min_member: int
-    match_policy: str
-    strict: bool
-    waiting_seconds: float
-    links: tuple[str, ...]
+    min_member: int = 0
+    match_policy: str = ""
+    strict: bool = True
+    waiting_seconds: float = DEFAULT_WAITING_SECONDS
+    links: tuple[str, ...] = ()
     """`namespace/name` of the gangs in its `groups` annotation, whether or not the link holds (`planning.links`)."""
-    wish: TopologyWish
-    has_wish: bool
+    wish: TopologyWish = field(default_factory=TopologyWish)
+    has_wish: bool = False
     """Whether it says itself what it asks of the network, be it nothing; else a configured default may hold."""
-    hard_keys: tuple[str, ...]
+    hard_keys: tuple[str, ...] = ()
     """Node labels of upstream's topology constraints: a hard domain each."""
-    min_resources: Amounts
-    fault: str
+    min_resources: Amounts = field(default_factory=dict)
+    fault: str = ""
     """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
     parted: tuple[SharedDomain, ...] = ()
     """Where pods of it lie together by themselves; layers by their names."""
@@ -264,21 +264,42 @@ def _layer_of(domain: SharedDomain, layers: Layers) -> str:
     return by_number.get(domain.tier, "")
 
 
+def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Gang] = Gang) -> Gang:
+    """A gang with what the annotations say of the object that its settings stand on."""
+    notes = meta.annotations
+    wish, links, waiting, fault = _settings(ref.namespace, meta)
+    expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
+    return kind(
+        ref=ref,
+        match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
+        strict=notes.get(keys.GANG_MODE) != "NonStrict",
+        waiting_seconds=DEFAULT_WAITING_SECONDS if waiting is None else waiting,
+        links=links.every,
+        wish=wish,
+        has_wish=keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
+        fault=fault,
+        pods=snapshot.members.get(ref, ()),
+        past=snapshot.pasts.get(ref, NO_PAST),
+        expected=expected if expected is not None and expected > 0 else None,
+    )
+
+
 def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
-    meta, notes = derived.meta, derived.meta.annotations
-    wish, _, waiting, fault = _settings(ref.namespace, meta)
-    wish = with_levels(wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers)
+    notes = derived.meta.annotations
+    said = _annotated(snapshot, ref, derived.meta, DerivedGang if derived.by_workload else Gang)
+    wish = with_levels(
+        said.wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers
+    )
     doubts = [
         *odd_values(OF_GANGS, {}, notes),
         *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts),
         *derived.doubts,
     ]
-    said = keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes
     rules: list[GatherRule] = []
     parted: list[SharedDomain] = []
     hard: list[str] = []
     wrong, layers = "", snapshot.tree.layers
-    for one in () if said else derived.domains:
+    for one in () if said.has_wish else derived.domains:
         layer, of_part = _layer_of(one, layers), "subGroupPolicy: " if one.part else ""
         if one.part:
             parted.append(replace(one, layer=layer))
@@ -300,25 +321,18 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         resources = amounts(dict(derived.resources))
     except ValueError as what:
         wrong = wrong or f"spec.minResources cannot be read: {what}"
-    kind = DerivedGang if derived.by_workload else Gang
-    expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
-    return kind(
-        expected=expected if expected is not None and expected > 0 else None,
-        ref=ref,
+    return replace(
+        said,
         exists=not derived.missing,
         min_member=derived.min_member,
-        match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
-        strict=notes.get(keys.GANG_MODE) != "NonStrict",
-        waiting_seconds=DEFAULT_WAITING_SECONDS if waiting is None else waiting,
         links=(),
         wish=wish,
-        has_wish=bool(wish.gather or hard or parted) or said,
+        has_wish=bool(wish.gather or hard or parted) or said.has_wish,
         hard_keys=tuple(hard),
         parted=tuple(parted),
         min_resources=resources,
-        fault=derived.fault or fault or wrong,
-        pods=snapshot.members.get(ref, ()),
-        past=NO_PAST if derived.by_workload else snapshot.pasts.get(ref, NO_PAST),
+        fault=derived.fault or said.fault or wrong,
+        past=NO_PAST if derived.by_workload else said.past,
         doubts=tuple(doubts),
         derived=derived,
     )
@@ -343,7 +357,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())
     min_member, exists, fault = 0, True, ""
-    timeout: int | None = None
+    timeout = 0
     hard: tuple[str, ...] = ()
     resources: Amounts = {}
     one_victim = False
@@ -357,7 +371,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
             meta, min_member = group.metadata, group.spec.min_member
             if min_member < 1:
                 doubts = (f"spec.minMember is {min_member}: its pods start one by one",)
-            timeout = group.spec.schedule_timeout_seconds
+            timeout = group.spec.schedule_timeout_seconds or 0
             owner = meta.controller
             if owner is not None and ref in snapshot.unknown_steps:
                 later = f", TrainJob {owner.name} makes its steps one after the other"
@@ -373,8 +387,8 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         exists = upstream is not None
         if upstream is not None:
             meta = upstream.metadata
-            policy = upstream.spec.scheduling_policy
-            min_member = policy.gang.min_count if policy.gang is not None else 0
+            least_of = upstream.spec.scheduling_policy.gang
+            min_member = least_of.min_count if least_of is not None else 0
             one_victim = upstream.spec.disrupted_as_one
             if upstream.spec.scheduling_constraints is not None:
                 hard = tuple(c.key for c in upstream.spec.scheduling_constraints.topology if c.key)
@@ -389,30 +403,21 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_member = count or 0
     if wrong := unreadable(meta):
         fault, doubts = f"PodGroup cannot be read: {wrong}", ()
-    wish, links, waiting, odd = _settings(ref.namespace, meta)
-    if waiting is None:
-        waiting = float(timeout) if timeout is not None and timeout > 0 else DEFAULT_WAITING_SECONDS
-    notes = meta.annotations
-    expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
-    said = {key: _said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)}
-    wish = with_levels(wish, said[keys.SCHEDULE_POLICY], said[keys.AFFINITY_CONFIG], snapshot.tree.layers)
-    return Gang(
-        ref=ref,
+    said = _annotated(snapshot, ref, meta)
+    by_timeout = timeout > 0 and keys.GANG_WAITING_TIME not in meta.annotations
+    policy, levels = (_said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG))
+    wish = with_levels(said.wish, policy, levels, snapshot.tree.layers)
+    return replace(
+        said,
         exists=exists,
         min_member=min_member,
-        match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
-        strict=notes.get(keys.GANG_MODE) != "NonStrict",
-        waiting_seconds=waiting,
-        links=links.every,
+        waiting_seconds=float(timeout) if by_timeout else said.waiting_seconds,
         wish=wish,
-        has_wish=bool(wish.gather or hard) or keys.GANG_TOPOLOGY in notes or keys.GANG_TOPOLOGY_ALIAS in notes,
+        has_wish=bool(wish.gather or hard) or said.has_wish,
         hard_keys=hard,
         min_resources=resources,
-        fault=fault or odd,
-        pods=pods,
-        past=snapshot.pasts.get(ref, NO_PAST),
+        fault=fault or said.fault,
         one_victim=one_victim,
-        expected=expected if expected is not None and expected > 0 else None,
         doubts=(*doubts, *_doubts(ref, meta, wish)),
         later=later,
     )

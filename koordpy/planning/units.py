@@ -15,14 +15,13 @@ from msgspec import structs
 
 from koordpy.api import keys
 from koordpy.api.config import Gangs, StaleGangs
-from koordpy.api.gangspec import TopologyWish
 from koordpy.api.limits import LINKED_GANGS
 from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey
 from koordpy.cluster.pods import GangRef, GangSource, Owner, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.tree import Tree
-from koordpy.planning.gangs import DEFAULT_WAITING_SECONDS, Gang, links_named, read_from, read_gang, with_default
+from koordpy.planning.gangs import Gang, links_named, read_from, read_gang, with_default
 from koordpy.planning.grace import owed
 from koordpy.planning.links import Links, Named, links_of
 from koordpy.workloads.gangs import Derived
@@ -342,22 +341,7 @@ class Groups:
     def group_unit(self, group: GroupKey) -> Unit:
         """The pending members of a GPU group that are in no gang: planned together, as far as they fit."""
         ref = GangRef(group[0], f"{group[1]}/{group[2]}", GangSource.GPUS)
-        pods = self._grouped.get(group, ())
-        gang = Gang(
-            ref=ref,
-            exists=True,
-            min_member=0,
-            match_policy="",
-            strict=False,
-            waiting_seconds=DEFAULT_WAITING_SECONDS,
-            links=(),
-            wish=TopologyWish(),
-            has_wish=False,
-            hard_keys=(),
-            min_resources={},
-            fault="",
-            pods=pods,
-        )
+        gang = Gang(ref=ref, strict=False, pods=self._grouped.get(group, ()))
         return Unit(id=group_unit_id(group), gangs=(gang,))
 
     @cached_property
