@@ -286,11 +286,10 @@ def named_partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator
             masks[value] = np.zeros(len(nodes), dtype=np.int64)
             masks[value][held] = 1
         where.append(masks)
-    bound = [member.node for member in problem.members if member.node is not None and member.node >= 0]
     for combination in product(*where):
         mask = np.ones(len(nodes), dtype=np.int64)
         for masks, value in zip(where, combination, strict=True):
             mask = mask * masks[value]
-        if mask.any() and all(mask[node] for node in bound):
+        if mask.any() and all(mask[node] for node in problem.bound.values()):
             shapes = tuple(Shape(s.request, s.allowed * mask, s.score) for s in problem.shapes)
             yield "/".join(combination), replace(problem, shapes=shapes)

@@ -270,8 +270,7 @@ def _gang_misses(
     tree = figures.snapshot.tree
     misses: list[str] = []
     divisor = math.lcm(*unit_multiples(unit, figures).values())
-    placed_already = sum(member.node is not None and member.node >= 0 for member in problem.members)
-    allowed = [n for n in range(needed, len(problem.pending) + 1) if (placed_already + n) % divisor == 0]
+    allowed = [n for n in range(needed, len(problem.pending) + 1) if (len(problem.bound) + n) % divisor == 0]
     if not allowed:
         misses.append(f"the number of its members were a multiple of {divisor}")
     short = [(lacking + allowed[0] - needed, level, d) for lacking, level, d in short] if allowed else ()
@@ -287,7 +286,7 @@ def _gang_misses(
 def _planned(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[int, int], list[int], str]:
     """(rank -> node of the pods that a plan places, none where there is none; nodes of the other members in it; what
     rules of the job's own remark): the plan that a round would make."""
-    bound = {rank: m.node for rank, m in enumerate(problem.members) if m.node is not None and m.node >= 0}
+    bound = dict(problem.bound)
     own = place_by_rules(unit, figures)
     if own is None:
         return dict(place_gang(unit, problem, figures).nodes), list(bound.values()), ""

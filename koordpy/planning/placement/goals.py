@@ -151,7 +151,7 @@ class Goals:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.tree = problem.tree
-        self._bound = [m.node for m in problem.members if m.node is not None and m.node >= 0]
+        self._bound = list(problem.bound.values())
         self._groups = pipeline_groups(problem)
         self._attract = [level.sums(problem.attract) for level in problem.tree.levels]
 
@@ -253,8 +253,7 @@ class Goals:
 
     def placed(self, nodes: Mapping[int, int]) -> dict[int, int]:
         """Rank -> node of all placed members, bound and new."""
-        bound = {r: m.node for r, m in enumerate(self.problem.members) if m.node is not None and m.node >= 0}
-        return {**bound, **nodes}
+        return {**self.problem.bound, **nodes}
 
     def fewest_nodes(self, nodes: Mapping[int, int]) -> Goal:
         """Without a gather goal: nodes used by the new pods, and those that stand for bound ones."""

@@ -174,13 +174,16 @@ class Problem:
         return out
 
     @cached_property
+    def bound(self) -> Mapping[int, int]:
+        """Rank -> node of the bound members whose node is there."""
+        nodes = ((rank, member.node) for rank, member in enumerate(self.members))
+        return {rank: node for rank, node in nodes if node is not None and node >= 0}
+
+    @cached_property
     def bound_counts(self) -> Ints:
         """[nodes] bound members."""
-        counts = np.zeros(len(self.free), dtype=np.int64)
-        for member in self.members:
-            if member.node is not None and member.node >= 0:
-                counts[member.node] += 1
-        return counts
+        nodes = np.fromiter(self.bound.values(), dtype=np.int64, count=len(self.bound))
+        return np.bincount(nodes, minlength=len(self.free)).astype(np.int64)
 
     @cached_property
     def slots_of(self) -> tuple[Ints, ...]:
@@ -231,8 +234,7 @@ def slots(free: Ints, shape: Shape) -> Ints:
 def hard_regions(problem: Problem) -> list[tuple[int, int]]:
     """The domains of the hard layer (the cluster without one) that may hold the unit, bound members looked at."""
     level = problem.hard
-    held = {n for m in problem.members if (n := m.node) is not None and n >= 0}
-    domains = {int(problem.tree.domain_of[level, n]) for n in held}
+    domains = {int(problem.tree.domain_of[level, n]) for n in problem.bound.values()}
     if len(domains) > 1:
         return []
     return [(level, d) for d in (domains or range(len(problem.tree.levels[level])))]

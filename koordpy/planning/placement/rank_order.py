@@ -79,9 +79,8 @@ def _order(
     """
     if len(totals) == 1:
         return dict.fromkeys(ranks, *totals), True
-    bound = any(m.node is not None and m.node >= 0 for m in problem.members)
     plain = [node for node in sorted(totals) for _ in range(totals[node])]
-    if not bound and _fits(problem, ranks, plain):
+    if not problem.bound and _fits(problem, ranks, plain):
         nodes = dict(zip(ranks, plain, strict=True))
         whole = problem.pipeline <= 1 or Goals(problem).pipeline(nodes) <= tuple(crossed)
         if whole and (keeps is None or keeps(nodes)):

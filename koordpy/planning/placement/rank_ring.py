@@ -31,7 +31,7 @@ class RankRing:
         self.problem, self.totals = problem, {n: t for n, t in sorted(totals.items()) if t}
         tree = problem.tree
         self.depth = tree.depth
-        fixed = {r: m.node for r, m in enumerate(problem.members) if m.node is not None and m.node >= 0}
+        fixed = problem.bound
         self.ring = sorted([*ranks, *fixed])
         self.forced = [fixed.get(rank) for rank in self.ring]
         self.nodes = sorted({*self.totals, *fixed.values()})

@@ -49,7 +49,7 @@ def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int])
     found: dict[tuple[tuple[int, ...], tuple[int, int] | None], list[list[int]]] = {}
     for group in pipeline_groups(problem):
         new = [rank for rank in group if rank in ranks]
-        nodes = [n for rank in group if (n := problem.members[rank].node) is not None and n >= 0]
+        nodes = [problem.bound[rank] for rank in group if rank in problem.bound]
         if new and len(new) + len(nodes) > 1:
             pods = Counter(problem.members[rank].shape for rank in new)
             anchor = problem.tree.lowest_common(nodes) if nodes else None
