@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from koordpy.planning.placement.goals import domain_slots, goal_vector, violations
+from koordpy.planning.placement.goals import goal_vector, slots_by_level, violations
 from koordpy.planning.placement.problem import Problem
 from tests.planning.examples import EXAMPLES, Example
 from tests.planning.oracle import Place, best_placement, problem_of
@@ -48,7 +48,7 @@ def test_usable_slots_are_those_found_by_trying(seed: int) -> None:
     bound = [(0, 0, p.path[-1]) for p in places if rng.random() < 0.3]
     problem = problem_of(places, [(1,)], [(0, 0, None), *bound], multiples=multiples)
     for level in range(problem.tree.depth + 1):
-        usable = domain_slots(problem, 0, level)
+        usable = slots_by_level(problem, 0)[level]
         assert usable.tolist() == [_tried_slots(problem, level, d) for d in range(len(problem.tree.levels[level]))]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.reach import Reach
+from koordpy.planning.placement.reach import able_domains, most_pods
 from tests.planning.oracle import Place, problem_of
 
 
@@ -41,7 +41,7 @@ def test_domains_take_what_some_way_puts_there_and_nowhere_else(block: int) -> N
     seen = 0
     for seed in range(block * 60, block * 60 + 60):
         problem = random_problem(seed)
-        reach, every = Reach(problem, 0), ways(problem)
+        every = ways(problem)
         for number, level in enumerate(problem.tree.levels):
             can: dict[int, set[int]] = {}
             for one in every:
@@ -49,7 +49,11 @@ def test_domains_take_what_some_way_puts_there_and_nowhere_else(block: int) -> N
                 for domain in np.nonzero(within == one.sum())[0].tolist():
                     can.setdefault(int(one.sum()), set()).add(domain)
             for size in range(int(problem.slots_of[0].sum()) + 2):
-                assert set(reach.domains(number, size).tolist()) == can.get(size, set()), (seed, number, size)
+                assert set(able_domains(problem, 0, number, size).tolist()) == can.get(size, set()), (
+                    seed,
+                    number,
+                    size,
+                )
                 seen += bool(can.get(size))
     assert seen > 100
 
@@ -70,6 +74,6 @@ def test_the_largest_number_is_that_of_the_best_domain_that_bound_members_leave_
         }
         for core, limit in itertools.product(range(1, 4), range(1, 6)):
             fitting = [size for size in sizes if core <= size <= limit]
-            assert Reach(problem, 0).largest(core=core, limit=limit) == max(fitting, default=0), (seed, core, limit)
+            assert most_pods(problem, 0, core=core, limit=limit) == max(fitting, default=0), (seed, core, limit)
             seen += bool(fitting)
     assert seen > 100

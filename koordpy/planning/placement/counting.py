@@ -17,10 +17,10 @@ import numpy as np
 
 from koordpy.planning.placement.cost_tables import Costs, CostTables
 from koordpy.planning.placement.counting_flat import spread_flat
-from koordpy.planning.placement.goals import core_of
+from koordpy.planning.placement.goals import core_of, slots_by_level
 from koordpy.planning.placement.packed import NotPackable, PackedCosts, packed
 from koordpy.planning.placement.problem import Ints, Problem, Solution
-from koordpy.planning.placement.reach import Reach
+from koordpy.planning.placement.reach import able_domains, most_pods
 from koordpy.planning.plan import Proof
 
 
@@ -53,8 +53,7 @@ def count(problem: Problem) -> NodeCounts | Solution:
     """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
-    reach = Reach(problem, shape)
-    size = reach.largest(core=problem.core_size, limit=problem.most_of(shape))
+    size = most_pods(problem, shape, core=problem.core_size, limit=problem.most_of(shape))
     ranks = _chosen(problem, size)
     if not ranks:
         return Solution({}, Proof.INFEASIBLE)
@@ -63,7 +62,7 @@ def count(problem: Problem) -> NodeCounts | Solution:
         return NodeCounts(ranks, spread_flat(problem, slots, shape, len(ranks), extra), 0, 0)
     if problem.pipeline > 1 and (len(ranks) % problem.pipeline or ranks != tuple(range(len(ranks)))):
         raise NotCountable
-    return _Gather(problem, shape, reach, ranks).solve()
+    return _Gather(problem, shape, ranks).solve()
 
 
 def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
@@ -93,10 +92,10 @@ class NotCountable(Exception):
 class _Gather:
     """Goals 1 to 6 for n equal pods."""
 
-    def __init__(self, problem: Problem, shape: int, reach: Reach, ranks: tuple[int, ...]) -> None:
+    def __init__(self, problem: Problem, shape: int, ranks: tuple[int, ...]) -> None:
         self.problem, self.shape = problem, shape
         self.tree = problem.tree
-        self.reach = reach
+        self.usable = slots_by_level(problem, shape)
         self.ranks = ranks
         self.bound = problem.bound_counts
         score, slots = problem.shapes[shape].score, problem.slots_of[shape]
@@ -205,33 +204,36 @@ class _Gather:
         """Goal 5: slots of the domains, of their parents, .. of the cluster."""
         at, out = np.array(domains, dtype=np.int64), []
         for number in range(level, -1, -1):
-            out.append(self.reach.usable(number)[at])
+            out.append(self.usable[number][at])
             at = self.tree.levels[number].parent[at]
         return out
 
     def _lowest(self) -> tuple[int, list[int]]:
         """Goal 1: the layer of C, then that of c; the domains at c's layer that can hold the pods."""
-        tree, n = self.tree, len(self.ranks)
-        holders = np.nonzero(self.bound)[0]
+        tree, holders = self.tree, np.nonzero(self.bound)[0]
         if not len(holders):
             for level in range(tree.depth, -1, -1):
-                found = self.reach.domains(level, n)
+                found = self._able(level)
                 if len(found):
                     return level, found.tolist()
             raise AssertionError("a size was chosen that no domain holds")
         low, _ = tree.lowest_common([int(i) for i in holders])
         for level in range(low, -1, -1):
             whole = int(tree.domain_of[level, holders[0]])
-            if whole in self.reach.domains(level, n):
+            if whole in self._able(level):
                 break
         start, end = int(tree.levels[level].start[whole]), int(tree.levels[level].end[whole])
         for below in range(tree.depth, level - 1, -1):
             inside = tree.levels[below]
-            able = self.reach.domains(below, n).tolist()
+            able = self._able(below).tolist()
             within = [d for d in able if start <= inside.start[d] and inside.end[d] <= end]
             if within:
                 return below, within
         raise AssertionError("C holds the pods, so c exists")
+
+    def _able(self, level: int) -> Ints:
+        """The domains of a level that can hold the pods."""
+        return able_domains(self.problem, self.shape, level, len(self.ranks))
 
     def _most_attracted(self, level: int, candidates: list[int]) -> list[int]:
         """Goal 2, from c up to the cluster."""
@@ -311,7 +313,7 @@ class _Gather:
         """Children of a domain in the order of goal 6: attracted pods, slots, name."""
         inside = self.tree.children(level - 1, parent)
         at = np.arange(inside.start, inside.stop)
-        keys = [-self.reach.usable(level)[at]]
+        keys = [-self.usable[level][at]]
         if self.attracted is not None:
             keys.append(-self.attracted[level][at])
         return [int(d) for d in at[np.lexsort(keys)]]

@@ -1,7 +1,7 @@
 """What a placement is worth, goal by goal, and which hard rules it breaks: the contract that every method is held to.
 
 Source: gang-network.md sections 2.6 and 5. Nothing here searches. `goal_vector` is what methods are compared by,
-`violations` what the verifier asks, `domain_slots` what texts and best fit count.
+`violations` what the verifier asks, `slots_by_level` what texts and best fit count.
 """
 
 from collections import Counter
@@ -37,18 +37,13 @@ def _once_a_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int
     return remembered
 
 
-def domain_slots(problem: Problem, shape: int, level: int) -> Ints:
-    """[domains of the level] usable slots of a shape: how many further pods each could take (section 5).
+@_once_a_problem
+def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
+    """Per level, the cluster first: [domains] usable slots of a shape, further pods that each could take (section 5).
 
     With multiples: the largest number with which every domain at this level and below holds a multiple, bound members
     counted; 0 where there is none. Not capped by the unit's size.
     """
-    return slots_by_level(problem, shape)[level]
-
-
-@_once_a_problem
-def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
-    """`domain_slots` of every level, the cluster first."""
     return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
 
 
@@ -335,19 +330,13 @@ def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, i
 
 def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     """What a placement breaks though each pod alone finds room where it is."""
-    return _unserved(problem, nodes) + interaction_faults(problem, nodes)
-
-
-def _unserved(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
-    """Nodes that cannot take their pods together though each finds room."""
-    table = problem.by_count
-    if table is None:
-        return []
-    return [
+    table, held = problem.by_count, Counter((problem.members[rank].shape, node) for rank, node in nodes.items())
+    unserved = [
         f"{problem.tree.node_names[node]} cannot take its pods together"
-        for node, pods in sorted(_pods_there(problem, nodes))
-        if table.cost(int(table.kinds[node]), pods) is None
+        for node, pods in (sorted(_pods_there(problem, nodes)) if table is not None else ())
+        if table is not None and table.cost(int(table.kinds[node]), pods) is None
     ]
+    return unserved + faults(problem.interactions, held)
 
 
 def _pods_there(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, tuple[int, ...]]]:
@@ -356,8 +345,3 @@ def _pods_there(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, t
     for rank, node in nodes.items():
         there.setdefault(node, Counter())[problem.members[rank].shape] += 1
     return [(node, tuple(counts[shape] for shape in range(len(problem.shapes)))) for node, counts in there.items()]
-
-
-def interaction_faults(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
-    """What a placement breaks of what the members ask of each other's places."""
-    return faults(problem.interactions, Counter((problem.members[rank].shape, node) for rank, node in nodes.items()))

@@ -7,7 +7,7 @@ arithmetic progression (`goals.progressions`), and what lies outside the domain 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.placement.goals import progressions, slots_by_level
+from koordpy.planning.placement.goals import progressions
 from koordpy.planning.placement.problem import Ints, Problem, hard_regions
 
 
@@ -30,44 +30,32 @@ def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[
     return kept
 
 
-class Reach:
-    """What counts of one shape the domains of a problem can take."""
+def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
+    """Domains of a level that can take exactly `size` new pods of a shape, with every multiple kept in the tree."""
+    low, high, step, possible = progressions(problem, shape)[level]
+    takes = possible & (low <= size) & (size <= high)
+    if problem.multiples:
+        takes &= (size - low) % step == 0
+        takes &= rest_kept(problem, level, size)
+    return np.nonzero(takes)[0]
 
-    def __init__(self, problem: Problem, shape: int) -> None:
-        self.problem = problem
-        self.tree = problem.tree
-        self.shape = shape
-        self.multiples = {level: k for level, k in problem.multiples.items() if k > 1}
 
-    def usable(self, level: int) -> Ints:
-        """[domains of the level] slots: further pods that fit, whatever the unit's size; with multiples of the layers
-        at and below it the largest number that leaves a multiple in every domain, 0 where there is none."""
-        return slots_by_level(self.problem, self.shape)[level]
-
-    def domains(self, level: int, size: int) -> Ints:
-        """Domains of a level that can take exactly `size` new pods, with every multiple kept in the whole tree."""
-        low, high, step, possible = progressions(self.problem, self.shape)[level]
-        takes = possible & (low <= size) & (size <= high)
-        if self.multiples:
-            takes &= (size - low) % step == 0
-            takes &= rest_kept(self.problem, level, size)
-        return np.nonzero(takes)[0]
-
-    def largest(self, *, core: int, limit: int) -> int:
-        """Most pods, `core` to `limit`, that some placement under the hard layer and multiples takes; 0 for none."""
-        hard = self.problem.hard
-        allowed = [domain for _, domain in hard_regions(self.problem)]
-        low, high, step, possible = progressions(self.problem, self.shape)[hard]
-        low, high, possible = low[allowed], high[allowed], possible[allowed]
-        top = np.minimum(high, limit)
-        open_ = possible & (low <= top)
-        if not open_.any():
-            return 0
-        sizes = low[open_] + (top[open_] - low[open_]) // step * step
-        if not self.multiples:
-            return int(sizes.max()) if sizes.max() >= core else 0
-        residues = set((low[open_] % step).tolist())
-        for size in range(int(sizes.max()), core - 1, -1):
-            if size % step in residues and np.isin(self.domains(hard, size), allowed).any():
-                return size
+def most_pods(problem: Problem, shape: int, *, core: int, limit: int) -> int:
+    """Most pods of a shape, `core` to `limit`, that some placement under the hard layer and multiples takes; 0 for
+    none."""
+    hard = problem.hard
+    allowed = [domain for _, domain in hard_regions(problem)]
+    low, high, step, possible = progressions(problem, shape)[hard]
+    low, high, possible = low[allowed], high[allowed], possible[allowed]
+    top = np.minimum(high, limit)
+    open_ = possible & (low <= top)
+    if not open_.any():
         return 0
+    sizes = low[open_] + (top[open_] - low[open_]) // step * step
+    if not problem.multiples:
+        return int(sizes.max()) if sizes.max() >= core else 0
+    residues = set((low[open_] % step).tolist())
+    for size in range(int(sizes.max()), core - 1, -1):
+        if size % step in residues and np.isin(able_domains(problem, shape, hard, size), allowed).any():
+            return size
+    return 0

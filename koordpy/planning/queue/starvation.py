@@ -26,7 +26,7 @@ from koordpy.planning.emptied import emptied, stays
 from koordpy.planning.figures import Figures, PlannerCache
 from koordpy.planning.limits import STARVING_BESIDE
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.reach import Reach
+from koordpy.planning.placement.reach import able_domains
 from koordpy.planning.units import Groups, Unit
 
 
@@ -158,7 +158,7 @@ def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: Figures) -> 
     level = problem.tree.levels[problem.hard]
     waits = _Waits(pod, figures)
     best: tuple[tuple[int, int], int, list[int]] | None = None
-    for domain in Reach(problem, shape).domains(problem.hard, number).tolist():
+    for domain in able_domains(problem, shape, problem.hard, number).tolist():
         bound = problem.bound_counts
         inside = range(int(level.start[domain]), int(level.end[domain]))
         if problem.hard and bound.any() and not bound[inside.start : inside.stop].any():

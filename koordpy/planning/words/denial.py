@@ -14,8 +14,8 @@ from koordpy.planning.build import build, hard_keys, named_partitions, partition
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
 from koordpy.planning.parts import parts_of, without_parts
+from koordpy.planning.placement.goals import slots_by_level
 from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.placement.reach import Reach
 from koordpy.planning.units import Unit
 
 CANNOT_HOLD = "node(s) cannot hold the whole gang"
@@ -62,12 +62,12 @@ def domain_slots(unit: Unit, figures: Figures, ranks: tuple[int, ...] | None = N
     """
     problem = build(unit, figures)
     reference = problem.reference(ranks)
-    reaches = [Reach(part, reference) for part in partitions(unit, problem, figures)]
+    parts = list(partitions(unit, problem, figures))
 
     def usable(level: int) -> Ints:
-        if not reaches:
+        if not parts:
             return np.zeros(len(figures.snapshot.tree.levels[level]), dtype=np.int64)
-        return np.asarray(np.max([reach.usable(level) for reach in reaches], axis=0), dtype=np.int64)
+        return np.asarray(np.max([slots_by_level(part, reference)[level] for part in parts], axis=0), dtype=np.int64)
 
     return usable
 
@@ -114,7 +114,7 @@ def _labelled(unit: Unit, problem: Problem, figures: Figures) -> str:
     """The same for upstream's topology keys, each a MustGather on a node label; empty without them."""
     reference = problem.reference()
     parts = [(name, part) for name, part in named_partitions(unit, problem, figures) if name]
-    found = [(name, int(Reach(part, reference).usable(0)[0])) for name, part in parts]
+    found = [(name, int(slots_by_level(part, reference)[0][0])) for name, part in parts]
     in_order = sorted(found, key=lambda entry: natural_key(entry[0]))
     return _listed("/".join(hard_keys(unit)), in_order) if found else ""
 
