@@ -7,7 +7,7 @@ at once; the divisions come from `splits`. Answers are remembered: they depend o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -60,22 +60,9 @@ class Chooser:
         self.matrix, self.places, self.listed = board.matrix, board.places, board.listed
         self.tables: Tables = tables(board.matrix.pattern)
         self.divider = Divider(self.tables, board.matrix.floors)
-        self._known: dict[tuple[int, int, tuple[GpuWant, ...], Objective], Sets | None] = {}
+        self.choose = lru_cache(JUDGEMENTS_KEPT)(self._choose)
+        """`_choose`, remembered."""
         self._covers: dict[int, int] = {}
-
-    def choose(
-        self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
-    ) -> Sets | None:
-        """The GPUs of each pod, pods in order; None where they cannot all be given what they want.
-
-        free: GPUs that may be given; held: those that bound members of the pods' group hold.
-        """
-        key = (free, held, wants, objective)
-        if key not in self._known:
-            if len(self._known) > JUDGEMENTS_KEPT:
-                self._known.clear()
-            self._known[key] = self._choose(free, held, wants, objective)
-        return self._known[key]
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
         """What the choice is worth to a comparison of nodes."""
@@ -91,7 +78,13 @@ class Chooser:
 
     # -- the rules ----------------------------------------------------------------------------------------------------
 
-    def _choose(self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective) -> Sets | None:
+    def _choose(
+        self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
+    ) -> Sets | None:
+        """The GPUs of each pod, pods in order; None where they cannot all be given what they want.
+
+        free: GPUs that may be given; held: those that bound members of the pods' group hold.
+        """
         if not wants:
             return ()
         if objective == "partition":

@@ -2,21 +2,17 @@
 
 from functools import lru_cache
 
-from koordpy.cluster.gpus import Machine, Matrix
-from koordpy.cluster.partitions import PartitionTable
+from koordpy.cluster.gpus import Machine
 from koordpy.planning.gpu.choice import Board, Chooser
 from koordpy.planning.gpu.large import LargeChooser
 from koordpy.planning.limits import EXACT_GPUS
 
 
 @lru_cache(maxsize=4096)
-def _shared(
-    matrix: Matrix, numa: tuple[int, ...] | None, roots: tuple[str, ...] | None, table: PartitionTable | None
-) -> Chooser | LargeChooser:
-    board = Board(matrix, numa, roots, table)
-    return LargeChooser(board) if matrix.pattern.size > EXACT_GPUS else Chooser(board)
+def _shared(board: Board) -> Chooser | LargeChooser:
+    return LargeChooser(board) if board.matrix.pattern.size > EXACT_GPUS else Chooser(board)
 
 
 def chooser_of(machine: Machine) -> Chooser | LargeChooser:
     """The Chooser of a machine, shared by machines of equal links, places and listed sets."""
-    return _shared(machine.matrix, machine.numa, machine.roots, machine.table)
+    return _shared(Board(machine.matrix, machine.numa, machine.roots, machine.table))

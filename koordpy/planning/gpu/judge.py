@@ -40,18 +40,13 @@ class Judge:
     def __init__(self, pattern: Pattern) -> None:
         self.tables = tables(pattern)
         self._divider = Divider(self.tables, (0,) * self.tables.classes)
-        self._known: dict[tuple[int, int, Kinds], Worth | None] = {}
+        self._known = lru_cache(JUDGEMENTS_KEPT)(self._judge)
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
         """What the best choice for some pods is worth; None where they cannot all be given what they want."""
         # neither containers nor the order of pods count
         kinds = counted(tuple(replace(want, containers=(), listed=want.listed or None) for want in wants))
-        key = (free, held, kinds)
-        if key not in self._known:
-            if len(self._known) > JUDGEMENTS_KEPT:
-                self._known.clear()
-            self._known[key] = self._judge(*key)
-        return self._known[key]
+        return self._known(free, held, kinds)
 
     def _judge(self, free: int, held: int, kinds: Kinds) -> Worth | None:
         low, low_list, number = self.tables.low, self.tables.low_list, sum(number for _, number in kinds)

@@ -7,6 +7,7 @@ that rest on it are `feasible`.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations, islice
 
 from koordpy.planning.gpu.choice import Board, Objective
@@ -27,33 +28,26 @@ class LargeChooser:
             [sum(1 << j for j in range(self.size) if j != i and self._ranks[i][j] >= least) for i in range(self.size)]
             for least in range(self._classes)
         ]
-        self._known: dict[tuple[int, int, tuple[GpuWant, ...]], Sets | None] = {}
-
-    def choose(
-        self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
-    ) -> Sets | None:
-        """The GPUs of each pod, None where one finds none; of the objectives only the first is known here."""
-        key = (free, held, wants)
-        if key not in self._known:
-            if len(self._known) > JUDGEMENTS_KEPT:
-                self._known.clear()
-            self._known[key] = self._choose(free, held, wants)
-        return self._known[key]
+        self.choose = lru_cache(JUDGEMENTS_KEPT)(self._choose)
+        """`_choose`, remembered."""
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
         """What the choice is worth to a comparison of nodes."""
-        sets = self.choose(free, held, wants)
+        sets = self.choose(free, held, wants, "bottleneck")
         return None if sets is None else worth_of(sets, held, self.low)
 
     def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
         """Whether pods can all be given what they want, as far as the search goes."""
-        return self.choose(free, 0, wants) is not None
+        return self.judge(free, 0, wants) is not None
 
     def low(self, mask: int) -> int:
         """Class of the slowest pair of a set; the number of classes for none."""
         return min((self._ranks[i][j] for i, j in combinations(bits_of(mask), 2)), default=self._classes)
 
-    def _choose(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Sets | None:
+    def _choose(
+        self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
+    ) -> Sets | None:
+        """The GPUs of each pod, None where one finds none; of the objectives only the first is known here."""
         out = []
         for want in wants:
             own = self._wanted(free, held, want)

@@ -233,7 +233,7 @@ class GpuNodes:
         chooser = chooser_of(machine)
         own = tuple(want_on(machine, want) for want in wants)
         if self.view.comparison.source == "links" and machine.matrix.measured is not None:
-            sets = chooser.choose(state.free, held, own)
+            sets = chooser.choose(state.free, held, own, "bottleneck")
             # compared by link classes, and chosen on by what was measured
             return None if sets is None else worth_of(sets, held, lambda mask: self._link_rank(machine, mask))
         judged = chooser.judge(state.free, held, own)

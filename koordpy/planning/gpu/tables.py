@@ -31,6 +31,7 @@ class Tables:
             raise ValueError(f"{pattern.size} GPUs, tables hold {EXACT_GPUS}")
         self.pattern = pattern
         self.size, self.classes = pattern.size, pattern.classes
+        self._packed: dict[int, NDArray[Any]] = {}
         self._ranks = np.array([list(row) for row in pattern.ranks], dtype=np.int64)
 
     @cached_property
@@ -74,19 +75,9 @@ class Tables:
 
         Larger is better; only figures of one size compare.
         """
-        return self._packed_eight if size == 8 else self._packed_four if size == 4 else self._packed_two
-
-    @cached_property
-    def _packed_eight(self) -> NDArray[Any]:
-        return self._pack(8)
-
-    @cached_property
-    def _packed_four(self) -> NDArray[Any]:
-        return self._pack(4)
-
-    @cached_property
-    def _packed_two(self) -> NDArray[Any]:
-        return self._pack(2)
+        if size not in self._packed:
+            self._packed[size] = self._pack(size)
+        return self._packed[size]
 
     def _pack(self, size: int) -> NDArray[Any]:
         """Sets of a size are a digit each of their class, so that what is packed adds up, number by number of sets."""
