@@ -78,11 +78,10 @@ def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> 
     """All of some members by `Greedy` in the lowest domains that have room; empty where it finds no valid placement."""
     tree = problem.tree
     room = _room(problem, ranks)
-    counts = np.array(room.wanted, dtype=np.int64)
-    greedy = Greedy(room, counts)
+    greedy = Greedy(room)
     for level in range(tree.depth if problem.gather else problem.hard, problem.hard - 1, -1):
         most = room.most_in(level)
-        domains = np.nonzero(room.could(level, counts))[0]
+        domains = np.nonzero(room.could(level))[0]
         for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
             problem.interrupts.step()
             region = level, domain

@@ -26,7 +26,7 @@ class TooLarge(Exception):
 
 
 class CountModel(StagedModel):
-    """Counts inside one region. counts: pods per shape position, or None when `shape_totals` stay open.
+    """Counts inside one region. every: whether all pods in question are placed; else `shape_totals` stay open.
 
     keep: for a model of the given nodes only; else domains alike are filled in their order. ordered: whether nodes
     alike are. most_nodes: that take pods, where that is known. alike: [nodes] equal numbers for equal nodes, by default
@@ -38,8 +38,8 @@ class CountModel(StagedModel):
         room: Room,
         region: tuple[int, int],
         *,
-        counts: Sequence[int] | None,
         budget: TimeBudget,
+        every: bool = True,
         split: bool = False,
         keep: Sequence[int] | None = None,
         ordered: bool = True,
@@ -48,10 +48,10 @@ class CountModel(StagedModel):
     ) -> None:
         self.room, self.tree, self.problem = room, room.tree, room.problem
         super().__init__(budget)
-        self.region, self._counts = region, counts
+        self.region, self._every = region, every
         self._alike = room.signatures[self.tree.depth] if alike is None else alike
         self._groups: WholeGroups | None = None
-        self.limit = sum(room.wanted if counts is None else counts)
+        self.limit = sum(room.wanted)
         level, domain = region
         self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
         self._keep, self._ordered = None if keep is None else set(keep), ordered
@@ -62,13 +62,12 @@ class CountModel(StagedModel):
         """Level -> domain -> new pods in it; only domains that can take any, the cells are the lowest."""
         self.used: dict[int, dict[int, list[Term]]] = {}
         self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
-        self._fillings = self._each_filling(counts, most_nodes) if counts is not None and self._flat else None
+        self._fillings = self._each_filling(most_nodes) if every and self._flat else None
         self.split = split or (room.singly and self._fillings is None)
         self._build(level, domain)
         self.shape_totals: list[cp_model.IntVar] = []
         for i, wanted in enumerate(room.wanted):
-            lo, hi = (0, wanted) if counts is None else (counts[i], counts[i])
-            total = self.model.new_int_var(lo, hi, "")
+            total = self.model.new_int_var(wanted if every else 0, wanted, "")
             self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
             self.shape_totals.append(total)
         self.possible &= bool(self.cells)
@@ -208,7 +207,7 @@ class CountModel(StagedModel):
         cell.used = [(v, 1) for v, _ in cell.fillings]
         return cell
 
-    def _each_filling(self, counts: Sequence[int], most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
+    def _each_filling(self, most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
         """Type of a node -> every way to fill it, where ways are worth something; None elsewhere, and where a node has
         too many. With so many nodes at most, a way that leaves over more than the others could take is left out."""
         room, table = self.room, self.problem.by_count
@@ -216,14 +215,14 @@ class CountModel(StagedModel):
             return None
         out: dict[int, list[tuple[int, ...]]] = {}
         for type_of in dict.fromkeys(room.type_of[list(self.nodes)].tolist()):
-            found = every_filling(room, type_of, counts)
+            found = every_filling(room, type_of)
             if found is None:
                 return None
             out[type_of] = found
-        asked = np.concatenate((room.request, np.ones((len(counts), 1), dtype=np.int64)), axis=1)
+        asked = np.concatenate((room.request, np.ones((len(room.counts), 1), dtype=np.int64)), axis=1)
         used = {pods: np.array(pods, dtype=np.int64) @ asked for ways in out.values() for pods in ways}
         if most_nodes is not None and used:
-            least = np.array(counts, dtype=np.int64) @ asked - (most_nodes - 1) * np.max(list(used.values()), axis=0)
+            least = room.counts @ asked - (most_nodes - 1) * np.max(list(used.values()), axis=0)
             out = {t: [pods for pods in ways if bool((used[pods] >= least).all())] for t, ways in out.items()}
         return out
 
@@ -303,9 +302,9 @@ class CountModel(StagedModel):
         """Lower bound on the nodes that give two devices and more: as many as the pods need that ask for two and more,
         by each measure of room."""
         devices, room = self.problem.by_count.devices if self.problem.by_count is not None else None, self.room
-        if devices is None or self._counts is None:
+        if devices is None or not self._every:
             return 0
-        pods = [n if devices.asks[s] > 1 else 0 for s, n in zip(room.shapes, self._counts, strict=True)]
+        pods = [n if devices.asks[s] > 1 else 0 for s, n in zip(room.shapes, room.wanted, strict=True)]
         nodes = [node for cell in self.cells for node in cell.nodes]
         asked = [(room.slots[i], n) for i, n in enumerate(pods)]
         asked += zip(room.caps.T, (np.array(pods, dtype=np.int64) @ room.request).tolist(), strict=True)

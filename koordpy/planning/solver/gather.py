@@ -4,7 +4,6 @@ Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alo
 ByCount adds and the score are solved region by region, goal 6 in the region that is best in these.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,19 +11,16 @@ from typing import Any
 import numpy as np
 
 from koordpy.planning.placement.goals import domain_order
-from koordpy.planning.placement.problem import Ints, Problem
+from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.rank_order import assign_groups, settle_ranks
 from koordpy.planning.placement.ties import faults
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.greedy import Greedy
 from koordpy.planning.solver.large import is_large, part_of, start_in
-from koordpy.planning.solver.regions import Candidate, Region, Regions
+from koordpy.planning.solver.regions import Candidate, Region, Regions, Value
 from koordpy.planning.solver.room import Room
 from koordpy.planning.solver.whole_groups import GroupType, group_types
-
-Value = tuple[object, ...]
-"""Goals 3, 4 and 5, what a ByCount adds, the negated score and the place in natural order of a region."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +41,10 @@ class Gather:
 
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
         self.problem, self.tree, self.room, self.budget, self.ranks = problem, problem.tree, room, budget, tuple(ranks)
-        counts = Counter(problem.members[rank].shape for rank in ranks)
-        self.counts: Ints = np.array([counts[s] for s in room.shapes], dtype=np.int64)
         self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), room.shapes)
         self.types = tuple(self.groups)
         self.reference = problem.reference(self.ranks)
-        self.regions = Regions(problem, ranks, room=room, counts=self.counts, types=self.types)
+        self.regions = Regions(problem, ranks, room=room, types=self.types)
 
     def solve(self) -> dict[int, int] | None:
         """Rank -> node; None where nothing fits."""
@@ -84,7 +78,7 @@ class Gather:
         possible = []
         for level in range(lowest, self.tree.depth + 1):
             starts = self.tree.levels[level].start
-            fits = self.room.could(level, self.counts) & (starts >= lo) & (starts < hi)
+            fits = self.room.could(level) & (starts >= lo) & (starts < hi)
             regions = np.nonzero(fits)[0].tolist()
             if not regions:
                 break
@@ -142,7 +136,7 @@ class Gather:
         else:
             model = self._model(region)
             if self.problem.interactions:
-                model.hint(Greedy(self.room, self.counts).fill(region) or {})
+                model.hint(Greedy(self.room).fill(region) or {})
             model.find("feasible")
         if not model.values:
             return None
@@ -151,13 +145,13 @@ class Gather:
         for n in below:
             bound = -regions.most_whole(n, region)
             whole.append(model.minimise("pipeline", [(v, -c) for v, c in model.whole(n)], bound=bound))
-            if best is not None and tuple(whole) > best[0][:n]:  # type: ignore[index]
+            if best is not None and tuple(whole) > best[0][:n]:
                 return None
         for n in below:
             held = regions.held(n)
             fewest = start.least[n - 1] if start is not None and start.least else regions.fewest(n, region)
             domains.append(held + model.minimise("domains", model.opened(n), bound=fewest - held))
-            if best is not None and (tuple(whole), tuple(domains)) > (best[0], best[1][:n]):  # type: ignore[index]
+            if best is not None and (tuple(whole), tuple(domains)) > (best[0], best[1][:n]):
                 return None
         counted = model.least_counted(start.worth if start is not None else ())
         score = -model.minimise("score", model.lost_score(), bound=-regions.most_score(*region))
@@ -166,7 +160,7 @@ class Gather:
     def _on_one_node(self, candidate: Candidate) -> Reached | None:
         """All pods on one node: sums are exact."""
         node, table = candidate.region[1], self.problem.by_count
-        pods = dict(zip(self.room.shapes, self.counts.tolist(), strict=True))
+        pods = dict(zip(self.room.shapes, self.room.wanted, strict=True))
         if faults(self.problem.interactions, {(shape, node): n for shape, n in pods.items()}):
             return None
         counted = () if table is None else table.added(node, [pods.get(i, 0) for i in range(len(self.problem.shapes))])
@@ -179,7 +173,7 @@ class Gather:
         """Counts in a region, with the domains that are used and the PP groups that are whole. split: with nodes as
         cells of their own; nodes: which ones, and whether in order (CountModel)."""
         split = split or (bool(self.types) and self.regions.most_whole(self.tree.depth, region) > 0)
-        model = CountModel(self.room, region, counts=self.counts.tolist(), budget=self.budget, split=split, **nodes)
+        model = CountModel(self.room, region, budget=self.budget, split=split, **nodes)
         model.add_used()
         model.add_groups(self.types)
         return model
@@ -195,7 +189,7 @@ class Gather:
         """
         (level, domain), model = found.region, found.model
         if model is None:
-            return {int(self.tree.levels[level].start[domain]): self.counts.tolist()}, {}
+            return {int(self.tree.levels[level].start[domain]): list(self.room.wanted)}, {}
         depth = self.tree.depth
         order = domain_order(self.problem, self.reference, level, domain)
         for n in range(level + 1, depth):

@@ -20,11 +20,10 @@ Pods = dict[int, tuple[int, ...]]
 
 
 class Greedy:
-    """Fills regions with given counts per shape (positions in Room). It looks at room and parts alone."""
+    """Fills regions with all pods in question. It looks at room and parts alone."""
 
-    def __init__(self, room: Room, counts: Ints) -> None:
-        self.room, self.tree = room, room.tree
-        self.counts = [int(n) for n in counts]
+    def __init__(self, room: Room) -> None:
+        self.room, self.tree, self.counts = room, room.tree, room.wanted
         position = {shape: i for i, shape in enumerate(room.shapes)}
         ties = [one for one in room.problem.interactions if isinstance(one, InOneDomain)]
         parts = [([position[shape] for shape in one.meant if shape in position], one.groups) for one in ties]

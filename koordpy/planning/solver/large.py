@@ -58,7 +58,7 @@ def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | No
     by_measure = None if regions.types or regions.bound else _measured(regions, region, budget)
     if by_measure is not None:
         return by_measure
-    pods = Greedy(regions.room, regions.counts).fill(region)
+    pods = Greedy(regions.room).fill(region)
     return None if pods is None else Start(pods)
 
 
@@ -98,7 +98,7 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
     tight = sorted(range(len(fewest)), key=fewest.__getitem__, reverse=True)
     best: tuple[Least, Ints] | None = None
     for have, amounts in (regions.measures[at] for at in tight[:MEASURES]):
-        need = int(regions.counts @ amounts)
+        need = int(room.counts @ amounts)
         left = any(np.array_equal(have, devices_there) for devices_there in given)
         least = least_domains(regions.problem, region, have, need, left=left)
         if least is None:
@@ -126,7 +126,7 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
     free = np.concatenate([problem.free, given], axis=1)
     bounded = replace(problem, free=free, shapes=tuple(shapes), by_count=None)
     there = Room(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
-    model = CountModel(there, region, counts=regions.counts.tolist(), budget=budget, keep=list(least.nodes), split=True)
+    model = CountModel(there, region, budget=budget, keep=list(least.nodes), split=True)
     model.find("measure")
     return model.pods() if model.values else {}
 

@@ -89,7 +89,7 @@ class MemberSearch:
         return np.array([shapes[s] for s in self.room.shapes], dtype=np.int64)
 
     def _in_region(self, region: tuple[int, int], *, core: Counter[Kind] | None, best: Chosen | None) -> Chosen | None:
-        model = CountModel(self.room, region, counts=None, budget=self.budget)
+        model = CountModel(self.room, region, budget=self.budget, every=False)
         placed, first = {}, {}
         for kind, ranks in self.kinds.items():
             least = 0 if core is None else core[kind]

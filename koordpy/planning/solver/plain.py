@@ -24,10 +24,6 @@ class Plain:
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
         self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
         self.shape_at = {s: i for i, s in enumerate(room.shapes)}
-        counts = [0] * len(room.shapes)
-        for rank in ranks:
-            counts[self.shape_at[problem.members[rank].shape]] += 1
-        self.counts = np.array(counts, dtype=np.int64)
 
     def could(self) -> Proof:
         """Whether the pods fit at all: FEASIBLE, INFEASIBLE or UNKNOWN."""
@@ -39,9 +35,9 @@ class Plain:
         """For the fewest nodes alone; None where sums rule a placement out. What nodes are worth by their pods makes no
         difference to it, if that forbids nothing."""
         problem, room = self.problem, self.room
-        if not room.could(0, self.counts).any():
+        if not room.could(0).any():
             return None
-        if len(self.counts) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
+        if len(room.shapes) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
             raise TooLarge  # which nodes may be left out is not asked then
         if problem.by_count is not None and problem.by_count.always:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
@@ -88,8 +84,8 @@ class Plain:
         """Lower bound on the nodes that are opened: each measure of room by itself, the largest nodes first."""
         room, there = self.room, self.problem.standing
         stands = there > 0 if there is not None else np.zeros(len(self.problem.free), dtype=bool)
-        asked = [(room.most, int(self.counts.sum())), *zip(room.slots, self.counts.tolist(), strict=True)]
-        asked += zip(room.caps.T, (self.counts @ room.request).tolist(), strict=True)
+        asked = [(room.most, len(self.ranks)), *zip(room.slots, room.wanted, strict=True)]
+        asked += zip(room.caps.T, (room.counts @ room.request).tolist(), strict=True)
         fewest = 0
         for have, wanted in asked:
             rest = wanted - int(have[stands].sum())
@@ -99,9 +95,8 @@ class Plain:
 
     def _model(self, keep: Sequence[int], *, room: Room | None = None, **nodes: Any) -> CountModel:
         """keep: nodes that are modelled; nodes: how many take pods, which are alike (`CountModel`)."""
-        split, counts = bool(self.problem.interactions), self.counts.tolist()
-        room = self.room if room is None else room
-        model = CountModel(room, (0, 0), counts=counts, budget=self.budget, split=split, keep=keep, **nodes)
+        split, room = bool(self.problem.interactions), room or self.room
+        model = CountModel(room, (0, 0), budget=self.budget, split=split, keep=keep, **nodes)
         model.add_used(siblings=False)
         for cell in model.cells:
             model.use(cell)  # slots count on nodes that stand for bound pods, too

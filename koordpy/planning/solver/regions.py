@@ -38,11 +38,11 @@ class Candidate:
 
 
 class Regions:
-    """Bounds on what regions can reach with given counts per shape (positions in Room)."""
+    """Bounds on what regions can reach with all pods in question."""
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, counts: Ints, types: Sequence[GroupType]):
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, types: Sequence[GroupType]):
         self.problem, self.tree, self.room = problem, problem.tree, room
-        self.counts, self.types = counts, types
+        self.types = types
         self._usable = slots_by_level(problem, problem.reference(tuple(ranks)))
         self.bound: list[int] = np.nonzero(problem.bound_counts)[0].tolist()
         self._held = [set(level.tolist()) for level in self.tree.domain_of[:, self.bound]]
@@ -139,8 +139,8 @@ class Regions:
     @cached_property
     def measures(self) -> list[tuple[Ints, Ints]]:
         """([nodes] room, what a pod of each shape takes of it): pods, pods of each shape, each resource."""
-        own = np.eye(len(self.counts), dtype=np.int64)
-        out = [(self.room.most, np.ones_like(self.counts)), *zip(self.room.slots, own, strict=True)]
+        own = np.eye(len(self.room.counts), dtype=np.int64)
+        out = [(self.room.most, np.ones_like(self.room.counts)), *zip(self.room.slots, own, strict=True)]
         return [*out, *zip(self.room.caps.T, self.room.request.T, strict=True)]
 
     def most_score(self, level: int, domain: int) -> int:
@@ -151,7 +151,7 @@ class Regions:
         order = np.argsort(-score, axis=1, kind="stable")
         slots, score = (np.take_along_axis(rows, order, axis=1) for rows in (slots, score))
         before = np.cumsum(slots, axis=1) - slots
-        return int((np.clip(self.counts[:, None] - before, 0, slots) * score).sum())
+        return int((np.clip(self.room.counts[:, None] - before, 0, slots) * score).sum())
 
     @cached_property
     def _scores(self) -> Ints:
@@ -161,4 +161,4 @@ class Regions:
     @cached_property
     def _wanted(self) -> Ints:
         """[measures] what all new pods take."""
-        return np.array([int(self.counts @ amounts) for _, amounts in self.measures], dtype=np.int64)
+        return np.array([int(self.room.counts @ amounts) for _, amounts in self.measures], dtype=np.int64)

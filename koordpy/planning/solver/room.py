@@ -44,6 +44,8 @@ class Room:
         self.tree = problem.tree
         self.shapes = tuple(sorted(wanted))
         self.wanted = tuple(wanted[s] for s in self.shapes)
+        self.counts: Ints = np.array(self.wanted, dtype=np.int64)
+        """The same as an array."""
         requests = [dict(problem.shapes[s].request) for s in self.shapes]
         columns = sorted({c for request in requests for c in request})
         scale = [int(np.gcd.reduce([r[c] for r in requests if c in r])) for c in columns]
@@ -91,9 +93,9 @@ class Room:
             fits &= tree_level.sums(self.caps[:, column]) >= need
         return fits & rest_kept(self.problem, level)
 
-    def could(self, level: int, counts: Ints) -> NDArray[np.bool_]:
-        """[domains] whether sums allow just so many pods per shape; false is certain, true is not but on one node."""
-        total, fits = int(counts.sum()), self.roomy(level, counts)
+    def could(self, level: int) -> NDArray[np.bool_]:
+        """[domains] whether sums allow just the pods in question; false is certain, true is not but on one node."""
+        total, fits = sum(self.wanted), self.roomy(level, self.counts)
         if len(self.shapes) == 1 and self.problem.multiples:
             low, high, step, possible = progressions(self.problem, self.shapes[0])[level]
             fits &= possible & (low <= total) & (total <= high) & ((total - low) % step == 0)
@@ -209,12 +211,11 @@ def maximal_fillings(
     return tuple(found)
 
 
-def every_filling(room: Room, type_of: int, counts: Sequence[int]) -> list[tuple[int, ...]] | None:
+def every_filling(room: Room, type_of: int) -> list[tuple[int, ...]] | None:
     """All ways to fill a node of a type with some of the pods; None where there are too many."""
     kind, request, limit = room.types[type_of], room.request, room.problem.sizes.class_fillings
-    most = [min(slots, n) for slots, n in zip(kind.slots, counts, strict=True)]
-    if np.prod([n + 1 for n in most], dtype=np.float64) > 100 * limit:
+    if np.prod([n + 1 for n in kind.slots], dtype=np.float64) > 100 * limit:
         return None
-    ways = np.array(list(product(*(range(n + 1) for n in most))), dtype=np.int64)[1:]
+    ways = np.array(list(product(*(range(n + 1) for n in kind.slots))), dtype=np.int64)[1:]
     fits = (ways @ request <= np.array(kind.caps, dtype=np.int64)).all(axis=1)
     return [tuple(pods) for pods in ways[fits].tolist()] if int(fits.sum()) <= limit else None

@@ -43,11 +43,11 @@ class VictimsModel(CountModel):
         # what nodes are worth by their pods is no matter of victims
         freed = replace(problem, free=freed_by(choices, every), by_count=None, standing=None)
         room = Room(freed, dict(problem.wanted))
-        fits = room.could(problem.hard, np.array(room.wanted, dtype=np.int64))
+        fits = room.could(problem.hard)
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
         keep = np.nonzero(np.isin(problem.tree.domain_of[problem.hard], inside))[0].tolist()
         each = np.arange(len(problem.free))
-        super().__init__(room, (0, 0), counts=room.wanted, budget=budget, keep=keep, alike=each)
+        super().__init__(room, (0, 0), budget=budget, keep=keep, alike=each)
         self.wanted = problem.wanted
         self.at = {(room.shapes[i], cell.nodes[0]): var for cell in self.cells for i, var in cell.pods.items()}
         for options in self.of_unit.values():

@@ -75,8 +75,7 @@ class Topology:
 
     def layers(self) -> list[Stage]:
         """Goal 1: the layer of C, then of c."""
-        counts = np.array(self.model.room.wanted, dtype=np.int64)
-        lowest = -sum(bool(self.model.room.could(level, counts).any()) for level in self.levels)
+        lowest = -sum(bool(self.model.room.could(level).any()) for level in self.levels)
         return [("common layer", [(var, -1) for var in some], lowest) for some in (self.every, self.one)]
 
     def later(self) -> list[Stage]:
