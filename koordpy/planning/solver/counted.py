@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from koordpy.planning.limits import MODEL_VARIABLES
-from koordpy.planning.placement.problem import ByCount, Devices
+from koordpy.planning.placement.problem import ByCount, Devices, Vector
 from koordpy.planning.solver.cpsat import cp_model
 from koordpy.planning.solver.staged import Term, linear
 
@@ -32,8 +32,6 @@ class CountedTable:
         if not self.complete or number > MODEL_VARIABLES:
             self.complete = False
             return
-        idle = self.table.cost(kind, (0,) * self.shapes)
-        assert idle is not None
         chosen: list[tuple[cp_model.IntVar, tuple[int, ...], bool]] = []
         for counts, beside in self._fillings(active, inert, most, fits):
             vector = self.table.cost(kind, self._whole(counts, inert[0] if beside else None))
@@ -41,16 +39,13 @@ class CountedTable:
                 continue
             way = self.model.new_bool_var("")
             chosen.append((way, tuple(counts[shape] for shape in active), beside))
-            for at, (one, none) in enumerate(zip(vector, idle, strict=True)):
-                if one != none:
-                    self.components[at].append((way, one - none))
+            self._charge(kind, way, vector)
         self._ways += len(chosen)
         if self._ways > MODEL_VARIABLES:
             self.complete = False
         self.model.add_exactly_one([way for way, _, _ in chosen])
         for i, shape in enumerate(active):
-            terms = [(way, counts[i]) for way, counts, _ in chosen if counts[i]]
-            self._equal(pods[shape], terms)
+            self.model.add(linear((way, counts[i]) for way, counts, _ in chosen if counts[i]) == pods[shape])
         if inert:
             beside_ways = [way for way, _, beside in chosen if beside]
             total = sum(most[shape] for shape in inert)
@@ -61,19 +56,20 @@ class CountedTable:
     def add_filled(self, node: int, fillings: Sequence[tuple[cp_model.IntVar, Mapping[int, int]]]) -> None:
         """Equal nodes of which so many are filled in each way: (number, shape -> pods)."""
         kind = int(self.table.kinds[node])
-        idle = self.table.cost(kind, (0,) * self.shapes)
-        assert idle is not None
         for number, pods in fillings:
             vector = self.table.cost(kind, self._whole(pods, None))
             if vector is None:
                 self.model.add(number == 0)
-                continue
-            for at, (one, none) in enumerate(zip(vector, idle, strict=True)):
-                if one != none:
-                    self.components[at].append((number, one - none))
+            else:
+                self._charge(kind, number, vector)
 
-    def _equal(self, var: cp_model.IntVar, terms: Sequence[Term]) -> None:
-        self.model.add(linear(terms) == var)
+    def _charge(self, kind: int, number: cp_model.IntVar, vector: Vector) -> None:
+        """What so many nodes of a kind add, against none of them taking any."""
+        idle = self.table.cost(kind, (0,) * self.shapes)
+        assert idle is not None
+        for at, (one, none) in enumerate(zip(vector, idle, strict=True)):
+            if one != none:
+                self.components[at].append((number, one - none))
 
     def _whole(self, counts: Mapping[int, int], beside: int | None) -> tuple[int, ...]:
         out = [counts.get(shape, 0) for shape in range(self.shapes)]
