@@ -83,10 +83,11 @@ class ShapeFigures:
         self.request = snapshot.vector(asked)
         self.names = ("", *asked)
         """Resource of each entry of `request`; the first is the pod itself."""
-        self._rules: list[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
+        self.rules: Sequence[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
+        """The filters that look at more than the pod and a node."""
         self._copies: list[Ints] = []
         self._soft: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
-        self._followers: tuple[Rule | SoftScore, ...] = (*self._rules, *self._soft)
+        self._followers: tuple[Rule | SoftScore, ...] = (*self.rules, *self._soft)
         for change in owner.draft.changes:
             for one in self._followers:
                 one.change(*change)
@@ -106,17 +107,17 @@ class ShapeFigures:
         if self.refusal is not None:
             return np.zeros(len(self._owner.snapshot.nodes), dtype=np.int64)
         passes = self.static.before.fits
-        for rule in self._rules:
+        for rule in self.rules:
             if not rule.local:
                 passes = passes & rule.verdict().fits
         self._far = passes
-        for rule in self._rules:
+        for rule in self.rules:
             if rule.local:
                 passes = passes & rule.verdict().fits
         if self._reserved is not None:
             passes = passes.copy()
-            passes[self._reserved.at] &= self._reserved.passes(self._rules).astype(bool)
-        self._copies = [copies for rule in self._rules if (copies := rule.copies()) is not None]
+            passes[self._reserved.at] &= self._reserved.passes(self.rules).astype(bool)
+        self._copies = [copies for rule in self.rules if (copies := rule.copies()) is not None]
         return passes.astype(np.int64)
 
     def allowed_beside(self, judged: Collection[str]) -> Ints:
@@ -124,23 +125,23 @@ class ShapeFigures:
         if not judged or self.refusal is not None:
             return self.allowed
         passes = self.static.before.fits
-        for rule in self._rules:
+        for rule in self.rules:
             word = rule.standing() if rule.plugin in judged else rule.verdict()
             passes = passes & word.fits
         if self._reserved is not None:
             passes = passes.copy()
-            whole = [rule for rule in self._rules if rule.plugin not in judged]
+            whole = [rule for rule in self.rules if rule.plugin not in judged]
             passes[self._reserved.at] &= self._reserved.passes(whole).astype(bool)
         return passes.astype(np.int64)
 
     def copies_alone(self) -> Ints | None:
         """[nodes] copies of the pod that ports, spread and (anti-)affinity let there one after the other, with nobody
         placed beside them; None where these rules have nothing to say."""
-        if not any(rule.plugin in _TIES for rule in self._rules) or self.refusal is not None:
+        if not any(rule.plugin in _TIES for rule in self.rules) or self.refusal is not None:
             return None
         passes = self.static.before.fits
         most = np.full(len(passes), ANY_NUMBER, dtype=np.int64)
-        for rule in self._rules:
+        for rule in self.rules:
             if rule.plugin in _TIES:
                 passes = passes & rule.verdict().fits
                 copies = rule.copies()
@@ -149,30 +150,25 @@ class ShapeFigures:
 
     def looks_at(self, pod: PodInfo, node: int) -> bool:
         """Whether a filter's word may change when a pod leaves its node."""
-        moved = [rule.change(pod, node, -1) for rule in self._rules]
-        for rule in self._rules:
+        moved = [rule.change(pod, node, -1) for rule in self.rules]
+        for rule in self.rules:
             rule.change(pod, node, 1)
         return any(moved)
 
     def allowed_with(self, pod: PodInfo, node: int, judged: Collection[str]) -> Ints:
         """`allowed_beside` as it would be with one more pod on a node."""
-        for rule in self._rules:
+        for rule in self.rules:
             rule.change(pod, node, 1)
         out = self.allowed_beside(judged) if judged else self._passes()
-        for rule in self._rules:
+        for rule in self.rules:
             rule.change(pod, node, -1)
         self._passes()
         return out
 
     @property
-    def rules(self) -> Sequence[Rule]:
-        """The filters that look at more than the pod and a node."""
-        return self._rules
-
-    @property
     def has_rules(self) -> bool:
         """Whether a filter looks at other pods."""
-        return bool(self._rules)
+        return bool(self.rules)
 
     def refresh(self) -> None:
         """Catches up with the draft's changes."""
@@ -198,7 +194,7 @@ class ShapeFigures:
         if self._varies:
             self._level()
         else:
-            self.total[rows] = self._constant[rows] + self._by_room(rows)
+            self.total[rows] = self.soft[rows] + self._by_room(rows)
 
     def _follow(self, changes: Sequence[tuple[PodInfo, int, int]], rows: NDArray[np.int64]) -> bool:
         """Tells the rules of the last changes of the draft, which were on the nodes of `rows`.
@@ -216,7 +212,7 @@ class ShapeFigures:
             for one in self._followers:
                 changed = one.change(*change)
                 moved |= changed and not (isinstance(one, Rule) and one.local)
-        local = [rule for rule in self._rules if rule.local]
+        local = [rule for rule in self.rules if rule.local]
         if moved or (local and self._reserved is not None):
             self.allowed = self._passes()
         elif local:
@@ -271,7 +267,7 @@ class ShapeFigures:
         free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
         room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
         if self.pod.gpus is not None:
-            room = np.minimum(room, reserved.copies(self._rules, self._owner.snapshot.columns))
+            room = np.minimum(room, reserved.copies(self.rules, self._owner.snapshot.columns))
         self.slots[at] = np.minimum(self.slots[at], np.maximum(room, 0) * self.allowed[at])
 
     def _level(self) -> None:
@@ -279,14 +275,15 @@ class ShapeFigures:
         scores = self._owner.config.scores
         raw = self.static.scores
         self._varies = bool(raw.untolerated.any() or raw.preferred.any() or not all(one.silent for one in self._soft))
-        self._constant: Ints = np.zeros(len(self.slots), dtype=np.int64)
+        self.soft: Ints = np.zeros(len(self.slots), dtype=np.int64)
+        """The total without what packs: what counts where a gather goal exists."""
         feasible = self.slots > 0
         for plugin, values in normalised(raw, feasible).items():
-            self._constant = self._constant + scores.weight(plugin) * values
+            self.soft = self.soft + scores.weight(plugin) * values
         for one in self._soft:
             if scores.weight(one.plugin) and not one.silent:
-                self._constant = self._constant + scores.weight(one.plugin) * one.values(feasible)
-        self.total: Ints = self._constant + self._by_room(slice(None))
+                self.soft = self.soft + scores.weight(one.plugin) * one.values(feasible)
+        self.total: Ints = self.soft + self._by_room(slice(None))
 
     def _by_room(self, rows: NDArray[np.int64] | slice) -> Ints:
         """The weighted scores of the given nodes that change with the room on them."""
@@ -302,22 +299,17 @@ class ShapeFigures:
     @property
     def chips(self) -> AscendChips | None:
         """The NPU chips of the nodes; None for a pod that asks for none."""
-        return chips_rule(self._rules)
+        return chips_rule(self.rules)
 
     @property
     def pulled(self) -> bool:
         """Whether a filter may refuse a node because a pod is gone from somewhere: required affinity, spread."""
-        return any(not rule.local for rule in self._rules)
+        return any(not rule.local for rule in self.rules)
 
     @property
     def follows(self) -> bool:
         """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
-
-    @property
-    def soft(self) -> Ints:
-        """The total without what packs: what counts where a gather goal exists."""
-        return self._constant
 
     def plugin_scores(self) -> dict[str, Ints]:
         """Plugin -> [nodes] 0..100, unweighted."""
@@ -335,20 +327,17 @@ class ShapeFigures:
         """Every filter's word on the draft as it is, this pod alone."""
         version = self._owner.draft.version
         if self._word is None or self._word[0] != version:
-            self._word = version, self._every_word()
+            self._word = version, chain([self.static.before, *self.later_words()])
         return self._word[1]
-
-    def _every_word(self) -> Verdict:
-        return chain([self.static.before, *self.later_words()])
 
     def later_words(self) -> list[Verdict]:
         """The words of the filters after the first four of the table, each for itself."""
         owner = self._owner
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
-        early = [rule.verdict() for rule in self._rules if rule.before_fit]
-        late = [rule.verdict() for rule in self._rules if not rule.before_fit]
+        early = [rule.verdict() for rule in self.rules if rule.before_fit]
+        late = [rule.verdict() for rule in self.rules if not rule.before_fit]
         first = []
         if self._reserved is not None:
             used = owner.draft.used
-            first.append(self._reserved.verdict(self._rules, owner.snapshot, used, self.request, self.names))
+            first.append(self._reserved.verdict(self.rules, owner.snapshot, used, self.request, self.names))
         return [*first, *early, fit, *late]
