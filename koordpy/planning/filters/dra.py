@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.dra import DeviceSelector, ResourceClaim, ResourceSlice, SliceDevice
+from koordpy.api.objects import NodeSelector
 from koordpy.api.quantity import parse_exact
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.devices import DeviceId, DeviceObjects, Offered, claim_names
@@ -209,12 +210,14 @@ class DynamicResources(Rule):
             if spec.node_name and spec.node_name in self._draft.snapshot.index:
                 found[self._draft.snapshot.index[spec.node_name]] = True
             if spec.node_selector is not None:
-                terms = spec.node_selector.node_selector_terms
-                found |= np.fromiter(
-                    (any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool
-                )
+                found |= self._selected(spec.node_selector)
             self._reach[name] = found
         return found
+
+    def _selected(self, selector: NodeSelector) -> Mask:
+        """[nodes] that a node selector matches."""
+        terms = selector.node_selector_terms
+        return np.fromiter((any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool)
 
     def _held(self) -> set[DeviceId]:
         promised = (device for taken in self._draft.devices.values() for _, device in taken)
@@ -228,10 +231,7 @@ class DynamicResources(Rule):
         for key in self._keys:
             allocation = self._objects.claims[key].status.allocation
             if allocation is not None and allocation.node_selector is not None:
-                terms = allocation.node_selector.node_selector_terms
-                open_nodes &= np.fromiter(
-                    (any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool
-                )
+                open_nodes &= self._selected(allocation.node_selector)
             for _, device in self._draft.devices.get(key, ()):
                 slices = [offered for offered in self._objects.offered if offered.id == device]
                 for offered in slices:

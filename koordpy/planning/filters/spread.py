@@ -139,23 +139,14 @@ class TopologySpread(Rule):
     together = True
 
     def __init__(self, spreading: Spreading) -> None:
-        self._spreading = spreading
-
-    @property
-    def constraints(self) -> Sequence[Constraint]:
-        """The constraints, with what they count now."""
-        return self._spreading.constraints
-
-    def counting(self, pod: PodInfo, node: int) -> list[bool]:
-        """Per constraint whether a pod on a node is one that it counts."""
-        return self._spreading.counting(pod, node)
+        self.spreading = spreading
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        return self._spreading.change(pod, node, sign)
+        return self.spreading.change(pod, node, sign)
 
     def verdict(self) -> Verdict:
         parts = []
-        for constraint in self._spreading.constraints:
+        for constraint in self.spreading.constraints:
             parts.append(refused_where(~constraint.domains.labelled, NO_KEY))
             counts, least, _ = _counted(constraint)
             skew = constraint.domains.spread(counts) + constraint.counts_itself - least
@@ -163,12 +154,12 @@ class TopologySpread(Rule):
         return chain(parts)
 
     def standing(self) -> Verdict:
-        return refused_where(~self._spreading.keyed, NO_KEY)
+        return refused_where(~self.spreading.keyed, NO_KEY)
 
     def copies(self) -> Ints | None:
         """Copies that one node takes alone: until its domain is too far above the least of the others."""
         out: Ints | None = None
-        for constraint in self._spreading.constraints:
+        for constraint in self.spreading.constraints:
             if not constraint.counts_itself:
                 continue
             counts, least, elsewhere = _counted(constraint)

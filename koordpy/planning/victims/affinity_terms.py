@@ -12,7 +12,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.interpod import OwnTerms
-from koordpy.planning.filters.spread import TopologySpread
+from koordpy.planning.filters.spread import Spreading, TopologySpread
 from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction
 
 
@@ -40,7 +40,7 @@ def affinity_terms(
             if isinstance(rule, OwnTerms):
                 out += _near(shape, rule, kinds, standing)
             elif isinstance(rule, TopologySpread):
-                out += _spread(shape, rule, kinds, standing)
+                out += _spread(shape, rule.spreading, kinds, standing)
     return tuple(out)
 
 
@@ -56,12 +56,12 @@ def _near(
 
 
 def _spread(
-    shape: int, rule: TopologySpread, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
+    shape: int, spreading: Spreading, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
 ) -> list[AffinityTerm]:
     own = kinds[shape]
-    counted = [(pod.key, node, rule.counting(pod, node)) for pod, node in standing]
+    counted = [(pod.key, node, spreading.counting(pod, node)) for pod, node in standing]
     out = []
-    for number, one in enumerate(rule.constraints):
+    for number, one in enumerate(spreading.constraints):
         meant = tuple(
             i
             for i, other in enumerate(kinds)
