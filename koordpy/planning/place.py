@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from koordpy.planning.placement.counting import NotCountable, applies, count
+from koordpy.planning.placement.counting import applies, count
+from koordpy.planning.placement.packed import NotCountable
 from koordpy.planning.placement.problem import Allowance, Problem, Solution, only_ranks
 from koordpy.planning.placement.rank_order import rank_counts
 from koordpy.planning.plan import RANKS_OPEN, Proof, combined, proof_of

@@ -18,7 +18,7 @@ import numpy as np
 from koordpy.planning.placement.cost_tables import Costs, CostTables
 from koordpy.planning.placement.counting_flat import spread_flat
 from koordpy.planning.placement.goals import core_of, slots_by_level
-from koordpy.planning.placement.packed import NotPackable, PackedCosts, packed
+from koordpy.planning.placement.packed import NotCountable, PackedCosts, packed
 from koordpy.planning.placement.problem import Ints, Problem, Solution
 from koordpy.planning.placement.reach import able_domains, most_pods
 from koordpy.planning.plan import Proof
@@ -49,7 +49,7 @@ class NodeCounts:
 def count(problem: Problem) -> NodeCounts | Solution:
     """Goals 0 to 6 (or the order without a gather goal). A Solution instead where there is no plan at all.
 
-    Raises NotCountable where pipeline groups turn out not to divide the chosen pods.
+    Raises NotCountable.
     """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
@@ -79,14 +79,7 @@ def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
 def _extra(problem: Problem, slots: Ints, shape: int, *, n: int, nodes: int) -> PackedCosts | None:
     if problem.by_count is None:
         return None
-    try:
-        return packed(problem.by_count, shape, shapes=len(problem.shapes), slots=slots, n=n, nodes=nodes)
-    except NotPackable:
-        raise NotCountable from None
-
-
-class NotCountable(Exception):
-    """The shortcut does not apply to the pods that goal 0 chose; the solver decides."""
+    return packed(problem.by_count, shape, shapes=len(problem.shapes), slots=slots, n=n, nodes=nodes)
 
 
 class _Gather:

@@ -11,8 +11,9 @@ import numpy as np
 from koordpy.planning.placement.problem import ByCount, Ints
 
 
-class NotPackable(Exception):
-    """A node has room for more pods than it can serve."""
+class NotCountable(Exception):
+    """The shortcut does not apply: a node has room for more pods than it can serve, or the pods that goal 0 chose are
+    no whole pipeline groups. The solver decides."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class PackedCosts:
 def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
     """The costs of up to n equal pods on nodes with the given slots; nodes: that the best placement uses at most.
 
-    Sums of that many nodes must not run over; what does on more is no less than the best. Raises NotPackable.
+    Sums of that many nodes must not run over; what does on more is no less than the best. Raises NotCountable.
     """
     caps = np.minimum(slots, n)
     count = int(table.kinds.max(initial=-1)) + 1
@@ -46,7 +47,7 @@ def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, node
         for m in range(cap + 1):
             vector = table.cost(kind, tuple(m if i == shape else 0 for i in range(shapes)))
             if vector is None:
-                raise NotPackable
+                raise NotCountable
             row.append(vector)
         rows.append(row)
     high = np.array([np.max(row, axis=0) for row in rows], dtype=np.int64).reshape(count, table.width)
