@@ -22,7 +22,7 @@ from koordpy.api.limits import (
     too_long,
     too_many,
 )
-from koordpy.api.natural import number
+from koordpy.api.natural import natural_key, number
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.api.remembered import remembered
@@ -124,6 +124,11 @@ class PodInfo(msgspec.Struct, frozen=True):
         """uid of its controlling owner; empty for none."""
         owner = self.pod.metadata.controller
         return owner.uid if owner is not None else ""
+
+    @property
+    def order(self) -> tuple[tuple[int, int], object]:
+        """Its place among the pods of one gang: by index, then name in natural order (gang-network.md 2.5)."""
+        return (0, self.index) if self.index is not None else (1, 0), natural_key(self.name)
 
     @property
     def group(self) -> GroupKey | None:

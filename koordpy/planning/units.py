@@ -168,8 +168,8 @@ def _ranked(gang: Gang) -> Iterator[tuple[tuple[object, ...], PodInfo]]:
     """Members with their place in rank order: index, gang name natural, pod name natural."""
     names = natural_key(gang.ref.name), natural_key(gang.ref.namespace)
     for pod in gang.members:
-        index = (0, pod.index) if pod.index is not None else (1, 0)
-        yield (index, *names, natural_key(pod.name)), pod
+        index, name = pod.order
+        yield (index, *names, name), pod
 
 
 @dataclass

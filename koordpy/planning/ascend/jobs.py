@@ -5,6 +5,7 @@ Keys are those of the PodGroup, else of the pods. Source: ascend.md 1, 2 and the
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 from koordpy.api import keys
 from koordpy.api.config import Ascend
@@ -112,7 +113,7 @@ class Jobs:
             for pod in self.snapshot.members.get(ref, ())
             if (pod.bound or pod.pending) and npu_resource(pod.requests) is not None
         ]
-        return tuple(sorted(members, key=_rank))
+        return tuple(sorted(members, key=attrgetter("order")))
 
     @cached_property
     def switches(self) -> Switches | str:
@@ -295,12 +296,6 @@ class Jobs:
         if reserve >= size:
             reserve = 2 if size > 2 else 0
         return Blocks(chips, nodes, whole, strategy == "soft", reserve)
-
-
-def _rank(pod: PodInfo) -> tuple[object, ...]:
-    """Rank order inside one gang (gang-network.md 2.5)."""
-    index = (0, pod.index) if pod.index is not None else (1, 0)
-    return index, natural_key(pod.name)
 
 
 def _strategy(own: JobKeys, card: Preset, chip: Preset) -> Preset:

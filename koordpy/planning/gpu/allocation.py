@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from koordpy.api import keys
-from koordpy.api.natural import natural_key
 from koordpy.cluster.gpus import GroupKey, Machine
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.gpu.choosers import chooser_of
@@ -53,15 +53,10 @@ class _Given:
         return out
 
 
-def pod_order(pod: PodInfo) -> tuple[object, ...]:
-    """Pods of one choice: by index, then name in natural order."""
-    return (0, pod.index) if pod.index is not None else (1, 0), natural_key(pod.name)
-
-
 def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
     """Pods of a plan on one node chosen for together: those of one GPU group, else of one gang, else each alone."""
     sets: dict[object, list[PodInfo]] = {}
-    for pod in sorted(pods, key=pod_order):
+    for pod in sorted(pods, key=attrgetter("order")):
         key = pod.group or pod.gang or pod.key
         sets.setdefault(key, []).append(pod)
     return list(sets.values())
