@@ -4,7 +4,7 @@ Nothing is remembered: the state of a leaf follows from the pods that stand unde
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,6 +86,14 @@ def tightest(leaves: Sequence[LeafState], number: int) -> LeafState | None:
 def seats(leaf: LeafState, number: int) -> list[Seat]:
     """So many of a leaf's servers, in the order of slices."""
     return [Seat(server, leaf) for server in leaf.part(number)]
+
+
+def used_up(leaves: Iterable[LeafState], number: int) -> list[Seat]:
+    """At most so many servers of leaves one after the other, each used up before the next."""
+    found: list[Seat] = []
+    for leaf in leaves:
+        found += seats(leaf, number - len(found))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

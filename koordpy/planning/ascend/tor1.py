@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from koordpy.planning.ascend.job import Tor
-from koordpy.planning.ascend.leaves import LeafState, Seat, Server, leaf_order, seats, tightest
+from koordpy.planning.ascend.leaves import LeafState, Seat, Server, leaf_order, seats, tightest, used_up
 
 
 def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -> list[Seat] | None:
@@ -58,9 +58,7 @@ def logical(leaves: Sequence[LeafState], number: int, positions: int) -> list[Se
 
 def anywhere(leaves: Sequence[LeafState], number: int) -> list[Seat] | None:
     """Any servers in leaf order."""
-    found: list[Seat] = []
-    for leaf in leaf_order(leaves):
-        found += seats(leaf, number - len(found))
+    found = used_up(leaf_order(leaves), number)
     return found if len(found) == number else None
 
 
@@ -134,9 +132,7 @@ def _own_leaf(
     """A padding job stays under the leaf of its bound pods."""
     held = Counter(leaf for leaf, _ in at.values())
     own = sorted((leaf for leaf in leaves if leaf.number in held), key=lambda leaf: (-held[leaf.number], leaf.tor_id))
-    found: list[Seat] = []
-    for leaf in own:
-        found += seats(leaf, len(pending) - len(found))
+    found = used_up(own, len(pending))
     return dict(zip(sorted(pending), found, strict=True)) if len(found) == len(pending) else None
 
 

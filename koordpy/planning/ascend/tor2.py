@@ -5,7 +5,7 @@ from itertools import combinations
 
 from koordpy.api import keys
 from koordpy.planning.ascend.job import Tor
-from koordpy.planning.ascend.leaves import LeafState, Seat, leaf_order, seats, tightest
+from koordpy.planning.ascend.leaves import LeafState, Seat, leaf_order, seats, tightest, used_up
 
 
 def place(
@@ -42,7 +42,7 @@ def place(
     if few is None:
         broken = idle[len({seat.leaf.number for seat in found})]
         return found + seats(broken, rest)
-    return found + _used_up(few, rest)
+    return found + used_up(few, rest)
 
 
 def fewest(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafState] | None:
@@ -60,14 +60,6 @@ def fewest(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafStat
     return None
 
 
-def _used_up(leaves: Sequence[LeafState], number: int) -> list[Seat]:
-    """Leaves one after the other, each used up before the next."""
-    found: list[Seat] = []
-    for leaf in leaves:
-        found += seats(leaf, number - len(found))
-    return found
-
-
 def _beyond(
     leaves: Sequence[LeafState],
     number: int,
@@ -79,12 +71,12 @@ def _beyond(
     sick = sorted(
         (leaf for leaf in leaves if leaf.shared and not leaf.healthy), key=lambda leaf: (leaf.count, leaf.tor_id)
     )
-    found = _used_up([*idle, *sick], number)
+    found = used_up([*idle, *sick], number)
     rest = number - len(found)
     if not rest:
         return found
     few = fewest(healthy, rest, most)
-    return found + _used_up(few, rest) if few is not None else None
+    return found + used_up(few, rest) if few is not None else None
 
 
 def place_again(
@@ -99,17 +91,17 @@ def place_again(
     first = [leaf for leaf in leaf_order(leaves) if own.get(leaf.number) == "2"]
     second = [leaf for leaf in leaf_order(leaves) if leaf.number in own and leaf not in first]
     if kind is Tor.PADDING:
-        found = _used_up([*first, *second], number)
+        found = used_up([*first, *second], number)
         return found if len(found) == number else None
     idle = [leaf for leaf in leaf_order(leaves) if leaf.idle and leaf.number not in own]
-    found = _used_up([*first, *second, *idle], number)
+    found = used_up([*first, *second, *idle], number)
     rest = number - len(found)
     if not rest:
         return found
     held = sum(leaf.shared and leaf.healthy for leaf in second)
     other = [leaf for leaf in leaf_order(leaves) if leaf.shared and leaf.healthy and leaf.number not in own]
     few = fewest([leaf for leaf in other if leaf.count], rest, max(0, shared_most - held))
-    return found + _used_up(few, rest) if few is not None else None
+    return found + used_up(few, rest) if few is not None else None
 
 
 def marks(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
