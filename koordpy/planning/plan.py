@@ -70,6 +70,18 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """Devices of a plan's pods, by pod key (`namespace/name`)."""
+
+    chips: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Numbers of the devices on the pod's node."""
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Annotations of the pod's Binding."""
+    faults: tuple[str, ...] = ()
+    """Pods that cannot have what they were placed for: then the plan is not carried out, and says so."""
+
+
+@dataclass(frozen=True, slots=True)
 class Eviction:
     """One pod to be evicted, under the contract of simulate.md 3.2.
 

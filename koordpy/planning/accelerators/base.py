@@ -7,7 +7,6 @@ to say of it leaves out.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from koordpy.cluster.pods import PodInfo
@@ -15,6 +14,7 @@ from koordpy.cluster.snapshot import Ints
 from koordpy.planning.filters.base import Refusal
 from koordpy.planning.filters.rules import Rule
 from koordpy.planning.placement.problem import ByCount
+from koordpy.planning.plan import Given as Given
 from koordpy.planning.scene import Scene
 
 
@@ -25,18 +25,6 @@ class FamilyRound(Protocol):
 
     def rules(self, pod: PodInfo) -> Sequence[Rule]:
         """The filters of a pending pod that look at more than the pod and a node, current."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """Devices of a plan's pods, by pod key (`namespace/name`)."""
-
-    chips: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Numbers of the devices on the pod's node."""
-    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Annotations of the pod's Binding."""
-    faults: tuple[str, ...] = ()
-    """Pods that cannot have what they were placed for: then the plan is not carried out, and says so."""
 
 
 NOTHING = Given()

@@ -68,8 +68,7 @@ class Gpus(Accelerator):
         if not now.scene.gpus.view.nodes:
             return Given()
         pods = now.scene.snapshot.pods
-        given = allocate([(pods[key], node) for key, node in nodes.items()], now.scene.gpus)
-        return Given(given.chips, given.notes, given.faults)
+        return allocate([(pods[key], node) for key, node in nodes.items()], now.scene.gpus)
 
     def mark(self, pod: PodInfo, scene: Scene) -> tuple[str, Callable[[int], float | None]] | None:
         return MARK, lambda node: scene.gpus.mean_mark(node, pod)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 
 from koordpy.api import keys
@@ -12,19 +12,10 @@ from koordpy.planning.gpu.choosers import chooser_of
 from koordpy.planning.gpu.nodes import GpuNodes, want_of
 from koordpy.planning.gpu.submasks import bits_of
 from koordpy.planning.gpu.wants import Sets, want_on
+from koordpy.planning.plan import Given
 
 WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
 """What a card is written with whose Device states no resources."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuAllocation:
-    """GPUs by name. chips: pod -> minors; notes: pod -> annotations of its Binding; faults: pods that cannot have what
-    they were placed for."""
-
-    chips: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    notes: dict[str, dict[str, str]] = field(default_factory=dict)
-    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +53,7 @@ def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
     return list(sets.values())
 
 
-def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> GpuAllocation:
+def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> Given:
     """The GPUs of pods that a plan puts on nodes, on the draft as it is before them."""
     at: dict[int, list[PodInfo]] = {}
     for pod, node in placed:
@@ -84,7 +75,7 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> GpuAlloca
             chips[one.pod.key] = machine.minors_of(one.mask)
             visible = _visible(one, given, node, gpus)
             notes[one.pod.key] = _annotations(one, visible, machine, gpus)
-    return GpuAllocation(chips, notes, tuple(faults))
+    return Given(chips, notes, tuple(faults))
 
 
 def _on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
