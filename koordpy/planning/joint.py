@@ -6,6 +6,7 @@ there: the problem is split into one for each shape, and the best answer of all 
 serve survives in one of them, so the search is exact.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -74,10 +75,8 @@ def _counted_apart(unit: Unit, figures: Figures) -> frozenset[bytes]:
     return frozenset(shape for shape, pod in kinds.items() if not all(rule.together for rule in figures.rules(pod)))
 
 
-def _unserved(
-    unit: Unit, found: Solution, apart: frozenset[bytes], figures: Figures
-) -> tuple[int, dict[int, int]] | None:
-    """(node, rank -> 1 of the pods on it) of the first node that does not serve all that is placed on it."""
+def _unserved(unit: Unit, found: Solution, apart: frozenset[bytes], figures: Figures) -> tuple[int, list[int]] | None:
+    """(node, ranks of the pods on it) of the first node that does not serve all that is placed on it."""
     by_node: dict[int, list[int]] = {}
     for rank in sorted(found.nodes):
         if unit.members[rank].shape in apart:
@@ -85,7 +84,7 @@ def _unserved(
     for node, ranks in by_node.items():
         pods = [unit.members[rank] for rank in ranks]
         if len({pod.shape for pod in pods}) > 1 and not _serves(node, pods, figures):
-            return node, dict.fromkeys(ranks, 1)
+            return node, ranks
     return None
 
 
@@ -101,12 +100,9 @@ def _serves(node: int, pods: Sequence[PodInfo], figures: Figures) -> bool:
     )
 
 
-def _split(problem: Problem, node: int, ranks: dict[int, int]) -> list[Problem]:
+def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
     """The problem with one pod fewer of a shape on a node, for each shape that is there."""
-    counts: dict[int, int] = {}
-    for rank in ranks:
-        shape = problem.members[rank].shape
-        counts[shape] = counts.get(shape, 0) + 1
+    counts = Counter(problem.members[rank].shape for rank in ranks)
     out = []
     for shape, count in sorted(counts.items(), reverse=True):
         column = np.full((len(problem.free), 1), len(problem.members), dtype=np.int64)

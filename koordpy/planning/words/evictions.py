@@ -4,6 +4,7 @@ Sources: preemption.md 8, kube-parity.md 1.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -138,12 +139,11 @@ def _eviction(
     )
 
 
-def nominations(one: Tried, figures: Figures) -> list[Nomination]:
-    """Where the members of a unit that evicts are to go once the victims are gone."""
+def nominations(one: Tried, nodes: Mapping[str, int], figures: Figures) -> list[Nomination]:
+    """Where members of a unit are to go once others are gone. nodes: pod key -> node position."""
     snapshot = figures.snapshot
     return [
-        Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id)
-        for key, node in (one.nodes or {}).items()
+        Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id) for key, node in nodes.items()
     ]
 
 

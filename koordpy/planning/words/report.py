@@ -18,7 +18,6 @@ from koordpy.planning.plan import (
     Deferred,
     GangReport,
     GangStatus,
-    Nomination,
     PendingPod,
     Placement,
     Proof,
@@ -137,12 +136,8 @@ def report(
         pending=tuple(pending),
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
-        nominations=tuple(nomination for one in evicting for nomination in nominations(one, figures)),
-        awaiting=tuple(
-            Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id)
-            for one in tried
-            for key, node in one.awaits.items()
-        ),
+        nominations=tuple(nomination for one in evicting for nomination in nominations(one, one.nodes or {}, figures)),
+        awaiting=tuple(nomination for one in tried for nomination in nominations(one, one.awaits, figures)),
         rejected=(*(plan for one in tried for plan in one.rejected), *rejected),
         benefits=tuple(benefit(one, figures) for one in evicting),
         warnings=tuple(warnings_of([one.unit for one in tried if not one.deferred], groups)),
