@@ -96,13 +96,6 @@ class ByCount:
             return None
         return tuple(a - b for a, b in zip(vector, idle, strict=True))
 
-    def idle(self, shapes: int) -> Ints:
-        """[nodes, width] vectors of nodes that take no pod."""
-        none = (0,) * shapes
-        kinds = int(self.kinds.max(initial=-1)) + 1
-        rows = np.array([self.cost(kind, none) for kind in range(kinds)], dtype=np.int64).reshape(kinds, self.width)
-        return np.asarray(rows[self.kinds])
-
 
 @dataclass(frozen=True, slots=True)
 class Sizes:

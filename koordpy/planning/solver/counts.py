@@ -230,7 +230,9 @@ class CountModel(StagedModel):
         if self.problem.interactions:
             if len(self.cells) * sum(len(one.meant) for one in self.problem.interactions) > MODEL_TIES:
                 raise TooLarge
-            self.interacting().add(self.problem.interactions)
+            between = self.interacting()
+            for one in self.problem.interactions:
+                between.add(one)
 
     def interacting(self) -> Interacting:
         """What adds to the model what members ask of each other's places."""

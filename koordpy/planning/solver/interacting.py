@@ -24,11 +24,7 @@ class Interacting:
         self.model, self.places, self.most = model, places, most
         self._present: dict[tuple[int, bytes, int], cp_model.IntVar] = {}
 
-    def add(self, interactions: Iterable[Interaction]) -> None:
-        for one in interactions:
-            self.add_one(one)
-
-    def add_one(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
+    def add(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
         """leaving: per label that it goes by what leaves its count of running pods; nothing by default."""
         if isinstance(one, InOneDomain):
             self._together(one)

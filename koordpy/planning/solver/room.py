@@ -109,16 +109,13 @@ class Room:
     def signatures(self) -> tuple[Ints, ...]:
         """Per level: [domains] equal numbers for domains that differ in names only."""
         problem = self.problem
-        reference = min(self.shapes, key=lambda s: (int(problem.copies_of[s].sum()), self._first_rank(s)))
-        return self._signs(problem.attract, problem.copies_of[reference])
+        asked = tuple(rank for rank in problem.pending if problem.members[rank].shape in self.shapes)
+        return self._signs(problem.attract, problem.copies_of[problem.reference(asked)])
 
     @cached_property
     def twins(self) -> tuple[Ints, ...]:
         """Per level: [domains] equal numbers for domains in which goals 3 and 4 and the scores come out alike."""
         return self._signs()
-
-    def _first_rank(self, shape: int) -> int:
-        return next(rank for rank in self.problem.pending if self.problem.members[rank].shape == shape)
 
     def _signs(self, *more: Ints) -> tuple[Ints, ...]:
         tree, problem = self.tree, self.problem

@@ -264,7 +264,7 @@ class VictimsModel(CountModel):
         if self.choices.ties:
             between = self.interacting()
             for tie in self.choices.ties:
-                between.add_one(tie.interaction, [self._leaving(label) for label in tie.leaving])
+                between.add(tie.interaction, [self._leaving(label) for label in tie.leaving])
 
     def inside(self, level: int) -> dict[int, list[Term]]:
         """Domain of a level -> new pods in it."""
