@@ -45,10 +45,3 @@ class PlainGpus:
         worth = gpus.worth(node, (want,), None) if want is not None else None
         self.slow[node] = -1 if worth is None else worth.low
         self.left[node] = gpus.room(node, self._pod) - (want.count if want is not None else 0)
-
-
-def best_of(able: Ints, *, figures: PlainGpus, total: Ints, slots: Ints, names: Ints) -> int:
-    """The best of the nodes that can take the pod. total, slots, names: [nodes] as for any plain pod."""
-    slow, left = figures.at(able)
-    order = np.lexsort((names[able], slots[able], -total[able], left, -slow))
-    return int(able[order[0]])
