@@ -20,8 +20,7 @@ from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
 from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects
-from koordpy.planning.among.devices import devices_among
-from koordpy.planning.among.volumes import volumes_among
+from koordpy.planning.among.claims import devices_among, volumes_among
 from koordpy.planning.filters.base import Code, Refusal
 from koordpy.planning.filters.claims import claims_of
 from koordpy.planning.filters.disks import ONE_POD, pod_disks
