@@ -4,17 +4,13 @@ Source: gang-network.md sections 4 and 5. A pod attracts by the network-topology
 pods are planned is settled first (goal 0): where some of a unit's pods stay pending, their values attract nothing.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Iterable
 
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints
 from koordpy.planning.figures import Figures
-from koordpy.planning.placement.problem import Problem, Solution, only_ranks
-from koordpy.planning.plan import Proof, combined
 from koordpy.planning.units import Unit
 
 
@@ -43,23 +39,3 @@ def attraction(unit: Unit, planned: Iterable[PodInfo], figures: Figures) -> Ints
         if other is not None and other.bound and other.selector not in values and other.node in snapshot.index:
             out[snapshot.index[other.node]] += 1
     return out
-
-
-def place_attracted(unit: Unit, problem: Problem, figures: Figures, place: Callable[[Problem], Solution]) -> Solution:
-    """The best placement, attracted by the pods that it places alone.
-
-    problem: of the unit, with the attraction of all its pending pods.
-    """
-    found = place(problem)
-    if not found.placed or not problem.gather or len(found.nodes) == len(problem.pending):
-        return found
-    own = attraction(unit, [unit.members[rank] for rank in found.nodes], figures)
-    if (own == problem.attract).all():
-        return found
-    placed = Counter(problem.members[rank].gang for rank in found.nodes)
-    needs = tuple(placed[gang] for gang in range(len(problem.needs)))
-    again = place(replace(only_ranks(problem, found.nodes), attract=own, needs=needs))
-    runs = (*found.runs, *again.runs)
-    if not again.placed:  # out of time: what was found first is valid
-        return Solution(found.nodes, Proof.FEASIBLE, runs)
-    return Solution(again.nodes, combined((found.proof, again.proof), placed=True), runs)

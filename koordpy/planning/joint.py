@@ -14,20 +14,35 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import ACCELERATORS
-from koordpy.planning.attraction import place_attracted
+from koordpy.planning.attraction import attraction
 from koordpy.planning.build import partitions
 from koordpy.planning.figures import Figures
 from koordpy.planning.limits import SPLITS
 from koordpy.planning.place import could_place, place, place_best
 from koordpy.planning.placement.goals import goal_vector
-from koordpy.planning.placement.problem import Problem, Shape, Solution
+from koordpy.planning.placement.problem import Problem, Shape, Solution, only_ranks
 from koordpy.planning.plan import Proof, SolverRun, combined
 from koordpy.planning.units import Unit
 
 
 def place_gang(unit: Unit, problem: Problem, figures: Figures) -> Solution:
-    """The best placement of a unit of gangs, attracted by the pods that it places."""
-    return place_attracted(unit, problem, figures, lambda one: place_jointly(unit, one, figures))
+    """The best placement of a unit of gangs, attracted by the pods that it places alone.
+
+    problem: of the unit, with the attraction of all its pending pods.
+    """
+    found = place_jointly(unit, problem, figures)
+    if not found.placed or not problem.gather or len(found.nodes) == len(problem.pending):
+        return found
+    own = attraction(unit, [unit.members[rank] for rank in found.nodes], figures)
+    if (own == problem.attract).all():
+        return found
+    placed = Counter(problem.members[rank].gang for rank in found.nodes)
+    needs = tuple(placed[gang] for gang in range(len(problem.needs)))
+    again = place_jointly(unit, replace(only_ranks(problem, found.nodes), attract=own, needs=needs), figures)
+    runs = (*found.runs, *again.runs)
+    if not again.placed:  # out of time: what was found first is valid
+        return Solution(found.nodes, Proof.FEASIBLE, runs)
+    return Solution(again.nodes, combined((found.proof, again.proof), placed=True), runs)
 
 
 def place_jointly(unit: Unit, problem: Problem, figures: Figures) -> Solution:
