@@ -72,13 +72,8 @@ def domain_slots(unit: Unit, figures: Figures, ranks: tuple[int, ...] | None = N
     return usable
 
 
-def gang_sentence(unit: Unit, figures: Figures) -> str:
-    """`gang <id>: needed K, available in <place>`. `unit` is the unit as it stands after the round."""
-    return f"gang {unit.group_id}: {needed_sentence(unit, figures)}"
-
-
 def needed_sentence(unit: Unit, figures: Figures) -> str:
-    """The same after the id: equal for units of one shape."""
+    """`needed K, available in <place>` of a gang as it stands after the round: equal for units of one shape."""
     whole = without_parts(unit)  # what its parts keep to is said behind
     problem = build(whole, figures)
     needed = max(1, sum(problem.needs))

@@ -15,7 +15,6 @@ from koordpy.cluster.quotas import card_hundredths
 from koordpy.planning.attempt import Tried
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters.base import Code
-from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
 from koordpy.planning.quota.admission import core_members
 from koordpy.planning.units import Unit
@@ -165,8 +164,3 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
     if one.rejected:
         text += f"; before, {one.rejected[0].text}"
     return Benefit(one.unit.id, beneficiary_of(one), text)
-
-
-def below_minimum(gang: Gang, why: str) -> str:
-    """`4 of 5 members`, and why the others cannot be placed."""
-    return f"{gang.present} of {gang.min_member} members; {why}"

@@ -30,9 +30,8 @@ from koordpy.planning.quota.admission import PLUGIN
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.victims.overuse import GivenBack
 from koordpy.planning.victims.stale import StaleGang
-from koordpy.planning.words.denial import KEPT, filter_sentence, gang_sentence, met_sentence, needed_sentence
+from koordpy.planning.words.denial import KEPT, filter_sentence, met_sentence, needed_sentence
 from koordpy.planning.words.evictions import (
-    below_minimum,
     benefit,
     evictions,
     given_back_evictions,
@@ -70,11 +69,11 @@ class _Said:
     def needed(self, unit: Unit, figures: Figures, *, beside: bool) -> str:
         """What a gang needs and what there is."""
         shape = None if beside else unit_shape(unit, figures)
-        if shape is None:
-            return gang_sentence(unit, figures)
-        if shape not in self.rooms:
-            self.rooms[shape] = needed_sentence(unit, figures)
-        return f"gang {unit.group_id}: {self.rooms[shape]}"
+        known = self.rooms.get(shape) if shape is not None else None
+        text = known or needed_sentence(unit, figures)
+        if shape is not None:
+            self.rooms[shape] = text
+        return f"gang {unit.group_id}: {text}"
 
 
 def report(
@@ -270,7 +269,7 @@ def _gang_report(gang: Gang, unit: Unit, figures: Figures, one: Tried | None, me
         maker = gang.derived.maker
         message = f"{bound} of {gang.min_member} members, {maker} has not made the others"
     elif bound and not gang.whole:
-        message = below_minimum(gang, message or waits)
+        message = f"{gang.present} of {gang.min_member} members; {message or waits}"
     return GangReport(
         name=gang.key,
         members=len(gang.members),
