@@ -196,25 +196,23 @@ class GpuNodes:
 
     def room(self, node: int, pod: PodInfo) -> int:
         """GPUs that pods like this one may still get on a node (gpu-topology.md 2)."""
-        draft = self.draft
-        out: int | None = self.devices(node, pod)
-        for name in pod.gpus.resources if pod.gpus is not None else ():
-            column = draft.snapshot.columns[name]
-            left = int(draft.snapshot.allocatable[node, column] - draft.used[node, column])
-            cards = left // (100 if name in keys.HUNDREDTHS else 1)
-            out = cards if out is None else min(out, cards)
-        return min(max(0, out or 0), MOST_GPUS)
+        known = [self.devices(node, pod), self._stated(node, pod)]
+        return min(max(0, min((int(one) for one in known if one is not None), default=0)), MOST_GPUS)
 
     def counted(self, nodes: Ints, pod: PodInfo) -> Ints:
         """Room of some nodes by what they state alone."""
-        draft = self.draft
-        out = None
+        out = self._stated(nodes, pod)
+        return np.clip(out, 0, MOST_GPUS) if out is not None else np.zeros(len(nodes), dtype=np.int64)
+
+    def _stated(self, nodes: Ints | int, pod: PodInfo) -> Any:
+        """GPUs left of what nodes state, or one of them; None for a pod that asks for none."""
+        draft, out = self.draft, None
         for name in pod.gpus.resources if pod.gpus is not None else ():
             column = draft.snapshot.columns[name]
             left = draft.snapshot.allocatable[nodes, column] - draft.used[nodes, column]
             cards = left // (100 if name in keys.HUNDREDTHS else 1)
             out = cards if out is None else np.minimum(out, cards)
-        return np.clip(out, 0, MOST_GPUS) if out is not None else np.zeros(len(nodes), dtype=np.int64)
+        return out
 
     # -- worth --------------------------------------------------------------------------------------------------------
 
