@@ -136,7 +136,9 @@ def report(
         gangs=tuple(gang_reports.values()),
         units=tuple(units),
         nominations=tuple(nomination for one in evicting for nomination in nominations(one, one.nodes or {}, figures)),
-        awaiting=tuple(nomination for one in tried for nomination in nominations(one, one.awaits, figures)),
+        awaiting=tuple(
+            nomination for one in tried if one.awaits for nomination in nominations(one, one.awaits, figures)
+        ),
         rejected=(*(plan for one in tried for plan in one.rejected), *rejected),
         benefits=tuple(benefit(one, figures) for one in evicting),
         warnings=tuple(warnings_of([one.unit for one in tried if not one.deferred], groups)),
