@@ -20,7 +20,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.limits import SPLITS
 from koordpy.planning.place import could_place, place, place_best
 from koordpy.planning.placement.goals import goal_vector
-from koordpy.planning.placement.problem import Problem, Shape, Solution, only_ranks
+from koordpy.planning.placement.problem import Problem, Solution, only_ranks, with_column
 from koordpy.planning.plan import Proof, SolverRun, combined
 from koordpy.planning.units import Unit
 
@@ -120,11 +120,7 @@ def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
     counts = Counter(problem.members[rank].shape for rank in ranks)
     out = []
     for shape, count in sorted(counts.items(), reverse=True):
-        column = np.full((len(problem.free), 1), len(problem.members), dtype=np.int64)
-        column[node] = count - 1
-        shapes = tuple(
-            Shape((*s.request, (problem.free.shape[1], 1)), s.allowed, s.score) if i == shape else s
-            for i, s in enumerate(problem.shapes)
-        )
-        out.append(replace(problem, free=np.concatenate([problem.free, column], axis=1), shapes=shapes))
+        room = np.full(len(problem.free), len(problem.members), dtype=np.int64)
+        room[node] = count - 1
+        out.append(with_column(problem, room, {shape: 1}))
     return out

@@ -245,16 +245,24 @@ def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
     return replace(problem, members=members)
 
 
+def with_column(problem: Problem, room: Ints, asks: Mapping[int, int]) -> Problem:
+    """The same with one resource more. room: [nodes] what there is of it; asks: shape -> what a pod takes."""
+    column = problem.free.shape[1]
+    shapes = tuple(
+        replace(shape, request=(*shape.request, (column, asks[i]))) if asks.get(i) else shape
+        for i, shape in enumerate(problem.shapes)
+    )
+    return replace(problem, free=np.concatenate([problem.free, room[:, None]], axis=1), shapes=shapes)
+
+
 def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
     """The same with no more pods of a shape on a node than said: shape -> node -> pods, none elsewhere. Shapes that are
     not named are left as they are."""
-    columns = np.zeros((len(problem.free), len(most)), dtype=np.int64)
-    shapes = list(problem.shapes)
-    for number, (shape, nodes) in enumerate(most.items()):
-        columns[list(nodes), number] = list(nodes.values())
-        old = shapes[shape]
-        shapes[shape] = replace(old, request=(*old.request, (problem.free.shape[1] + number, 1)))
-    return replace(problem, free=np.concatenate([problem.free, columns], axis=1), shapes=tuple(shapes))
+    for shape, nodes in most.items():
+        room = np.zeros(len(problem.free), dtype=np.int64)
+        room[list(nodes)] = list(nodes.values())
+        problem = with_column(problem, room, {shape: 1})
+    return problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from koordpy.planning.limits import MEASURE_UNITS, MEASURES
 from koordpy.planning.placement.counting import NodeCounts, count
-from koordpy.planning.placement.problem import ByCount, Ints, Member, Problem, Shape
+from koordpy.planning.placement.problem import ByCount, Ints, Member, Problem, Shape, with_column
 from koordpy.planning.solver.budget import TimeBudget
 from koordpy.planning.solver.counts import CountModel
 from koordpy.planning.solver.greedy import Greedy
@@ -116,15 +116,10 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
 def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget: TimeBudget) -> dict[int, list[int]]:
     """All pods onto the nodes that a measure found, each giving no more of it than it found; none where that fails."""
     room, problem = regions.room, regions.problem
-    given = np.zeros((len(room.most), 1), dtype=np.int64)
-    given[list(least.nodes), 0] = list(least.nodes.values())
-    shapes = list(problem.shapes)
-    for shape, amount in zip(room.shapes, amounts.tolist(), strict=True):
-        if amount:
-            request = (*shapes[shape].request, (problem.free.shape[1], amount))
-            shapes[shape] = replace(shapes[shape], request=request)
-    free = np.concatenate([problem.free, given], axis=1)
-    bounded = replace(problem, free=free, shapes=tuple(shapes), by_count=None)
+    given = np.zeros(len(room.most), dtype=np.int64)
+    given[list(least.nodes)] = list(least.nodes.values())
+    asks = dict(zip(room.shapes, amounts.tolist(), strict=True))
+    bounded = replace(with_column(problem, given, asks), by_count=None)
     there = Room(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
     model = CountModel(there, region, budget=budget, keep=list(least.nodes), split=True)
     model.find("measure")
