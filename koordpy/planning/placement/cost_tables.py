@@ -26,6 +26,16 @@ Costs = Any
 INT64_LIMIT = 1 << 60
 
 
+def kinds_of(*columns: Ints) -> Ints:
+    """[rows] a number from 0 for each row of the columns, equal for equal rows."""
+    kind = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        if (column != column[0]).any():
+            values, own = np.unique(column, return_inverse=True)
+            _, kind = np.unique(kind * len(values) + own, return_inverse=True)  # below rows x rows: no overflow
+    return kind
+
+
 class CostTables:
     """Tables of one unit of n equal pods. An entry of a level's tables stands for so many pods as every domain of that
     level can be given at best only multiples of (see counting.py)."""
@@ -110,15 +120,8 @@ class CostTables:
         return found
 
     def _node_kinds(self) -> Ints:
-        code = self.capacity(self.tree.depth)
-        more = [self.bound_in[-1]] if self._bound_any else []
-        if self.loss.any():
-            more.append(np.unique(self.loss, return_inverse=True)[1].reshape(-1))
-        if self.extra is not None:
-            more.append(self.extra.kinds)
-        for part in more:
-            code = code * (int(part.max(initial=0)) + 1) + part
-        return np.asarray(np.unique(code, return_inverse=True)[1].reshape(-1), dtype=np.int64)
+        more = [self.extra.kinds] if self.extra is not None else []
+        return kinds_of(self.capacity(self.tree.depth), self.bound_in[-1], self.loss, *more)
 
     def _domain_kinds(self, level: int) -> Ints:
         below, parent = self.kinds(level + 1), self.tree.levels[level + 1].parent

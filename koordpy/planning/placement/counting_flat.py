@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.placement.cost_tables import INT64_LIMIT
+from koordpy.planning.placement.cost_tables import INT64_LIMIT, kinds_of
 from koordpy.planning.placement.packed import PackedCosts
 from koordpy.planning.placement.problem import Ints, Problem
-
-
-def _kinds(*columns: Ints) -> Ints:
-    """[rows] a number from 0 for each row of the columns, equal for equal rows."""
-    kind = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        if (column != column[0]).any():
-            values, own = np.unique(column, return_inverse=True)
-            _, kind = np.unique(kind * len(values) + own, return_inverse=True)  # below rows x rows: no overflow
-    return kind
 
 
 def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
@@ -41,7 +31,7 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
     loss = int(score.max()) - score
     costs = extra.kinds[able] if extra is not None else np.zeros(len(able), dtype=np.int64)
     stands = problem.standing[able] if problem.standing is not None else np.zeros(len(able), dtype=np.int64)
-    kind = _kinds(room, loss, costs, stands)
+    kind = kinds_of(room, loss, costs, stands)
     order = np.argsort(kind, kind="stable")
     place = np.empty(len(able), dtype=np.int64)
     starts = np.concatenate(([0], np.nonzero(np.diff(kind[order]))[0] + 1))
