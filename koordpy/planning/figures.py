@@ -17,7 +17,7 @@ from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.snapshot import NOTHING_KEPT, Draft, KeptClaims, Snapshot
-from koordpy.planning.among.members import Among, among
+from koordpy.planning.among.members import Among, MemberReader
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.ascend.jobs import Jobs
 from koordpy.planning.ascend.stock import Stock
@@ -205,8 +205,8 @@ class Figures:
             waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
             defaults = self.scene.spread_defaults
             spare = len(unit.pending) - max(1, sum(unit.need(one) for one in unit.gangs))
-            found = among(waiting, self.draft, self.scene.domains, spread_defaults=defaults, spare=spare)
-            known = self.moment, found
+            reader = MemberReader(waiting, self.draft, self.scene.domains, spread_defaults=defaults, spare=spare)
+            known = self.moment, reader.read()
             self._among.update({one.ref: known for one in unit.gangs})
         return known[1]
 

@@ -62,28 +62,19 @@ class Among:
         return frozenset(one.plugin for one in own if not isinstance(one, Apart))
 
 
-def among(
-    pending: Sequence[PodInfo],
-    draft: Draft,
-    table: DomainTable,
-    *,
-    spread_defaults: SpreadDefaults | None = None,
-    spare: int = 0,
-) -> Among:
-    """What the pending members of a unit are to each other, on the draft as it is. spare: how many of them a plan may
-    leave out."""
-    return _MemberReader(pending, draft, table, spread_defaults, spare).read()
+class MemberReader:
+    """Reads what the pending members of a unit are to each other, on the draft as it is."""
 
-
-class _MemberReader:
     def __init__(
         self,
         pending: Sequence[PodInfo],
         draft: Draft,
         table: DomainTable,
+        *,
         spread_defaults: SpreadDefaults | None,
         spare: int,
     ) -> None:
+        """spare: how many of the members a plan may leave out."""
         self.draft, self.spare = draft, spare
         self.spread_defaults = spread_defaults
         self.snapshot = draft.snapshot
