@@ -10,6 +10,7 @@ import numpy as np
 
 from koordpy.api.limits import GANG_KINDS, too_many
 from koordpy.api.natural import natural_key
+from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.yields import gainers
 from koordpy.planning.accelerators.base import NOTHING, merged
@@ -17,8 +18,10 @@ from koordpy.planning.accelerators.registry import give
 from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
-from koordpy.planning.jobs.base import Placed
-from koordpy.planning.jobs.registry import job_gate, keep_room, place_by_rules, rules_of
+from koordpy.planning.jobs.ascend.moves import keep_room
+from koordpy.planning.jobs.ascend.place import Placed, npu_gate, place_npus
+from koordpy.planning.jobs.ascend.ranked import best_node
+from koordpy.planning.jobs.gpus import best_with_gpus
 from koordpy.planning.joint import place_gang
 from koordpy.planning.open_places import open_places
 from koordpy.planning.parts import has_parts
@@ -131,8 +134,8 @@ def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
 def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:
     """What holds a unit before its quotas and any node are looked at; None for nothing."""
     if unit.plain is not None:
-        return job_gate(unit, figures) if unit.plain.extended else None
-    return gate(unit, groups) or job_gate(unit, figures) or check_min_resources(unit, figures)
+        return npu_gate(unit, figures) if unit.plain.extended else None
+    return gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
 
 
 def try_unit(
@@ -187,7 +190,7 @@ def _try(unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None,
     refusal = figures.admission.refusal(unit, use) if use.quotas.tree.quotas else None
     if refusal is not None:
         return _relieved(Tried(unit, Proof.INFEASIBLE, refusal=refusal), figures, search)
-    own = place_by_rules(unit, figures) if any(pod.extended for pod in unit.pending) else None
+    own = place_npus(unit, figures) if any(pod.extended for pod in unit.pending) else None
     if own is not None:
         return _by(Method.RULES, _accepted(unit, own, figures, search))
     if unit.plain is not None:
@@ -338,8 +341,10 @@ def _best_node(pod: PodInfo, figures: Figures) -> int | None:
     hinted = figures.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
     if hinted is not None and figures.of(pod).slots[hinted] > 0:
         return hinted
-    if pod.extended and (rules := rules_of(pod)) is not None:
-        return rules.best(pod, figures)
+    if pod.extended and npu_resource(pod.requests) is not None:
+        return best_node(pod, figures)
+    if pod.extended and pod.gpus is not None:
+        return best_with_gpus(pod, figures)
     own = figures.of(pod)
     return first_node(np.nonzero(own.slots > 0)[0], -own.total, own.slots, figures.snapshot.name_rank)
 

@@ -16,10 +16,11 @@ from koordpy.api.spelling import meant
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.planning.accelerators.registry import families_of
+from koordpy.planning.ascend.filter import AFFINITY
 from koordpy.planning.attempt import gate_of
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.registry import JOB_RULES, place_by_rules
+from koordpy.planning.jobs.ascend.place import affinity_scores, place_npus
 from koordpy.planning.joint import place_gang
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.plan import ranks_proven
@@ -210,7 +211,8 @@ def _nodes(pod: PodInfo, unit: Unit, figures: Figures) -> list[NodeExplanation]:
     own = figures.of(pod)
     verdict = own.verdict()
     scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
-    scores |= dict(found for rules in JOB_RULES if (found := rules.scores(pod, unit, figures)) is not None)
+    if own.chips is not None:
+        scores[AFFINITY] = affinity_scores(pod, unit, figures)
     total = own.total.tolist()
     marks = [mark for family in families_of(pod) if (mark := family.mark(pod, figures.scene)) is not None]
     out = []
@@ -286,8 +288,8 @@ def _gang_misses(
 def _planned(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[int, int], list[int], str]:
     """(rank -> node of the pods that a plan places, none where there is none; nodes of the other members in it; what
     rules of the job's own remark): the plan that a round would make."""
-    bound = dict(problem.bound)
-    own = place_by_rules(unit, figures)
+    bound = {rank: m.node for rank, m in enumerate(problem.members) if m.node is not None and m.node >= 0}
+    own = place_npus(unit, figures)
     if own is None:
         return dict(place_gang(unit, problem, figures).nodes), list(bound.values()), ""
     ranks = {pod.key: rank for rank, pod in enumerate(unit.members)}

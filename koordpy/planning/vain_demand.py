@@ -20,7 +20,7 @@ from koordpy.planning.build import build
 from koordpy.planning.emptied import emptied
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import gate
-from koordpy.planning.jobs.registry import job_gate
+from koordpy.planning.jobs.ascend.place import npu_gate
 from koordpy.planning.limits import STARTLESS_UNITS
 from koordpy.planning.parts import has_parts
 from koordpy.planning.place import hopeless, needs_solver, place
@@ -43,7 +43,7 @@ def startless(units: Iterable[Unit], groups: Groups, figures: Figures) -> list[U
     for unit in units:
         key = _kind(unit, figures)
         if key not in known:
-            held = gate(unit, groups) is not None or job_gate(unit, figures) is not None
+            held = gate(unit, groups) is not None or npu_gate(unit, figures) is not None
             held = held or admission.refusal(unit, use) is not None
             held = held or _lacks_something(unit, figures)
             if not held and looked < STARTLESS_UNITS and _told_by_counts(unit):

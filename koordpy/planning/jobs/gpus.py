@@ -3,23 +3,15 @@
 import numpy as np
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.gpus import Gpus
 from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.base import JobRules
-from koordpy.planning.scores.nodes import first_node
+from koordpy.planning.gpu.plain import best_of
 
 
-class GpuPods(JobRules):
-    """Plain pods with GPUs; what nodes are worth to gangs is `Problem.by_count`."""
-
-    family = Gpus()
-
-    def best(self, pod: PodInfo, figures: Figures) -> int | None:
-        own = figures.of(pod)
-        able = np.nonzero(own.slots > 0)[0]
-        if len(able) < 2:
-            return int(able[0]) if len(able) else None
-        slow, left = figures.plain_gpus(pod).at(able)
-        beside = (-own.total[able], own.slots[able], figures.snapshot.name_rank[able])
-        best = first_node(np.arange(len(able)), -slow, left, *beside)
-        return int(able[best]) if best is not None else None
+def best_with_gpus(pod: PodInfo, figures: Figures) -> int | None:
+    """The node of a plain pod; None where none takes it. What nodes are worth to gangs is `Problem.by_count`."""
+    own = figures.of(pod)
+    able = np.nonzero(own.slots > 0)[0]
+    if len(able) < 2:
+        return int(able[0]) if len(able) else None
+    names = figures.snapshot.name_rank
+    return best_of(able, figures=figures.plain_gpus(pod), total=own.total, slots=own.slots, names=names)

@@ -18,9 +18,9 @@ from koordpy.planning.accelerators.npus_dealing import deal
 from koordpy.planning.build import build, hard_keys, hard_level, unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import gate
+from koordpy.planning.jobs.ascend.place import npu_gate
 from koordpy.planning.jobs.ascend.relief import jobs_to_return, seats_again
 from koordpy.planning.jobs.ascend.standing import after
-from koordpy.planning.jobs.registry import job_gate
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.parts import has_parts
 from koordpy.planning.placement.problem import Problem, at_most
@@ -70,11 +70,11 @@ def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
         return True
     first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
     if first.gang is None:
-        return job_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
+        return npu_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
     unit = groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
     if has_parts(unit):  # nothing would keep its parts together
         return True
-    return gate(unit, groups) is not None or job_gate(unit, figures) is not None
+    return gate(unit, groups) is not None or npu_gate(unit, figures) is not None
 
 
 def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None) -> tuple[Return, ...]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from koordpy.api.gangspec import GatherRule
 from koordpy.planning.build import build, unit_multiples
 from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.registry import place_by_rules
+from koordpy.planning.jobs.ascend.place import place_npus
 from koordpy.planning.joint import place_gang
 from koordpy.planning.units import Unit
 from koordpy.planning.words.denial import domain_slots
@@ -69,7 +69,7 @@ def _where_it_fits(unit: Unit, given_up: Sequence[_Relaxation], figures: Figures
             rules = tuple(map(one.change, rules))
         gangs.append(replace(gang, wish=replace(gang.wish, gather=rules)))
     other = Unit(id=unit.id, gangs=tuple(gangs))
-    by_rules = place_by_rules(other, figures)
+    by_rules = place_npus(other, figures)
     placed = by_rules if by_rules is not None else place_gang(other, build(other, figures), figures)
     return other if placed.nodes else None
 

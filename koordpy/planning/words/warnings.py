@@ -12,7 +12,7 @@ from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.accelerators.registry import families_of
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import wish_warnings
-from koordpy.planning.jobs.registry import knows_network
+from koordpy.planning.jobs.ascend.place import has_own_order
 from koordpy.planning.units import Groups, Unit
 
 NO_GOAL = (
@@ -27,7 +27,7 @@ def goal_remark(unit: Unit, figures: Figures) -> str:
         return ""
     if not figures.snapshot.tree.has_object or any(gang.has_wish for gang in unit.gangs):
         return ""
-    return "" if knows_network(unit, figures) else NO_GOAL
+    return "" if has_own_order(unit, figures) else NO_GOAL
 
 
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:

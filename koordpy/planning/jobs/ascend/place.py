@@ -5,7 +5,7 @@ is placed ordinarily beside them. Units with a gather goal and neither are place
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,14 +24,31 @@ from koordpy.planning.jobs.ascend.moves import Move, keep_room, may_move_blocks,
 from koordpy.planning.jobs.ascend.ranked import assign, place_ranked
 from koordpy.planning.jobs.ascend.standing import Bools, after, placed_of, settled
 from koordpy.planning.jobs.ascend.switch_jobs import Seated, SwitchJob
-from koordpy.planning.jobs.base import Placed
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.parts import has_parts
-from koordpy.planning.plan import GangStatus, Proof, Reason
+from koordpy.planning.plan import GangStatus, Proof, Reason, SolverRun
 from koordpy.planning.units import Unit
 
 OWN, PLANNED, SHARED = 200, 100, 99
 """AscendAffinity of the nodes of a plan: the pod's own, another, one under a shared leaf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of a unit. nodes: pod key -> node, empty where there is no plan; notes: pod key -> annotations
+    beside those of its devices; remark: what the pods that wait are told."""
+
+    nodes: Mapping[str, int]
+    proof: Proof
+    runs: tuple[SolverRun, ...] = ()
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    remark: str = ""
+    evicted: tuple[PodInfo, ...] = ()
+    """Bound members of the unit that have to go first: a block that moves."""
+    returns: Mapping[str, int] = field(default_factory=dict)
+    """Evicted member -> node that is kept for it."""
+    moved: str = ""
+    worth: tuple[Any, ...] = ()
 
 
 def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
@@ -54,12 +71,14 @@ def has_own_order(unit: Unit, figures: Figures) -> bool:
 def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     """The placement of a unit with NPU pods; None where the generic planner places it."""
     jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
+    if not jobs:
+        return None
     unit = after(unit, placed_of(unit, figures), figures)
     if any(job.own_order for job in jobs.values()):
         waiting = {pod.gang for pod in unit.pending}
         own = [settled(job, figures) for gang, job in jobs.items() if job.own_order and gang in waiting]
         return _OwnOrder(unit, own, figures).place()
-    if not jobs or unit.plain is not None or unit.has_goal:
+    if unit.plain is not None or unit.has_goal:
         return None
     nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)
     return Placed(nodes, proof, runs)

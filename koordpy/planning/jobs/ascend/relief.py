@@ -18,10 +18,11 @@ from koordpy.planning.ascend.leaves import Uplinks
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.blocks import BlockJob, step
-from koordpy.planning.jobs.ascend.place import has_own_order, place_npus
+from koordpy.planning.jobs.ascend.place import Placed, has_own_order, place_npus
 from koordpy.planning.jobs.ascend.ranked import best_node
 from koordpy.planning.jobs.ascend.switch_jobs import SwitchJob
 from koordpy.planning.placement.problem import Ints, Problem, Shape
+from koordpy.planning.plan import Proof
 from koordpy.planning.units import Unit
 
 Nodes = tuple[int, ...]
@@ -82,25 +83,17 @@ def regions(unit: Unit, figures: Figures) -> NodeLots:
     return NodeLots()
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """Pod key -> node, and what Bindings say beside the chips."""
-
-    nodes: Mapping[str, int]
-    notes: Mapping[str, Mapping[str, str]]
-
-
-def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Chosen | None:
+def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Placed | None:
     """The Ascend planner's own placement of at least some of a unit's pods, on the draft as it is; None where it has
     none, or where another planner is asked."""
     plain = unit.plain
     if plain is not None and npu_resource(plain.requests) is not None and not has_own_order(unit, figures):
         node = best_node(plain, figures)
-        return Chosen({plain.key: node}, {}) if node is not None else None
+        return Placed({plain.key: node}, Proof.OPTIMAL) if node is not None else None
     placed = place_npus(unit, figures)
     if placed is None or placed.evicted or not all(key in placed.nodes for key in wanted):
         return None
-    return Chosen(placed.nodes, placed.notes)
+    return placed
 
 
 def whole_blocks(unit: Unit, ranks: Sequence[int], figures: Figures) -> tuple[int, ...] | None:
