@@ -25,6 +25,7 @@ from koordpy.planning.victims.asked import Asked, beneficiaries
 from koordpy.planning.victims.candidates import candidates
 from koordpy.planning.victims.reach import Opened
 from koordpy.planning.victims.search import Preemptor
+from koordpy.planning.victims.victim_rules import BY_NAME
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 
 GPU = "nvidia.com/gpu"
@@ -43,7 +44,7 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
     for ranks in beneficiaries(unit, problem, figures):
         asked = Asked(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
         law = search._law(asked)
-        mask = law.by_priority(search._free(asked))
+        mask = BY_NAME[RuleName.PRIORITY].units(law, search._free(asked))
         if not mask.any():
             continue
         everything = Opened(asked.problem, {}, frozenset())

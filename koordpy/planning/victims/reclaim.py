@@ -76,9 +76,9 @@ class Reclaim:
 
     # --- who may go -------------------------------------------------------------------------------------------------
 
-    def eligible(self, free: Mask, *, strictly: bool) -> Mask:
-        """Units of other parties above their line; strictly: where the beneficiary's own gate is open."""
-        if not self.path or not self.counted(self.path[-1]) or (strictly and self.closed):
+    def eligible(self, free: Mask) -> Mask:
+        """Units of other parties above their line."""
+        if not self.path or not self.counted(self.path[-1]):
             return np.zeros(len(free), dtype=bool)
         known: dict[Path, bool] = {}
 
@@ -215,8 +215,8 @@ class ShareReclaim(Reclaim):
         self.spared = ""
         """One of them that would go but for that."""
 
-    def eligible(self, free: Mask, *, strictly: bool) -> Mask:
-        out = super().eligible(free, strictly=strictly)
+    def eligible(self, free: Mask) -> Mask:
+        out = super().eligible(free)
         for i in np.nonzero(out)[0].tolist() if self.gainers else ():
             if (unit := self.pool.unit_id(i)) in self.gainers:
                 out[i], self.spared = False, unit

@@ -1,22 +1,21 @@
 """Who may take from whom: the rules of preemption.md 3 as options and limits of a choice.
 
-Here are the numbers: which units lines and priorities let go one by one (`by_...`), and what must hold of all that go
-together (`add_...`); `victim_rules.py` makes rules of them. Lines (min, share) are constants of the round; use is the
-draft's before the plan. "Below the LCA" are the quotas on a path under the lowest common ancestor of the beneficiary's
-leaf and the victim's.
+A rule looks at numbers alone (`Law`); `victim_rules.py` has them all. Which of the units that it allows are taken is
+chosen by cost (4), tried on the draft with all filters, and checked; so a rule need not know nodes, gangs or disruption
+budgets. Lines (min, share) are constants of the round; use is the draft's before the plan. "Below the LCA" are the
+quotas on a path under the lowest common ancestor of the beneficiary's leaf and the victim's.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-
-import numpy as np
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.resources import Amounts, add_amounts
+from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.victim_selection.choice import Crossing, Limit, Shortfall
 from koordpy.planning.victim_selection.lines import Lines, Party
 from koordpy.planning.victim_selection.names import RuleName
@@ -61,14 +60,7 @@ class Law:
         self.limit_of = limit_of
         self.priority = min(pod.priority for pod in pods)
 
-    # --- which rules are open ---------------------------------------------------------------------------------------
-
     @property
-    def reclaims(self) -> bool:
-        """Whether quotas take back what is theirs (off where priority already ignores min)."""
-        return self.config.fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
-
-    @cached_property
     def admissible(self) -> bool:
         """Whether evictions could let the quotas admit it: victims are preemptible, so that part cannot fall."""
         asked: dict[str, Amounts] = {}
@@ -82,37 +74,6 @@ class Law:
                 if amount and self.use.rigid_used(name, resource) + amount > quota.least(resource):
                     return False
         return True
-
-    # --- who may go -------------------------------------------------------------------------------------------------
-
-    def by_priority(self, free: Mask) -> Mask:
-        """Units of strictly lower priority that no line of another quota protects by themselves."""
-        if not self.config.preemption.enabled or any(p.pod.spec.preemption_policy == "Never" for p in self.pods):
-            return np.zeros(len(free), dtype=bool)
-        out = free & (self.pool.priority < self.priority)
-        across = self.config.preemption.across_quotas
-        if across == "any" or not self.tree.quotas:
-            return out
-
-        def passes(i: int) -> bool:
-            if across == "never":
-                return all(not path or path == self.mins.path for path in self.mins.holdings.held(i))
-            return self.mins.spares_lines(i)
-
-        return self.mins.holdings.of_kinds(out, passes)
-
-    def by_share(self, free: Mask, *, strictly: bool) -> Mask:
-        """Units of other users or queues above their share, whose quotas' guarantee they do not touch by themselves."""
-        if self.fair is None or not self.admissible:
-            return np.zeros(len(free), dtype=bool)
-        out = self.fair.eligible(free, strictly=strictly)
-        return self.mins.holdings.of_kinds(out, self.mins.spares_lines)
-
-    def by_quota(self, free: Mask, *, strictly: bool) -> Mask:
-        """Units of other quotas that use more than their min; strictly: where the beneficiary's own gate is open."""
-        if not self.reclaims or not self.admissible:
-            return np.zeros(len(free), dtype=bool)
-        return self.mins.eligible(free, strictly=strictly)
 
     # --- what must hold together ------------------------------------------------------------------------------------
 
@@ -140,3 +101,37 @@ class Law:
             slack = self.mins.spare(Party(leaf), resource) * (1 if resource in keys.HUNDREDTHS else 100)
             if sum(n for _, n in terms) > slack:
                 out.shortfalls.append(Shortfall(tuple(terms), slack))
+
+
+class VictimRule(ABC):
+    """One rule: whom it allows a waiting unit to take, and what must hold of everything that goes with it."""
+
+    name: RuleName
+    reason: str
+    """Of the event on each victim."""
+    keeps_budgets: bool = True
+    """Whether no PodDisruptionBudget may be violated; else each violation costs (level 1)."""
+
+    above_priority: bool = True
+    """Whether it may take pods of the beneficiary's priority and more."""
+
+    def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
+        """Whether it may take anybody in a round: else its pods are not even read."""
+        return True
+
+    @abstractmethod
+    def units(self, law: Law, free: Mask) -> Mask:
+        """[units of law.pool] those of `free` that the rule allows, one by one. law: the quotas, shares and
+        priorities as the beneficiary sees them."""
+
+    def closed(self, law: Law) -> str:
+        """Why it takes nobody by itself, but beside other rules; empty where it does."""
+        return ""
+
+    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
+        """Adds what must hold of all that is taken. own: unit -> option of those by this rule."""
+        return
+
+    def why(self, law: Law, unit: int) -> str:
+        """The numbers that let a unit go, for the event on its pods."""
+        return ""

@@ -41,7 +41,7 @@ from koordpy.planning.victims.rules import Law
 from koordpy.planning.victims.single_pod import SinglePod
 from koordpy.planning.victims.taking import take
 from koordpy.planning.victims.terminating import await_ending, waits_on_nominated
-from koordpy.planning.victims.victim_rules import VICTIM_RULES, steps
+from koordpy.planning.victims.victim_rules import BY_NAME, VICTIM_RULES, steps
 
 
 class Preemptor:
@@ -187,7 +187,7 @@ class Preemptor:
                 return replace(found, runs=tuple(runs))
             reasons += [text for text in found.reasons if text not in reasons]
             proofs.append(found.proof)
-        if law.reclaims and law.mins.closed:
+        if law.mins.closed and BY_NAME[RuleName.QUOTA].is_open(self.figures.snapshot, self.config):
             reasons.append(f"{law.mins.closed}.")
         if law.fair is not None and law.fair.spared:
             kind, _, name = law.fair.spared.rpartition(":")

@@ -6,17 +6,19 @@ Moves (consolidation) and gangs that give up are no such rules: they are planned
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.victim_selection.choice import Limit
 from koordpy.planning.victim_selection.names import RuleName
 from koordpy.planning.victims.pool import Mask
-from koordpy.planning.victims.rules import Law, Options, Together
-from koordpy.planning.victims.victim_rule import VictimRule
+from koordpy.planning.victims.reclaim import Pairs
+from koordpy.planning.victims.rules import Law, Options, Together, VictimRule
 
 
 class ReclaimMin(VictimRule):
-    """Quotas take back what others use above their min (preemption.md 3.2)."""
+    """Quotas take back what others use above their min (preemption.md 3.2); not where priority already ignores min."""
 
     name = RuleName.QUOTA
     reason = "Reclaimed"
@@ -26,12 +28,12 @@ class ReclaimMin(VictimRule):
         return reclaims and bool(snapshot.quotas.tree.quotas)
 
     def units(self, law: Law, free: Mask) -> Mask:
-        return law.by_quota(free, strictly=True)
+        return law.mins.eligible(free)
 
-    def beside(self, law: Law, free: Mask, alone: Mask) -> Mask:
-        return law.by_quota(free, strictly=False)
+    def closed(self, law: Law) -> str:
+        return law.mins.closed
 
-    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
         out.limits.extend(law.mins.gates(own, every))
         out.crossings.extend(law.mins.crossings(own))
 
@@ -40,7 +42,7 @@ class ReclaimMin(VictimRule):
 
 
 class Preempt(VictimRule):
-    """Units of lower priority go (preemption.md 3.1)."""
+    """Units of strictly lower priority go that no line of another quota protects by themselves (preemption.md 3.1)."""
 
     name = RuleName.PRIORITY
     reason = "Preempted"
@@ -51,9 +53,20 @@ class Preempt(VictimRule):
         return config.preemption.enabled
 
     def units(self, law: Law, free: Mask) -> Mask:
-        return law.by_priority(free)
+        if any(pod.pod.spec.preemption_policy == "Never" for pod in law.pods):
+            return np.zeros(len(free), dtype=bool)
+        out, mins, across = free & (law.pool.priority < law.priority), law.mins, law.config.preemption.across_quotas
+        if across == "any" or not law.tree.quotas:
+            return out
 
-    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+        def passes(i: int) -> bool:
+            if across == "never":
+                return all(not path or path == mins.path for path in mins.holdings.held(i))
+            return mins.spares_lines(i)
+
+        return mins.holdings.of_kinds(out, passes)
+
+    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
         if law.config.preemption.across_quotas == "overMin":
             out.limits.extend(law.mins.floors(own, every))
         if law.fair is not None:
@@ -61,7 +74,8 @@ class Preempt(VictimRule):
 
 
 class ReclaimShare(VictimRule):
-    """Users and queues take back what others hold above their share (preemption.md 3.3)."""
+    """Users and queues take back what others hold above their share, whose quotas' guarantee a unit does not touch by
+    itself (preemption.md 3.3)."""
 
     name = RuleName.FAIR_SHARE
     reason = "Reclaimed"
@@ -70,12 +84,14 @@ class ReclaimShare(VictimRule):
         return config.fairness.reclaim == "all" and config.fairness.mode != "off"
 
     def units(self, law: Law, free: Mask) -> Mask:
-        return law.by_share(free, strictly=True)
+        if law.fair is None:
+            return np.zeros(len(free), dtype=bool)
+        return law.mins.holdings.of_kinds(law.fair.eligible(free), law.mins.spares_lines)
 
-    def beside(self, law: Law, free: Mask, alone: Mask) -> Mask:
-        return law.by_share(free, strictly=False)
+    def closed(self, law: Law) -> str:
+        return law.fair.closed if law.fair is not None else ""
 
-    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Sequence[tuple[int, int]]) -> None:
+    def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
         if law.fair is not None:
             out.limits.extend(law.mins.floors(own, every))
             out.limits.extend(law.fair.gates(own, every))
@@ -95,11 +111,11 @@ BY_NAME: Mapping[RuleName, VictimRule] = {rule.name: rule for rule in VICTIM_RUL
 
 def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
     """[units] that may go, step by step: by each rule that allows any alone, then by all that do together."""
-    may = {rule.name: free & law.pool.evictable if rule.keeps_budgets else free for rule in VICTIM_RULES}
-    alone = {rule.name: rule.units(law, may[rule.name]) for rule in VICTIM_RULES}
-    wide = {rule.name: rule.beside(law, may[rule.name], alone[rule.name]) for rule in VICTIM_RULES}
-    wide = {name: mask for name, mask in wide.items() if mask.any()}
-    return [{name: mask} for name, mask in alone.items() if mask.any()] + ([wide] if len(wide) > 1 else [])
+    known = [rule for rule in VICTIM_RULES if rule.is_open(law.pool.draft.snapshot, law.config)]
+    may = [rule.units(law, free & law.pool.evictable if rule.keeps_budgets else free) for rule in known]
+    wide = {rule.name: mask for rule, mask in zip(known, may, strict=True) if mask.any()}
+    alone = [{name: mask} for name, mask in wide.items() if not BY_NAME[name].closed(law)]
+    return alone + ([wide] if len(wide) > 1 else [])
 
 
 def together(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
