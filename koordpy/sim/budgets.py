@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.state import ClusterState
-from koordpy.planning.victim_selection.budgets import Budget, Covering, allowances, protects
+from koordpy.planning.victim_selection.budgets import Covering, allowances
 
 
 class BudgetLedger:
@@ -30,11 +30,11 @@ class BudgetLedger:
         """Pods that a round evicted and bound."""
         if not gone and not come:
             return
-        index, more = Covering(one for one, _ in self._start), Counter[int]()
+        index, more = Covering([one for one, _ in self._start]), Counter[int]()
         for pod in gone:
-            more.subtract(b for b in index.may(pod) if Budget(*self._start[b]).covers(pod))
+            more.subtract(index.counting(pod))
         for pod in come:
-            more.update(b for b in index.may(pod) if protects(self._start[b][0], pod))
+            more.update(index.protecting(pod))
         for b, number in more.items():
             self._now[b] = max(0, min(self._start[b][1], self._now[b] + number))
         self._write()

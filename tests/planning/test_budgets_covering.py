@@ -11,7 +11,7 @@ from koordpy.api.objects import (
     Requirement,
 )
 from koordpy.cluster.pods import PodInfo
-from koordpy.planning.victim_selection.budgets import Budget, allowances, coverage, protects, violations
+from koordpy.planning.victim_selection.budgets import Budget, Covering, allowances, forbid, protects
 from tests.scenarios.cluster import World, node, pod
 
 
@@ -45,13 +45,17 @@ def test_the_index_finds_the_budgets_that_count_a_pod() -> None:
         random = Random(seed)
         pods, objects = running(random), [budget(random, i) for i in range(6)]
         budgets = [Budget(one, random.randint(0, 2)) for one in objects]
-        covers = coverage(budgets)
-        for one in pods:
-            assert covers(one) == tuple(b for b, known in enumerate(budgets) if known.covers(one)), seed
-            found += len(covers(one))
-        counted = [sum(known.covers(one) for one in pods) for known in budgets]
-        over = sum(max(0, number - known.allowed) for number, known in zip(counted, budgets, strict=True))
-        assert violations(budgets, pods) == over, seed
+        index = Covering(objects)
+        covers = [
+            [protects(one, other) and other.name not in one.status.disrupted_pods for one in objects] for other in pods
+        ]
+        for one, own in zip(pods, covers, strict=True):
+            assert index.counting(one) == tuple(b for b, known in enumerate(own) if known), seed
+            found += sum(own)
+        for some in range(len(pods) + 1):
+            counted = [sum(own[b] for own in covers[:some]) for b in range(len(budgets))]
+            over = any(number > known.allowed for number, known in zip(counted, budgets, strict=True))
+            assert forbid(budgets, pods[:some]) == (over or any(sum(own) > 1 for own in covers[:some])), seed
         for one, allowed in zip(objects, allowances(objects, pods), strict=True):
             stated, number = one.status.disruptions_allowed, sum(protects(one, other) for other in pods)
             least = int(str(one.spec.min_available))

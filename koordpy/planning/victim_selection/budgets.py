@@ -1,11 +1,12 @@
 """PodDisruptionBudgets as far as a plan asks: who is covered, and how many evictions each still allows.
 
-Source: preemption.md 3.5. violations = sum over budgets of max(0, victims covered - allowed).
+Source: preemption.md 3.5.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from koordpy.api.objects import IntOrString, PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
@@ -20,16 +21,13 @@ class Budget:
     budget: PodDisruptionBudget
     allowed: int
 
-    def covers(self, pod: PodInfo) -> bool:
-        """Whether an eviction of the pod counts against it."""
-        return protects(self.budget, pod) and pod.name not in self.budget.status.disrupted_pods
-
 
 class Covering:
-    """Which of some budgets a pod may be covered by, without asking each: budgets stand under one label that they ask
+    """Which of some budgets speak of a pod, by number, without asking each: budgets stand under one label that they ask
     for, those that ask for no value of any under their namespace."""
 
-    def __init__(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+    def __init__(self, budgets: Sequence[PodDisruptionBudget]) -> None:
+        self._budgets = budgets
         self._by_label: dict[tuple[str, str, str], list[int]] = {}
         self._others: dict[str, list[int]] = {}
         for number, budget in enumerate(budgets):
@@ -40,18 +38,16 @@ class Covering:
             else:
                 self._others.setdefault(namespace, []).append(number)
 
-    def may(self, pod: PodInfo) -> list[int]:
-        """Numbers of the budgets, in order, beside which no other can speak of a pod."""
+    def protecting(self, pod: PodInfo) -> list[int]:
+        """The budgets whose selector speaks of a pod, in order."""
         found = list(self._others.get(pod.namespace, ()))
         for key, value in pod.pod.metadata.labels.items() if self._by_label else ():
             found += self._by_label.get((pod.namespace, key, value), ())
-        return sorted(found)
+        return [b for b in sorted(found) if protects(self._budgets[b], pod)]
 
-
-def coverage(budgets: Sequence[Budget]) -> Callable[[PodInfo], tuple[int, ...]]:
-    """A function from a pod to the numbers of the budgets that its eviction counts against."""
-    index = Covering(one.budget for one in budgets)
-    return lambda pod: tuple(b for b in index.may(pod) if budgets[b].covers(pod))
+    def counting(self, pod: PodInfo) -> tuple[int, ...]:
+        """Those that its eviction counts against."""
+        return tuple(b for b in self.protecting(pod) if pod.name not in self._budgets[b].status.disrupted_pods)
 
 
 def selects(budget: PodDisruptionBudget) -> bool:
@@ -82,7 +78,7 @@ def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo
     if any(one.status.disruptions_allowed is None for one in budgets):
         index = Covering(budgets)
         for pod in running:
-            numbers.update(b for b in index.may(pod) if protects(budgets[b], pod))
+            numbers.update(index.protecting(pod))
     return [_allowance(one, numbers[b]) for b, one in enumerate(budgets)]
 
 
@@ -105,20 +101,20 @@ def standing_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
     return tuple(map(Budget, budgets, allowances(budgets, running)))
 
 
-def budgets_of(draft: Draft, standing: Sequence[Budget] | None = None) -> tuple[Budget, ...]:
+def budgets_of(draft: Draft) -> tuple[Budget, ...]:
     """The same on a draft: less what it evicts, more what it binds, never above the start."""
-    return BudgetsLeft(draft.snapshot, standing).on(draft)
+    return BudgetsLeft(draft.snapshot).on(draft)
 
 
 class BudgetsLeft:
     """The budgets of a snapshot as its drafts leave them. Which of them speak of a pod is read once."""
 
-    def __init__(self, snapshot: Snapshot, standing: Sequence[Budget] | None = None) -> None:
+    def __init__(self, snapshot: Snapshot) -> None:
         self._pods = snapshot.pods
-        self._standing = tuple(standing_budgets(snapshot) if standing is None else standing)
-        self._covers, self._index = coverage(self._standing), Covering(one.budget for one in self._standing)
+        self._standing = standing_budgets(snapshot)
+        self._index = Covering([one.budget for one in self._standing])
         self._leaving: dict[str, tuple[int, ...]] = {}
-        self._coming: dict[str, tuple[int, ...]] = {}
+        self._coming: dict[str, list[int]] = {}
 
     def on(self, draft: Draft) -> tuple[Budget, ...]:
         """The budgets with what each still allows."""
@@ -127,48 +123,28 @@ class BudgetsLeft:
             return known
         gone, come = Counter[int](), Counter[int]()
         for pod in draft.evicted.values():
-            for b in self._left_by(pod):
-                gone[b] += 1
+            gone.update(self.counting(pod))
         for key in draft.placed if gone else ():
-            for b in self._joined_by(key):
-                come[b] += 1
+            if key not in self._coming:
+                self._coming[key] = self._index.protecting(self._pods[key])
+            come.update(self._coming[key])
         return tuple(
             Budget(one.budget, max(0, min(one.allowed, one.allowed - gone[b] + come[b]))) if b in gone else one
             for b, one in enumerate(known)
         )
 
-    def covers(self, pod: PodInfo, some: frozenset[int]) -> bool:
-        """Whether one of some budgets, by number, counts a pod's eviction."""
-        return not some.isdisjoint(self._left_by(pod))
-
-    def several(self, pod: PodInfo) -> bool:
-        """Whether more than one budget counts a pod's eviction: the eviction API refuses it."""
-        return len(self._left_by(pod)) > 1
-
-    def _left_by(self, pod: PodInfo) -> tuple[int, ...]:
+    def counting(self, pod: PodInfo) -> tuple[int, ...]:
+        """Numbers of the budgets that a pod's eviction counts against."""
         found = self._leaving.get(pod.key)
         if found is None:
-            found = self._leaving[pod.key] = self._covers(pod)
-        return found
-
-    def _joined_by(self, key: str) -> tuple[int, ...]:
-        found = self._coming.get(key)
-        if found is None:
-            pod = self._pods[key]
-            found = tuple(b for b in self._index.may(pod) if protects(self._standing[b].budget, pod))
-            self._coming[key] = found
+            found = self._leaving[pod.key] = self._index.counting(pod)
         return found
 
 
 def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
     """Whether the eviction API would refuse some of these pods, evicted together: it evicts nobody whom more than one
     budget covers."""
-    victims, covers = list(victims), coverage(budgets)
-    return bool(violations(budgets, victims)) or any(len(covers(pod)) > 1 for pod in victims)
-
-
-def violations(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> int:
-    """Cost level 1 of evicting some pods together."""
-    covers = coverage(budgets)
-    counted = Counter(b for pod in victims for b in covers(pod))
-    return sum(max(0, number - budgets[b].allowed) for b, number in counted.items())
+    index = Covering([one.budget for one in budgets])
+    counting = [index.counting(pod) for pod in victims]
+    counts = Counter(chain.from_iterable(counting))
+    return any(len(some) > 1 for some in counting) or any(n > budgets[b].allowed for b, n in counts.items())

@@ -1,7 +1,7 @@
 """The numbers of a choice: who may go under which rule, what that frees and costs, and what binds them together."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -9,13 +9,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import PodInfo
 from koordpy.planning.build import unit_multiples
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.relief import regions
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.units import Unit
-from koordpy.planning.victim_selection.budgets import coverage
 from koordpy.planning.victim_selection.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
 from koordpy.planning.victim_selection.names import RuleName
 from koordpy.planning.victim_selection.units import UnitKind, terminating
@@ -72,7 +70,7 @@ def candidates(
                 named.setdefault(name, {})[i] = len(options)
                 options.append(Option(number[i], r))
     selectors = {pod.selector for pod in asked.unit.pending if pod.selector} if part.gather else set[str]()
-    read = _ChoiceReader(pool, figures, coverage(budgets), devices=asked.devices, selectors=selectors)
+    read = _ChoiceReader(pool, figures, devices=asked.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
     moves = RuleName.CONSOLIDATION in rules
     if moves:  # whoever comes back costs no level 2
@@ -143,12 +141,10 @@ def _ties(open_to: Opened, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie
 
 @dataclass(frozen=True, eq=False)
 class _ChoiceReader:
-    """What units free and cost. covers: numbers of the budgets that count a pod; devices: column of GPUs that Devices
-    list; selectors: of pods that attract."""
+    """What units free and cost. devices: column of GPUs that Devices list; selectors: of pods that attract."""
 
     pool: Pool
     figures: Figures
-    covers: Callable[[PodInfo], tuple[int, ...]]
     devices: int | None
     selectors: Collection[str]
 
@@ -172,7 +168,7 @@ class _ChoiceReader:
 
     def _read(self, i: int) -> UnitFigures:
         unit = self.pool.units[i]
-        covered = Counter(b for pod in unit.pods for b in self.covers(pod)) if self.pool.budgets else {}
+        covered = Counter(b for pod in unit.pods for b in self.pool.counting(pod)) if self.pool.budgets else {}
         return UnitFigures(
             frees=self.pool.free_of(i),
             priority=unit.priority,

@@ -143,13 +143,18 @@ class Pool:
         """PodDisruptionBudgets with what each still allows."""
         return self._budgets.on(self.draft)
 
+    def counting(self, pod: PodInfo) -> tuple[int, ...]:
+        """Numbers of the budgets that a pod's eviction counts against."""
+        return self._budgets.counting(pod)
+
     @property
     def spent(self) -> Mask:
         """[units] with a pod that a PodDisruptionBudget covers which allows no eviction any more."""
         budgets = frozenset(b for b, one in enumerate(self.budgets) if not one.allowed)
         if (budgets, len(self.units)) != self._spent[0]:
             covered = (
-                bool(budgets) and any(self._budgets.covers(p, budgets) for p in unit.pods) for unit in self.units
+                bool(budgets) and not all(budgets.isdisjoint(self.counting(pod)) for pod in unit.pods)
+                for unit in self.units
             )
             self._spent = (budgets, len(self.units)), np.fromiter(covered, dtype=bool)
         return self._spent[1]
@@ -159,7 +164,7 @@ class Pool:
         """[units] without a pod that more than one PodDisruptionBudget covers: the eviction API takes nobody else."""
         if len(self.budgets) < 2:
             return np.ones(len(self.units), dtype=bool)
-        return np.array([not any(map(self._budgets.several, unit.pods)) for unit in self.units], dtype=bool)
+        return np.array([all(len(self.counting(pod)) < 2 for pod in unit.pods) for unit in self.units], dtype=bool)
 
     @cached_property
     def priority(self) -> Ints:
