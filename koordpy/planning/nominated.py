@@ -92,7 +92,7 @@ def reserve(
     pods: Mapping[str, int],
     snapshot: Snapshot,
     *,
-    less: Callable[[int], Ints] | None = None,
+    less: Callable[[int], Ints],
     at: Collection[str] | None = None,
     up_to: int | None = None,
 ) -> Reserved | None:
@@ -109,10 +109,10 @@ def reserve(
     rows = np.array(sorted(where), dtype=np.int64)
     held = np.zeros((len(rows), snapshot.allocatable.shape[1]), dtype=np.int64)
     for i, node in enumerate(rows.tolist()):
-        netted = less is not None and (at is None or snapshot.nodes[node].name in at)
+        netted = at is None or snapshot.nodes[node].name in at
         first = [pod for pod in where[node] if netted and (up_to is None or pod.priority <= up_to)]
         keys = {pod.key for pod in first}
-        if less is not None and first:
+        if first:
             held[i] = np.maximum(0, snapshot.asked(first) - less(node))
         held[i] += snapshot.asked(pod for pod in where[node] if pod.key not in keys)
     return Reserved(where, rows, held)

@@ -40,6 +40,7 @@ class NominatedCapacity:
         self.draft, self.snapshot, self.config = draft, draft.snapshot, config
         self.netted = False
         """Whether what nominated pods hold is counted less what is ending for them: the view of who seeks victims."""
+        self._losers: dict[str, frozenset[ShareQueue]] = {}
         self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
 
     def __bool__(self) -> bool:
@@ -144,10 +145,6 @@ class NominatedCapacity:
             told = self.snapshot.reservations[pod.key].closed_to
             losers = self._losers[pod.key] = told | self._seen_to_lose(pod, node)
         return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
-
-    @cached_property
-    def _losers(self) -> dict[str, frozenset[ShareQueue]]:
-        return {}
 
     def _seen_to_lose(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
         """Whose pods are ending on the node that is promised to a pod, by reclaim as far as that can be seen: they are

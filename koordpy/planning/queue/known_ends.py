@@ -11,16 +11,11 @@ from math import inf
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
 from koordpy.api.settings import OF_RUNS, odd_values
-from koordpy.api.times import seconds
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.gangs import settings_of
 from koordpy.planning.units import Unit
-
-
-def started(pod: PodInfo) -> float:
-    """When a pod began to run, in seconds since the epoch."""
-    return seconds(pod.pod.status.start_time) or pod.created
+from koordpy.planning.victim_selection.units import started
 
 
 class Runtimes:

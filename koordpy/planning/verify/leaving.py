@@ -7,7 +7,6 @@ Sources: preemption.md 2, 3.5 and 7, quota-fairness.md 5.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from koordpy.api import keys
 from koordpy.api.objects import PodDisruptionBudget
@@ -108,6 +107,7 @@ class Leaving:
         self.figures, self.config = at.figures, at.figures.config
         self.draft, self.snapshot = at.figures.draft, at.figures.snapshot
         self.quotas, self.tree = self.snapshot.quotas, self.snapshot.quotas.tree
+        self._known_covers: dict[object, list[int]] = {}
 
     def may_go(self, taken: Sequence[Taken]) -> list[str]:
         """Who may go at all."""
@@ -206,10 +206,6 @@ class Leaving:
             for b in sorted(forbid)
             if counts[b] > (allowed := self.at.budgets[b][1])
         ]
-
-    @cached_property
-    def _known_covers(self) -> dict[object, list[int]]:
-        return {}
 
     def _covering(self, pod: PodInfo) -> list[int]:
         """Budgets that an eviction of a pod counts against."""

@@ -391,21 +391,16 @@ class _CheckedRoom:
         self.columns = snapshot.columns
         for pod in (pod for one in taken for pod in one.pods):
             if pod.node in snapshot.index:
-                self._count(free, snapshot.index[pod.node], pod, 1)
+                self._count(free[snapshot.index[pod.node]], pod, 1)
         self.on: dict[int, list[PodInfo]] = {}
         for pod in plan.placed:
-            self._count(free, plan.nodes[pod.key], pod, -1)
+            self._count(free[plan.nodes[pod.key]], pod, -1)
             self.on.setdefault(plan.nodes[pod.key], []).append(pod)
         for key, node in plan.back.items():
-            self._count(free, node, snapshot.pods[key], -1)
+            self._count(free[node], snapshot.pods[key], -1)
         self.free = free
         self._candidates: dict[bytes, list[int]] = {}
         self._tight = self._slack()
-
-    def _count(self, free: Ints, node: int, pod: PodInfo, sign: int) -> None:
-        free[node, 0] += sign
-        for name, amount in pod.requests.items():
-            free[node, self.columns[name]] += sign * amount
 
     def _slack(self) -> list[tuple[str, str, int]]:
         """(quota, resource, what it could still take) where the plan's own quotas end, by their limits; by their min
@@ -437,19 +432,17 @@ class _CheckedRoom:
         plan = self.plan
         rows = {node: self.free[node].copy() for node in {plan.snapshot.index[pod.node] for pod in one.pods}}
         for pod in one.pods:
-            self._count_row(rows[plan.snapshot.index[pod.node]], pod, -1)
+            self._count(rows[plan.snapshot.index[pod.node]], pod, -1)
             if (returns := plan.back.get(pod.key)) is not None:
-                self._count_row(rows.setdefault(returns, self.free[returns].copy()), pod, 1)
+                self._count(rows.setdefault(returns, self.free[returns].copy()), pod, 1)
         seats: dict[str, int] = {}
         for node, row in list(rows.items()):
             leaving = list(self.on.get(node, ()))
             homeless = []
             while leaving and self._lacks(row):
                 pod = leaving.pop()
-                self._count_row(row, pod, 1)
+                self._count(row, pod, 1)
                 homeless.append(pod)
-            if not homeless:
-                continue
             for pod in homeless:
                 seat = self._elsewhere(pod, rows)
                 if seat is None:
@@ -466,7 +459,7 @@ class _CheckedRoom:
         names = {name for name in self.plan.requested if not self.plan.figures.ignored(name)}
         return [0, *sorted(self.columns[name] for name in names)]
 
-    def _count_row(self, row: Ints, pod: PodInfo, sign: int) -> None:
+    def _count(self, row: Ints, pod: PodInfo, sign: int) -> None:
         row[0] += sign
         for name, amount in pod.requests.items():
             row[self.columns[name]] += sign * amount
@@ -474,7 +467,7 @@ class _CheckedRoom:
     def _elsewhere(self, pod: PodInfo, rows: dict[int, Ints]) -> int | None:
         """A node with room for a pod, which it takes."""
         asked = np.zeros(self.free.shape[1], dtype=np.int64)
-        self._count_row(asked, pod, 1)
+        self._count(asked, pod, 1)
         columns = self._columns
         known = self._candidates.get(pod.shape)
         if known is None:
@@ -487,7 +480,7 @@ class _CheckedRoom:
         for node in (*rows, *known):
             row = rows[node] if node in rows else self.free[node].copy()
             if bool(((row[columns] >= asked[columns]) | (asked[columns] <= 0)).all()):
-                self._count_row(row, pod, -1)
+                self._count(row, pod, -1)
                 rows[node] = row
                 return node
         return None

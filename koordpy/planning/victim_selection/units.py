@@ -95,7 +95,7 @@ def _index(pod: PodInfo) -> tuple[int, int]:
 
 
 def started(pod: PodInfo) -> float:
-    """status.startTime, else the creation."""
+    """When it began to run, seconds since the epoch: status.startTime, else the creation."""
     return seconds(pod.pod.status.start_time) or pod.created
 
 

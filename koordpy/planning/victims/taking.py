@@ -34,7 +34,7 @@ from koordpy.planning.victim_selection.choice import (
     fewest_pods,
     late_levels,
 )
-from koordpy.planning.victim_selection.lower_bounds import sums_allow
+from koordpy.planning.victim_selection.lower_bounds import freed_by, sums_allow
 from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victim_selection.reprieve import cheapest, in_vain, reprieved
 from koordpy.planning.victim_selection.shortcut import shortcut
@@ -250,7 +250,7 @@ class _Stand:
         self._looks -= 1
         if not self._by_room or self._looks < 0:
             return False
-        problem = replace(self._choices.problem, free=self._freed(units))
+        problem = replace(self._choices.problem, free=freed_by(self._choices, units))
         seats = self._reseated(problem, units)
         if seats is None or violations(problem, seats):
             return False
@@ -264,14 +264,6 @@ class _Stand:
         """Those of the units that are on the members' nodes."""
         nodes = set(self.seats.values())
         return {u for u in units if any(n in nodes for n, _ in self._choices.units[u].frees)}
-
-    def _freed(self, units: Iterable[int]) -> Ints:
-        free = self._choices.problem.free.copy()
-        for u in units:
-            for node, amounts in self._choices.units[u].frees:
-                for column, amount in amounts:
-                    free[node, column] += amount
-        return free
 
     def _reseated(self, problem: Problem, units: set[int]) -> dict[int, int] | None:
         """The members where they are, those for whom there is no room any more on the first nodes that have some."""
