@@ -9,8 +9,7 @@ from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import QuotaUse, ShareQueue
-from koordpy.planning.orders.by_share import ByShare
-from koordpy.planning.orders.keys import INFINITE, Job
+from koordpy.planning.orders.keys import INFINITE, ByShare, Job
 from koordpy.planning.quota.queues import counts, oldest_jobs
 
 _KINDS = (("cpu",), ("memory",), keys.ACCELERATORS)
@@ -29,13 +28,13 @@ class Kai(ByShare):
         self._resources = [r for r in _WITHIN if r in named or r in asked]
 
     def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
-        return oldest_jobs(self.quotas, pods)
+        return oldest_jobs(self.quotas.queue_of, pods)
 
     def allocatable(self, queue: ShareQueue) -> Mapping[str, Any]:
         """Resource that is counted -> min(limit, max(quota, share)); constants of the round."""
         found = self._most.get(queue)
         if found is None:
-            limits = self.limits.get(queue.quota, {}) if queue.quota else {}
+            limits = self.quotas.tree.quotas[queue.quota].max if queue.quota else {}
             shares = self.shares.whole.get(queue, {})
             found = self._most[queue] = {
                 r: min(limits.get(r, INFINITE), max(self.quota(queue, r), shares.get(r, 0)))

@@ -1,6 +1,6 @@
 """What the order of the queue looks at: a unit as a job, and the key of the queue that it waits in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -9,6 +9,7 @@ from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo, total_requests
 from koordpy.cluster.quotas import QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts
+from koordpy.planning.quota.queues import queue_ages, queue_shares
 from koordpy.planning.units import Unit
 
 INFINITE = float("inf")
@@ -56,6 +57,32 @@ class QueueKeys:
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
         """Key of a queue with the job that it offers; oldest: age of the oldest pending job in it."""
         return ()
+
+
+class ByShare(QueueKeys):
+    """What modes exact and kai share: queues of a tree, with what each deserves in this round."""
+
+    def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
+        super().__init__(use, config, pods)
+        self.quotas = use.quotas
+        self.ages = queue_ages(self.quotas, self.oldest(pods))
+        self.shares = queue_shares(self.quotas, config, self.ages)
+
+    def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
+        """Age of the oldest job of each queue, where the order of ages decides anything: not for unrounded shares."""
+        return {}
+
+    def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
+        return self.quotas.queue_of(pod)
+
+    def above(self, queue: ShareQueue) -> tuple[ShareQueue, ...]:
+        return tuple(ShareQueue(name) for name in reversed(self.quotas.tree.path(queue.quota)[:-1]))
+
+    def quota(self, queue: ShareQueue, resource: str) -> int:
+        return self.quotas.tree.quotas[queue.quota].least(resource) if queue.quota else 0
+
+    def name(self, queue: ShareQueue) -> Any:
+        return natural_key(queue.quota or queue.user), queue.user
 
 
 class CountOrder(QueueKeys):

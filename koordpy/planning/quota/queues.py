@@ -5,9 +5,10 @@ shared-weight; a user outside of quotas is a queue beside the top quotas. Shares
 requests alone, never from who happens to hold the devices, and are constants of a round.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Generic, TypeVar
 
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
@@ -15,37 +16,36 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import CARDS, COUNT, Quotas, ShareQueue
 from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _MILLI = Fraction(1, 1000)
 NEVER = float("inf")
 """Age of a queue without a quota object and without a job."""
 
 
 @dataclass(frozen=True)
-class QueueShares:
-    """Shares of every queue per resource that it counts: milli-cores, whole units.
+class Shares(Generic[K, V]):
+    """What everybody deserves. exact: unrounded (by KAI's formula they are whole anyway). whole: in whole units."""
 
-    exact: unrounded (by KAI's formula they are whole anyway). whole: in whole units.
-    """
-
-    exact: Mapping[ShareQueue, Mapping[str, Rational]] = field(default_factory=dict)
-    whole: Mapping[ShareQueue, Mapping[str, Rational]] = field(default_factory=dict)
+    exact: Mapping[K, V]
+    whole: Mapping[K, V]
 
 
-@dataclass(frozen=True)
-class UserShares:
-    """Accelerators that every user deserves (mode gpu-count), unrounded and in whole units."""
-
-    exact: Mapping[str, Rational] = field(default_factory=dict)
-    whole: Mapping[str, Rational] = field(default_factory=dict)
+QueueShares = Shares[ShareQueue, Mapping[str, Rational]]
+"""Of every queue per resource that it counts: milli-cores, whole units."""
+UserShares = Shares[str, Rational]
+"""Accelerators of every user (mode gpu-count)."""
 
 
-def oldest_jobs(quotas: Quotas, pods: Iterable[PodInfo]) -> dict[ShareQueue, float]:
-    """Queue -> creation of the oldest of its pods; those that run count: a share must not move with what is placed."""
-    oldest: dict[ShareQueue, float] = {}
+def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[K, float]:
+    """Queue or user -> creation of the oldest of its pods; those that run count: a share must not move with what is
+    placed, or its line would be crossed to and fro."""
+    oldest: dict[K, float] = {}
     for pod in pods:
         if pod.bound or pod.pending:
-            queue = quotas.queue_of(pod)
-            oldest[queue] = min(oldest.get(queue, pod.created), pod.created)
+            own = whose(pod)
+            oldest[own] = min(oldest.get(own, pod.created), pod.created)
     return oldest
 
 

@@ -5,7 +5,7 @@ outside, never a float that decides. Queues come as a sequence in the order of a
 out in the same order. `koordpy fairshare`, the queue order, reclaim and the metrics use these functions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
@@ -58,6 +58,16 @@ class _Family:
         """(parent, siblings) from the top down."""
         return [(i, self.children[i]) for i in (-1, *self.downwards) if i in self.children]
 
+    def share_out(
+        self, total: Rational, siblings: Callable[[Rational, list[int]], Sequence[Rational]]
+    ) -> list[Rational]:
+        """The share of each queue, where `siblings` shares out what their parent has, or the total."""
+        shares: list[Rational] = [0] * len(self.claims)
+        for parent, group in self.groups():
+            for i, share in zip(group, siblings(total if parent < 0 else shares[parent], group), strict=True):
+                shares[i] = share
+        return shares
+
     def buckets(self, group: list[int]) -> list[list[int]]:
         """Positions within a sibling group, by priority from high to low."""
         out: dict[int, list[int]] = {}
@@ -75,17 +85,8 @@ def exact_and_whole_shares(
     queue. Queues with children get the sum of their leaves.
     """
     family = _Family(claims)
-    shares = _exact_shares(total, family, k)
+    shares = family.share_out(total, lambda amount, group: _exact_siblings(amount, family, group, k))
     return shares, _whole_shares(family, shares, unit)
-
-
-def _exact_shares(total: Rational, family: _Family, k: Rational) -> list[Rational]:
-    shares: list[Rational] = [0] * len(family.claims)
-    for parent, group in family.groups():
-        amount = total if parent < 0 else shares[parent]
-        for i, share in zip(group, _exact_siblings(amount, family, group, k), strict=True):
-            shares[i] = share
-    return shares
 
 
 def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Rational) -> list[Rational]:
@@ -186,12 +187,7 @@ def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -
 def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1) -> list[Rational]:
     """Shares by the formula of KAI-Scheduler, for those who compare; quotas above the total are honoured in full."""
     family = _Family(claims)
-    shares: list[Rational] = [0] * len(claims)
-    for parent, group in family.groups():
-        amount = total if parent < 0 else shares[parent]
-        for i, share in zip(group, _kai_siblings(amount, family, group, k, unit), strict=True):
-            shares[i] = share
-    return shares
+    return family.share_out(total, lambda amount, group: _kai_siblings(amount, family, group, k, unit))
 
 
 def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rational, unit: Rational) -> list[Rational]:
@@ -236,10 +232,7 @@ def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rationa
 def _kai_weights(claims: Sequence[Claim], k: Rational) -> list[int]:
     """max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor; 0 where nobody has any."""
     plain = _whole_numbers([claim.weight for claim in claims])
-    total = sum(plain)
-    if not k or not total:
-        return plain
-    return _whole_numbers(_bent(claims, plain, k))
+    return _whole_numbers(_bent(claims, plain, k)) if k else plain
 
 
 def _bent(claims: Sequence[Claim], plain: list[int], k: Rational) -> list[Rational]:

@@ -62,18 +62,13 @@ class Lines(Protocol):
 
 def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
     """The lines of the configured mode; None where none are drawn (mode off)."""
-    quotas = snapshot.quotas
+    quotas, pods = snapshot.quotas, snapshot.pods.values()
     if config.mode == "off":
         return None
-    # ages of running jobs, too: a line must not move with what is placed, or it would be crossed to and fro
-    known = [pod for pod in snapshot.pods.values() if pod.bound or pod.pending]
     if config.mode == "gpu-count":
-        oldest: dict[str, float] = {}
-        for pod in known:
-            user = quotas.user_of(pod)
-            oldest[user] = min(oldest.get(user, pod.created), pod.created)
-        return _Users(snapshot, user_shares(quotas, config, oldest))
-    return _Queues(snapshot, queue_shares(quotas, config, queue_ages(quotas, oldest_jobs(quotas, known))))
+        return _Users(snapshot, user_shares(quotas, config, oldest_jobs(quotas.user_of, pods)))
+    ages = queue_ages(quotas, oldest_jobs(quotas.queue_of, pods))
+    return _Queues(snapshot, queue_shares(quotas, config, ages))
 
 
 @dataclass(frozen=True)
