@@ -19,8 +19,9 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.gates import Gate, gate
 from koordpy.planning.jobs.ascend.moves import keep_room
-from koordpy.planning.jobs.ascend.place import Placed, npu_gate, place_npus
+from koordpy.planning.jobs.ascend.place import npu_gate, place_npus
 from koordpy.planning.jobs.ascend.ranked import best_node
+from koordpy.planning.jobs.ascend.standing import Placed
 from koordpy.planning.jobs.gpus import best_with_gpus
 from koordpy.planning.joint import place_gang
 from koordpy.planning.open_places import open_places

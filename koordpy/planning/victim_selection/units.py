@@ -17,7 +17,6 @@ from koordpy.api.natural import natural_key
 from koordpy.api.times import seconds
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.quotas import card_hundredths
-from koordpy.planning.gangs import Gang
 from koordpy.planning.units import Groups, Unit
 
 
@@ -121,26 +120,17 @@ def untouchable(pod: PodInfo) -> bool:
 class Lending:
     """A gang above its minimum: at most `most` of its surplus units may go, none with its core."""
 
-    gang: Gang
     unit: Unit
     surplus: tuple[VictimUnit, ...]
     most: int
     core: VictimUnit | None
 
 
-@dataclass(frozen=True, eq=False)
-class VictimUnits:
-    """Every victim unit of the running pods, whatever the rule, and what ties units of one gang."""
-
-    units: tuple[VictimUnit, ...]
-    lendings: tuple[Lending, ...]
-
-
 def find_candidates(
-    groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str] = (), below: int | None = None
-) -> VictimUnits:
-    """The victim units among bound pods; gone: keys of evicted pods; below: plain pods of this priority and more are of
-    no use to anyone."""
+    groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str], below: int | None
+) -> tuple[list[VictimUnit], list[Lending]]:
+    """The victim units among bound pods, whatever the rule, and what ties units of one gang. gone: keys of evicted
+    pods; below: plain pods of this priority and more are of no use to anyone."""
     units: list[VictimUnit] = []
     lendings: list[Lending] = []
     seen: set[GangRef] = set()
@@ -156,7 +146,7 @@ def find_candidates(
             found, tied = _of_group(unit, gone)
             units += found
             lendings += tied
-    return VictimUnits(tuple(units), tuple(lendings))
+    return units, lendings
 
 
 def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list[Lending]]:
@@ -181,7 +171,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
             if not any(untouchable(pod) for pod in bound):
                 units.append(VictimUnit(UnitKind.BROKEN, bound, unit.group_id, gang.ref))
                 if core is not None:
-                    lendings.append(Lending(gang, unit, (units[-1],), 1, core))
+                    lendings.append(Lending(unit, (units[-1],), 1, core))
             continue
         # upstream's disruptionMode `all` leaves no surplus (kube-parity.md 6)
         most = 0 if gang.one_victim else max(0, len(bound) - max(0, gang.min_member))
@@ -190,7 +180,7 @@ def _of_group(unit: Unit, gone: Collection[str]) -> tuple[list[VictimUnit], list
             free = (pod for pod in bound if not untouchable(pod))
             surplus = tuple(VictimUnit(UnitKind.SURPLUS, (pod,), unit.group_id, gang.ref) for pod in free)
         if surplus or core is not None:
-            lendings.append(Lending(gang, unit, surplus, most, core))
+            lendings.append(Lending(unit, surplus, most, core))
         units += surplus
     if core is not None:
         units.append(core)

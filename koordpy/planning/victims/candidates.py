@@ -83,12 +83,12 @@ def candidates(
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
     bound = together(law, named, allowances)
     by_name = asked.devices is not None or any(npu_resource(pod.requests) for pod in asked.pods)
-    around = regions(asked.unit, figures)
+    lots, one_of = regions(asked.unit, figures)
     covering_units = _covering(open_to, pool, units)
     choices = Choices(
         problem=part,
-        lots=around.lots,
-        one_of=around.one_of,
+        lots=lots,
+        one_of=one_of,
         returns=tuple(returns_of(pool.units[i], figures, devices=asked.devices) for i in units) if moves else (),
         rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), pool.groups, figures) if moves else (),
         units=own,

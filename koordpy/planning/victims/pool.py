@@ -58,12 +58,12 @@ class Pool:
         self._take(self.draft.snapshot.pods.values())
 
     def _take(self, pods: Iterable[PodInfo]) -> None:
-        found = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
-        for unit in found.units:
+        units, lendings = find_candidates(self.groups, pods, gone=self.draft.evicted, below=self.useless_from)
+        for unit in units:
             self.position[id(unit)] = len(self.units)
             self.units.append(unit)
             self.alive.append(True)
-        for one in found.lendings:
+        for one in lendings:
             self.lendings.setdefault(one.unit.group_id, []).append(one)
         for known in ("entries", "evictable", "priority", "ranks"):
             self.__dict__.pop(known, None)

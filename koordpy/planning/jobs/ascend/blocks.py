@@ -13,8 +13,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.job import AscendJob, Blocks
 from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
 from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.standing import Bools, usable_nodes
-from koordpy.planning.jobs.ascend.switch_jobs import Seated
+from koordpy.planning.jobs.ascend.standing import Bools, Placed, usable_nodes
 
 
 class BlockJob:
@@ -61,7 +60,7 @@ class BlockJob:
         gone = self.figures.draft.evicted
         return {rank: pod for rank, pod in enumerate(self.job.pods) if pod.bound and pod.key not in gone}
 
-    def plan(self, pods: Sequence[PodInfo]) -> Seated | None:
+    def plan(self, pods: Sequence[PodInfo]) -> Placed | None:
         """Places pending pods of the job, in rank order; None where they wait, and `why` says for what."""
         ranks = [self.job.ranks[pod.key] for pod in pods]
         numbers = self.numbers()
@@ -107,7 +106,7 @@ class BlockJob:
             number, node = seats[rank]
             nodes[pod.key] = node
             notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
-        return Seated(nodes, notes, self.worth)
+        return Placed(nodes, notes=notes, worth=self.worth)
 
     def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[list[int]] | None:
         """Blocks for so many pods on nodes by SuperPoD, in the order of their numbers; None, and `why`."""

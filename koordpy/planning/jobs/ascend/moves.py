@@ -5,7 +5,6 @@ for the members that are missing, and the new place exists in the same plan.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.cluster.npus import chip_numbers, npu_resource
@@ -13,21 +12,10 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.blocks import BlockJob
-from koordpy.planning.jobs.ascend.standing import Bools
-from koordpy.planning.jobs.ascend.switch_jobs import Seated
+from koordpy.planning.jobs.ascend.standing import Bools, Placed
 from koordpy.planning.victim_selection.units import untouchable
 
 ASKED = ("grace", "force")
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """evicted: bound members that go; returns: the same -> node that is kept for them; why: the event on each."""
-
-    seated: Seated
-    evicted: tuple[PodInfo, ...]
-    returns: Mapping[str, int]
-    why: str
 
 
 def may_move_blocks(job: AscendJob) -> bool:
@@ -36,7 +24,7 @@ def may_move_blocks(job: AscendJob) -> bool:
     return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
 
 
-def move(job: AscendJob, figures: Figures, pods: Sequence[PodInfo], *, within: Bools | None) -> Move | None:
+def move(job: AscendJob, figures: Figures, pods: Sequence[PodInfo], *, within: Bools | None) -> Placed | None:
     """A plan for the pending pods of a job of which a block is stuck; None where it may not move, or has no way out."""
     path = job.keys.annotations.get(keys.RECOVER_POLICY)
     if not may_move_blocks(job):
@@ -59,7 +47,8 @@ def move(job: AscendJob, figures: Figures, pods: Sequence[PodInfo], *, within: B
             stay = {key: node for key, node in found.nodes.items() if key not in gone}
             said = {key: own for key, own in found.notes.items() if key not in gone}
             places = ", ".join(dict.fromkeys(found.notes[pod.key][keys.BOUND_SUPER_POD] for pod in coming))
-            return Move(Seated(stay, said), evicted, returns, f"{what} of {job.name} moves to SuperPoD {places}")
+            moved = f"{what} of {job.name} moves to SuperPoD {places}"
+            return Placed(stay, notes=said, evicted=evicted, returns=returns, moved=moved)
     return None
 
 

@@ -5,7 +5,7 @@ is placed ordinarily beside them. Units with a gather goal and neither are place
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,35 +20,17 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.gates import Gate
 from koordpy.planning.jobs.ascend.blocks import BlockJob, step
-from koordpy.planning.jobs.ascend.moves import Move, keep_room, may_move_blocks, move
+from koordpy.planning.jobs.ascend.moves import keep_room, may_move_blocks, move
 from koordpy.planning.jobs.ascend.ranked import assign, place_ranked
-from koordpy.planning.jobs.ascend.standing import Bools, after, placed_of, settled
-from koordpy.planning.jobs.ascend.switch_jobs import Seated, SwitchJob
+from koordpy.planning.jobs.ascend.standing import Bools, Placed, after, jobs_of, placed_of, settled
+from koordpy.planning.jobs.ascend.switch_jobs import SwitchJob
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.parts import has_parts
-from koordpy.planning.plan import GangStatus, Proof, Reason, SolverRun
+from koordpy.planning.plan import GangStatus, Proof, Reason
 from koordpy.planning.units import Unit
 
 OWN, PLANNED, SHARED = 200, 100, 99
 """AscendAffinity of the nodes of a plan: the pod's own, another, one under a shared leaf."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """What became of a unit. nodes: pod key -> node, empty where there is no plan; notes: pod key -> annotations
-    beside those of its devices; remark: what the pods that wait are told."""
-
-    nodes: Mapping[str, int]
-    proof: Proof
-    runs: tuple[SolverRun, ...] = ()
-    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    remark: str = ""
-    evicted: tuple[PodInfo, ...] = ()
-    """Bound members of the unit that have to go first: a block that moves."""
-    returns: Mapping[str, int] = field(default_factory=dict)
-    """Evicted member -> node that is kept for it."""
-    moved: str = ""
-    worth: tuple[Any, ...] = ()
 
 
 def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
@@ -70,7 +52,7 @@ def has_own_order(unit: Unit, figures: Figures) -> bool:
 
 def place_npus(unit: Unit, figures: Figures) -> Placed | None:
     """The placement of a unit with NPU pods; None where the generic planner places it."""
-    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
+    jobs = jobs_of(unit, figures)
     if not jobs:
         return None
     unit = after(unit, placed_of(unit, figures), figures)
@@ -123,7 +105,7 @@ class _OwnOrder:
         notes: dict[str, Mapping[str, str]] = {}
         worth: list[Any] = []
         remarks: list[str] = []
-        moves: list[Move] = []
+        moves: list[Placed] = []
         for job in self.jobs:
             seated, remark = self._job(job, within)
             if seated is None and may_move and may_move_blocks(job):
@@ -131,7 +113,7 @@ class _OwnOrder:
                 found = move(job, self.figures, pods, within=within)
                 if found is not None:
                     moves.append(found)
-                    seated = found.seated
+                    seated = found
                     for pod in found.evicted:
                         self.figures.draft.evict(pod)
                     keep_room(found.returns, self.figures)
@@ -150,10 +132,10 @@ class _OwnOrder:
             worth=tuple(worth),
             evicted=tuple(pod for one in moves for pod in one.evicted),
             returns={key: node for one in moves for key, node in one.returns.items()},
-            moved="; ".join(one.why for one in moves),
+            moved="; ".join(one.moved for one in moves),
         )
 
-    def _job(self, job: AscendJob, within: Bools | None) -> tuple[Seated | None, str]:
+    def _job(self, job: AscendJob, within: Bools | None) -> tuple[Placed | None, str]:
         """(the largest size of a job that has a plan, why it is not the whole job)."""
         pods = [pod for pod in job.pods if pod.pending]
         kind = BlockJob if job.blocks is not None else SwitchJob

@@ -6,7 +6,7 @@ enough.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,23 +18,14 @@ from koordpy.planning.ascend.leaves import Uplinks
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.blocks import BlockJob, step
-from koordpy.planning.jobs.ascend.place import Placed, has_own_order, place_npus
+from koordpy.planning.jobs.ascend.place import has_own_order, place_npus
 from koordpy.planning.jobs.ascend.ranked import best_node
+from koordpy.planning.jobs.ascend.standing import Placed, jobs_of
 from koordpy.planning.jobs.ascend.switch_jobs import SwitchJob
 from koordpy.planning.placement.problem import Ints, Problem, Shape
-from koordpy.planning.plan import Proof
 from koordpy.planning.units import Unit
 
 Nodes = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeLots:
-    """lots: (nodes, k): pods there come in multiples of k, beside those that stand; one_of: all pods on nodes of one
-    of these sets, empty where that is not asked."""
-
-    lots: tuple[tuple[Nodes, int], ...] = ()
-    one_of: tuple[Nodes, ...] = ()
 
 
 def one_each(unit: Unit, problem: Problem, figures: Figures) -> Problem:
@@ -61,26 +52,27 @@ def one_each(unit: Unit, problem: Problem, figures: Figures) -> Problem:
     return replace(problem, free=free, shapes=tuple(shapes))
 
 
-def regions(unit: Unit, figures: Figures) -> NodeLots:
-    """What blocks and leaves ask of the places of a unit that is one job and nothing else."""
-    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
+def regions(unit: Unit, figures: Figures) -> tuple[tuple[tuple[Nodes, int], ...], tuple[Nodes, ...]]:
+    """What blocks and leaves ask of the places of a unit that is one job and nothing else: (nodes, k), pods there come
+    in multiples of k, beside those that stand; nodes of one of which hold all pods, empty where that is not asked."""
+    jobs = jobs_of(unit, figures)
     if len(jobs) != 1 or any(npu_resource(pod.requests) is None for pod in unit.pending):
-        return NodeLots()
+        return (), ()
     job = next(iter(jobs.values()))
     if any(pod.bound for pod in job.pods):
-        return NodeLots()
+        return (), ()
     if job.blocks is not None and not job.blocks.soft:
         found: dict[str, list[int]] = {}
         for node, name in figures.jobs.super_pods.items():
             found.setdefault(name, []).append(node)
-        return NodeLots(lots=tuple((tuple(nodes), job.blocks.size) for nodes in found.values()))
+        return tuple((tuple(nodes), job.blocks.size) for nodes in found.values()), ()
     switches = figures.jobs.switches if job.tor is not Tor.NONE else ""
     if isinstance(switches, Switches) and (job.tor is Tor.PADDING or switches.table.single_layer):
         leaves: dict[int, list[int]] = {}
         for node, leaf in switches.leaf_of.items():
             leaves.setdefault(leaf, []).append(node)
-        return NodeLots(one_of=tuple(tuple(nodes) for _, nodes in sorted(leaves.items())))
-    return NodeLots()
+        return (), tuple(tuple(nodes) for _, nodes in sorted(leaves.items()))
+    return (), ()
 
 
 def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Placed | None:
@@ -89,7 +81,7 @@ def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Place
     plain = unit.plain
     if plain is not None and npu_resource(plain.requests) is not None and not has_own_order(unit, figures):
         node = best_node(plain, figures)
-        return Placed({plain.key: node}, Proof.OPTIMAL) if node is not None else None
+        return Placed({plain.key: node}) if node is not None else None
     placed = place_npus(unit, figures)
     if placed is None or placed.evicted or not all(key in placed.nodes for key in wanted):
         return None
@@ -99,7 +91,7 @@ def place_chosen(unit: Unit, wanted: Collection[str], figures: Figures) -> Place
 def whole_blocks(unit: Unit, ranks: Sequence[int], figures: Figures) -> tuple[int, ...] | None:
     """A core grown by the lowest ranks to what its jobs can be planned with; None where they have too few members."""
     chosen = set(ranks)
-    jobs = {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
+    jobs = jobs_of(unit, figures)
     for job in jobs.values():
         if job.blocks is None:
             continue

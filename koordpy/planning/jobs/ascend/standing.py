@@ -4,19 +4,46 @@ A unit whose core is there is planned member by member where victims make the ro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace as changed
 from numpy.typing import NDArray
 
-from koordpy.cluster.pods import PodInfo
+from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.planning.ascend.filter import AscendChips
 from koordpy.planning.ascend.job import AscendJob
 from koordpy.planning.figures import Figures
+from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.units import Unit
 
 Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of a unit, or of a job in it. nodes: pod key -> node, empty where there is no plan; notes: pod key ->
+    annotations beside those of its devices; remark: what the pods that wait are told."""
+
+    nodes: Mapping[str, int]
+    proof: Proof = Proof.OPTIMAL
+    runs: tuple[SolverRun, ...] = ()
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    remark: str = ""
+    evicted: tuple[PodInfo, ...] = ()
+    """Bound members of the unit that have to go first: a block that moves."""
+    returns: Mapping[str, int] = field(default_factory=dict)
+    """Evicted member -> node that is kept for it."""
+    moved: str = ""
+    """The event on each of these."""
+    worth: tuple[Any, ...] = ()
+    """Smaller is better, among places that a mandatory layer allows."""
+
+
+def jobs_of(unit: Unit, figures: Figures) -> dict[GangRef | None, AscendJob]:
+    """The legal jobs of a unit's pending pods."""
+    return {pod.gang: job for pod in unit.pending if isinstance(job := figures.npu_job(pod), AscendJob)}
 
 
 def after(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> Unit:

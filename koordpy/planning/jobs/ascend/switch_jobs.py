@@ -1,8 +1,6 @@
 """A job that asks for switches: usable servers, its plan by the configured rule set, annotations (ascend.md 4)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -22,17 +20,7 @@ from koordpy.planning.ascend.leaves import (
 )
 from koordpy.planning.ascend.switches import Switches
 from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.standing import Bools, usable_nodes
-
-
-@dataclass(frozen=True)
-class Seated:
-    """Pod key -> node, and what the Bindings say of the network; worth: smaller is better, among places that a
-    mandatory layer allows."""
-
-    nodes: Mapping[str, int]
-    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    worth: tuple[Any, ...] = ()
+from koordpy.planning.jobs.ascend.standing import Bools, Placed, usable_nodes
 
 
 class SwitchJob:
@@ -59,7 +47,7 @@ class SwitchJob:
         """Slice positions of a leaf."""
         return self.switches.table.positions
 
-    def plan(self, pods: Sequence[PodInfo]) -> Seated | None:
+    def plan(self, pods: Sequence[PodInfo]) -> Placed | None:
         """Places pending pods of the job, in rank order; None where they wait."""
         job, config = self.job, self.figures.config.ascend
         second = config.nslb_version == "2.0"
@@ -88,7 +76,7 @@ class SwitchJob:
         notes: dict[str, Mapping[str, str]] = {}
         if second:
             notes = {pod.key: own for pod, own in zip(pods, tor2.marks(found, job.tor, own), strict=True)}
-        return Seated(nodes, notes, (len({seat.leaf.number for seat in found}),))
+        return Placed(nodes, notes=notes, worth=(len({seat.leaf.number for seat in found}),))
 
     def _own_marks(self) -> dict[int, str]:
         """Leaf -> isSharedTor of the job's pods that stand under it."""
