@@ -13,13 +13,12 @@ from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.selectors import selector_matches
-from koordpy.cluster.tree import domain_parts
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, PlanFault
-from koordpy.planning.verify.plan import found
+from koordpy.planning.verify.plan import found, path_of
 from koordpy.planning.victim_selection.lines import Lines
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
@@ -181,8 +180,7 @@ class Leaving:
                 continue
             counts, less = Counter[object](), set[object]()
             for pod in bound:
-                labels = self.snapshot.nodes[index[pod.node]].labels
-                domain = (*domain_parts(layers, pod.node, labels), (False, pod.node))[:level]
+                domain = path_of(pod.node, self.snapshot)[:level]
                 counts[domain] += pod.key not in going
                 if pod.key in going & lent:
                     less.add(domain)

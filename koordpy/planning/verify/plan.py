@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from koordpy.api.counted import counted
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches
-from koordpy.cluster.snapshot import Draft
+from koordpy.cluster.snapshot import Draft, Snapshot
 from koordpy.cluster.tree import domain_parts
 from koordpy.planning.figures import Figures
 from koordpy.planning.filters import node as node_filters
@@ -165,6 +165,12 @@ def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
     return faults
 
 
+def path_of(name: str, snapshot: Snapshot) -> tuple[object, ...]:
+    """The domains of a node by its labels, from the top down, itself the last."""
+    labels = snapshot.nodes[snapshot.index[name]].labels
+    return (*domain_parts(snapshot.tree.layers, name, labels), (False, name))
+
+
 def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
     """MustGather, of parts too, and podCountMultiple by the nodes' labels, over bound and new members together."""
     if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
@@ -172,14 +178,8 @@ def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> li
     snapshot = figures.snapshot
     layers = snapshot.tree.layers
     at = [nodes.get(pod.key) or pod.node for pod in unit.members if pod.key in nodes or pod.bound]
-    known: dict[str, tuple[object, ...]] = {}
-    paths: list[tuple[object, ...]] = []
-    for name in at:
-        if name in snapshot.index and name not in known:
-            labels = snapshot.nodes[snapshot.index[name]].labels
-            known[name] = (*domain_parts(layers, name, labels), (False, name))
-        if name in known:
-            paths.append(known[name])
+    known = {name: path_of(name, snapshot) for name in dict.fromkeys(at) if name in snapshot.index}
+    paths = [known[name] for name in at if name in known]
     faults = []
     for part in parts_of(unit, layers):
         names = {nodes.get(pod.key) or pod.node for pod in part.members if pod.key in nodes or pod.bound}

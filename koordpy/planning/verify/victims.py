@@ -15,7 +15,6 @@ import numpy as np
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.quotas import ShareQueue
 from koordpy.cluster.snapshot import Ints
-from koordpy.cluster.tree import domain_parts
 from koordpy.planning.accelerators.registry import give
 from koordpy.planning.figures import Figures
 from koordpy.planning.limits import REFITTED_UNITS
@@ -24,7 +23,7 @@ from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.gpus import takes_promised
 from koordpy.planning.verify.leaving import MOVE, PRIORITY, QUOTA, SHARE, Leaving, Round, Taken
-from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns, found
+from koordpy.planning.verify.plan import check_filters, check_gathered, check_plan, check_returns, found, path_of
 from koordpy.planning.victim_selection.lines import Lines
 
 Sums = Mapping[str, Counter[str]]
@@ -45,12 +44,12 @@ def check_victims(
 def check_moves(unit: Unit, moved: Mapping[str, str], figures: Figures) -> list[PlanFault]:
     """Faults of where the members of a gang stand once some have moved (pod key -> node name): no further apart than
     before, and as the gang asks."""
-    layers, snapshot = figures.snapshot.tree.layers, figures.snapshot
+    snapshot = figures.snapshot
 
     def together(nodes: Mapping[str, str]) -> int:
         """Layers, from the top, of which one domain holds all."""
         paths = [
-            (*domain_parts(layers, name, snapshot.nodes[snapshot.index[name]].labels), (False, name))
+            path_of(name, snapshot)
             for pod in unit.members
             if pod.bound and (name := nodes.get(pod.key, pod.node)) in snapshot.index
         ]
