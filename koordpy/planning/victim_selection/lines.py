@@ -5,11 +5,11 @@ gpu-count the parties are users and accelerators are counted (in hundredths); in
 stand in a tree, and every shared resource is counted.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
-from typing import Protocol
 
 from koordpy.api import keys
 from koordpy.api.config import Fairness
@@ -34,30 +34,35 @@ Path = tuple[Party, ...]
 """A party and those above it, from the top down."""
 
 
-class Lines(Protocol):
+class Lines(ABC):
     """Lines of one kind. Amounts in hundredths of a device, or in the units of requests."""
 
-    @property
-    def pod_by_pod(self) -> bool:
-        """Whether each pod of a beneficiary asks in its own parties, rather than all in those of the first."""
+    pod_by_pod = False
+    """Whether each pod of a beneficiary asks in its own parties, rather than all in those of the first."""
 
+    @abstractmethod
     def path(self, pod: PodInfo) -> Path:
         """The parties a pod belongs to; none where nothing is shared with it."""
 
     def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
         """What of a request is counted."""
+        return requests
 
+    @abstractmethod
     def counted(self, party: Party, resource: str) -> bool:
         """Whether a resource is shared out to a party."""
 
+    @abstractmethod
     def use(self, use: QuotaUse, party: Party, resource: str) -> int:
         """What its pods hold."""
 
+    @abstractmethod
     def share(self, party: Party, resource: str) -> Fraction | int:
         """What it deserves, rounded."""
 
     def exact(self, party: Party, resource: str) -> Fraction | int:
         """The same unrounded."""
+        return self.share(party, resource)
 
 
 def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
@@ -72,7 +77,7 @@ def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
 
 
 @dataclass(frozen=True)
-class Mins:
+class Mins(Lines):
     """Every quota by itself, with its min in each resource that its max names."""
 
     quotas: Quotas
@@ -80,9 +85,6 @@ class Mins:
 
     def path(self, pod: PodInfo) -> Path:
         return tuple(ShareQueue(name) for name in self.quotas.tree.path(self.quotas.quota_of(pod)))
-
-    def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
-        return requests
 
     def counted(self, party: Party, resource: str) -> bool:
         return resource in self.quotas.tree.quotas[party.quota].max
@@ -93,15 +95,11 @@ class Mins:
     def share(self, party: Party, resource: str) -> int:
         return self.quotas.tree.quotas[party.quota].least(resource)
 
-    def exact(self, party: Party, resource: str) -> int:
-        return self.share(party, resource)
-
 
 @dataclass(frozen=True)
-class _Users:
+class _Users(Lines):
     snapshot: Snapshot
     shares: UserShares
-    pod_by_pod = False
 
     def path(self, pod: PodInfo) -> Path:
         quotas = self.snapshot.quotas
@@ -125,10 +123,9 @@ class _Users:
 
 
 @dataclass(frozen=True)
-class _Queues:
+class _Queues(Lines):
     snapshot: Snapshot
     shares: QueueShares
-    pod_by_pod = False
 
     def path(self, pod: PodInfo) -> Path:
         quotas = self.snapshot.quotas
@@ -136,9 +133,6 @@ class _Queues:
             return ()
         queue = quotas.queue_of(pod)
         return tuple(ShareQueue(name) for name in quotas.tree.path(queue.quota)) if queue.quota else (queue,)
-
-    def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
-        return requests
 
     def counted(self, party: Party, resource: str) -> bool:
         return counts(self.snapshot.quotas, party, resource)
