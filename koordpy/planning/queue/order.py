@@ -121,23 +121,12 @@ class UnitOrder:
         nodes: dict[ShareQueue, _QueueNode] = {}
         for job in self._rest:
             queue = keys_.queue_of(job)
-            node = nodes.get(queue)
-            if node is None:
-                node = nodes[queue] = _QueueNode(queue)
-                below = node
-                for above in keys_.above(queue):
-                    parent = nodes.get(above)
-                    known = parent is not None
-                    if parent is None:
-                        parent = nodes[above] = _QueueNode(above)
-                    below.parent = parent
-                    parent.children.append(below)
-                    below = parent
-                    if known:
-                        break
-                if below.parent is None:
-                    below.parent = root
-                    root.children.append(below)
+            node = root
+            for one in (*reversed(keys_.above(queue)), queue) if queue not in nodes else (queue,):
+                if one not in nodes:
+                    nodes[one] = _QueueNode(one, node)
+                    node.children.append(nodes[one])
+                node = nodes[one]
             node.jobs.append(job)
             at: _QueueNode | None = node
             while at is not None:
