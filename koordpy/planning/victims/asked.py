@@ -5,7 +5,6 @@ Source: preemption.md 1: all pending members, then the core; one by one where no
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
@@ -23,11 +22,6 @@ class Asked:
     problem: Problem
     pods: tuple[PodInfo, ...]
     devices: int | None = None
-
-    @cached_property
-    def priority(self) -> int:
-        """The lowest of the members to be placed."""
-        return min(pod.priority for pod in self.pods)
 
 
 def one_by_one(unit: Unit) -> bool:

@@ -71,7 +71,7 @@ class DryRun:
             waiting.setdefault(asked.problem.members[rank].shape, []).append(rank)
         nodes = {waiting[shape].pop(): node for (shape, node), pods in places.items() for _ in range(pods)}
         with self.gone(units):
-            return not violations(only_ranks(self._whole(), set(asked.problem.pending)), nodes)
+            return not violations(self._asked(), nodes)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
         """Whether the members are found a place once some units are gone, wherever it is. share: of the time that a
@@ -81,9 +81,7 @@ class DryRun:
         if named or has_own_order(unit, figures):
             return bool(self.stand(units).nodes)
         with self.gone(units):
-            problem = only_ranks(build(unit, figures), set(self.asked.problem.pending))
-            problem = replace(problem, deterministic_time=problem.deterministic_time * share)
-            found = fit_jointly(unit, problem, figures)
+            found = fit_jointly(unit, self._asked(share), figures)
             return bool(self._place().nodes) if found is None else found
 
     def stand_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
@@ -117,14 +115,11 @@ class DryRun:
             )
         if has_own_order(unit, figures):
             return DryRunResult()
-        ranks = set(asked.problem.pending)
-        problem = only_ranks(build(unit, figures), ranks)
-        if share < 1.0:
-            problem = replace(problem, deterministic_time=problem.deterministic_time * share)
+        problem = self._asked(share)
         if places is not None:
             problem = _within(problem, asked.problem, places)
         found = place_jointly(unit, problem, figures)
-        if len(found.nodes) < len(ranks):
+        if len(found.nodes) < len(problem.pending):
             return DryRunResult(sure=found.proof is not Proof.UNKNOWN)
         if figures.gpus.view.nodes and any(pod.gpus is not None for pod in asked.pods):
             # numbers and links of GPUs may be enough for each of them, and not for all
@@ -197,6 +192,11 @@ class DryRun:
 
     def _whole(self) -> Problem:
         return build(self.asked.unit, self.figures)
+
+    def _asked(self, share: float = 1.0) -> Problem:
+        """That of the members asked for. share: of the time that a placement has."""
+        problem = only_ranks(self._whole(), set(self.asked.problem.pending))
+        return replace(problem, deterministic_time=problem.deterministic_time * share)
 
     def _takes(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
         """Whether a node takes so many pods of each shape, as far as sums tell."""

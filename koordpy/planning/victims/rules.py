@@ -59,6 +59,7 @@ class Law:
         self.tree = use.quotas.tree
         self.limit_of = limit_of
         self.priority = min(pod.priority for pod in pods)
+        """The lowest of the members to be placed."""
 
     @property
     def admissible(self) -> bool:

@@ -202,7 +202,7 @@ class Preemptor:
         """
         if self.figures.admission.core_refusal(asked.unit, self.figures.draft.quotas) is not None:
             return PreemptionPlan()
-        eligible = movable(self.pool, free, self.figures, priority=asked.priority)
+        eligible = movable(self.pool, free, self.figures, priority=law.priority)
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(eligible)[0].tolist())
         if not pods or self._too_little_free(asked):
             return PreemptionPlan()
