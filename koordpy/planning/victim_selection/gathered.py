@@ -5,16 +5,15 @@ adds up as machine words: one table per domain by the number of pods it takes. T
 they are looked at only where the words leave a choice.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.planning.limits import GATHERED_VICTIMS_STEPS
 from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victim_selection.cover import Unwieldy
+from koordpy.planning.victim_selection.cover import LEVEL_BITS, Unwieldy
 
 Words = NDArray[np.int64]
 _NEVER = 1 << 61
@@ -26,10 +25,9 @@ Early = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """What one node offers for m = 0, 1, ... pods: levels 3 to 5, the rest of the cost, the options taken."""
+    """What one node offers: for m = 0, 1, ... pods the cost and the options taken."""
 
-    early: tuple[Early, ...]
-    late: tuple[int, ...]
+    costs: tuple[int, ...]
     taken: tuple[tuple[int, ...], ...]
 
 
@@ -48,9 +46,14 @@ class _Domain:
 class Gathered:
     """The cheapest way to place `number` pods in one of the regions; gather goals count where there are any."""
 
-    def __init__(self, problem: Problem, regions: Sequence[int], offers: dict[int, NodeOffer], number: int) -> None:
+    def __init__(
+        self, problem: Problem, regions: Sequence[int], offers: Mapping[int, NodeOffer], number: int, *, late: int
+    ) -> None:
+        """late: bits of a cost below levels 3 to 5."""
         self.problem, self.regions, self.number = problem, regions, number
         self.tree, self.offers = problem.tree, offers
+        self._below = (1 << late) - 1
+        self._early = {node: [_levels(cost >> late) for cost in one.costs] for node, one in offers.items()}
         self._steps = 0
         self._merged: dict[tuple[bytes, bytes], Words] = {}
         self._owned: dict[tuple[int, bytes], Words] = {}
@@ -62,8 +65,9 @@ class Gathered:
 
     def _widths(self) -> None:
         """How many bits each part of a word needs. Raises Unwieldy where they are too many."""
-        most = [sum(max(part[i] for part in one.early) for one in self.offers.values()) for i in range(3)]
-        scale = [int(np.gcd.reduce([part[i] for one in self.offers.values() for part in one.early])) for i in range(3)]
+        every = self._early.values()
+        most = [sum(max(part[i] for part in early) for early in every) for i in range(3)]
+        scale = [int(np.gcd.reduce([part[i] for early in every for part in early])) for i in range(3)]
         self.scale = [max(1, step) for step in scale]
         early = [(total // step).bit_length() for total, step in zip(most, self.scale, strict=True)]
         goal, depth = (self.number + 1).bit_length() if self.problem.gather else 0, self.tree.depth
@@ -113,7 +117,7 @@ class Gathered:
     def _build(self) -> None:
         tree = self.tree
         for node in sorted(self.offers):
-            words = np.array([self._word(early) for early in self.offers[node].early], dtype=np.int64)
+            words = np.array([self._word(early) for early in self._early[node]], dtype=np.int64)
             self.domains[tree.depth][node] = _Domain(own=self._with_goals(tree.depth, words))
         for level in range(tree.depth - 1, -1, -1):
             for child, one in self.domains[level + 1].items():
@@ -129,7 +133,8 @@ class Gathered:
     # --- the answer ---------------------------------------------------------------------------------------------------
 
     def solve(self) -> list[int] | None:
-        """The options taken; None where no region holds all pods."""
+        """The options taken; None where no region holds all pods: levels 1 to 6 of the whole hard layer, then with a
+        gather goal 1 to 4 among the domains that reach them, then levels 8 and 9."""
         reached = {
             (level, domain): int(one.own[self.number])
             for level in range(self.problem.hard, self.tree.depth + 1)
@@ -165,7 +170,7 @@ class Gathered:
         if not m:
             return 0
         if level == self.tree.depth:
-            return self.offers[domain].late[m]
+            return self.offers[domain].costs[m] & self._below
         one = self.domains[level][domain]
         if m not in one.late:
             self._split(level, one, m)
@@ -219,17 +224,7 @@ class Gathered:
             self._take(level + 1, child, k, out)
 
 
-def offers_of(
-    nodes: Iterable[tuple[int, Sequence[int], tuple[tuple[int, ...], ...]]], *, shift: int, field_bits: int
-) -> dict[int, NodeOffer]:
-    """Offers from costs that carry levels 3 to 5 in fields of so many bits above `shift`: (node, costs, options)."""
-    mask, rest = (1 << field_bits) - 1, (1 << shift) - 1
-
-    def parts(cost: int) -> Any:
-        early = cost >> shift
-        return early >> 2 * field_bits, early >> field_bits & mask, early & mask
-
-    return {
-        node: NodeOffer(tuple(parts(cost) for cost in costs), tuple(cost & rest for cost in costs), taken)
-        for node, costs, taken in nodes
-    }
+def _levels(early: int) -> Early:
+    """Levels 3 to 5 of a cost."""
+    mask = (1 << LEVEL_BITS) - 1
+    return early >> 2 * LEVEL_BITS, early >> LEVEL_BITS & mask, early & mask

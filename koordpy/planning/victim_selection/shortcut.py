@@ -10,7 +10,6 @@ one more number to reach.
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -21,21 +20,13 @@ from koordpy.planning.placement.problem import hard_regions
 from koordpy.planning.plan import Proof
 from koordpy.planning.victim_selection.choice import Choice, Choices, cost_levels, keeps
 from koordpy.planning.victim_selection.cover import LEVEL_BITS, Item, NodeCovers, Unwieldy, packed
-from koordpy.planning.victim_selection.gathered import Gathered, offers_of
+from koordpy.planning.victim_selection.gathered import Gathered, NodeOffer
 from koordpy.planning.victim_selection.lower_bounds import sums_allow
 
 Options = tuple[int, ...]
 Amounts = tuple[int, ...]
 Link = Any
 """(what came before, options), or None."""
-
-
-@dataclass(frozen=True, slots=True)
-class _NodeTable:
-    """What one node offers: for m = 0, 1, ... pods the cost and the options taken."""
-
-    costs: tuple[int, ...]
-    taken: tuple[tuple[int, ...], ...]
 
 
 def applies(choices: Choices) -> bool:
@@ -186,17 +177,17 @@ class _Search:
             on.setdefault(node, []).append(item)
         if self.least:
             return self._giving(on) if not cores.intersection(usable) else None
-        nodes: dict[int, _NodeTable] = {}
+        nodes: dict[int, NodeOffer] = {}
         for node in filter(self.asked.allowed.__getitem__, self._able(on)):
             found = [(cost, taken) for _, _, cost, taken in self._offers(node, on.get(node, []), 1, 0)]
             if found:
                 costs, every = zip((0, ()), *found, strict=True)
-                nodes[node] = _NodeTable(costs, every)
+                nodes[node] = NodeOffer(costs, every)
         if not nodes:
             return None
         if not self.problem.gather and all(_convex(one.costs) for one in nodes.values()):
             return self._cheapest_steps(nodes)
-        return self._gathered(nodes)
+        return Gathered(self.problem, self.regions, nodes, self.number, late=self.late).solve()
 
     def _gangs(self) -> tuple[dict[int, int], set[int]]:
         """Option -> number of its gang where a core is among the options; the cores. Ties of a gang are limits."""
@@ -273,7 +264,7 @@ class _Search:
 
     # --- over nodes -------------------------------------------------------------------------------------------------
 
-    def _cheapest_steps(self, nodes: dict[int, _NodeTable]) -> list[int] | None:
+    def _cheapest_steps(self, nodes: dict[int, NodeOffer]) -> list[int] | None:
         """The least sum over nodes where each further pod costs no less on any: the cheapest steps."""
         heap = [(one.costs[1] - one.costs[0], node, 1) for node, one in nodes.items()]
         heapq.heapify(heap)
@@ -287,13 +278,6 @@ class _Search:
             if m + 1 < len(costs):
                 heapq.heappush(heap, (costs[m + 1] - costs[m], node, m + 1))
         return [o for node, m in counts.items() for o in nodes[node].taken[m]]
-
-    def _gathered(self, nodes: dict[int, _NodeTable]) -> list[int] | None:
-        """Levels 1 to 6 of the whole hard layer, then with a gather goal 1 to 4 among the domains that reach them, then
-        levels 8 and 9."""
-        entries = ((node, one.costs, one.taken) for node, one in nodes.items())
-        offers = offers_of(entries, shift=self.late, field_bits=LEVEL_BITS)
-        return Gathered(self.problem, self.regions, offers, self.number).solve()
 
 
 def _convex(costs: Sequence[int]) -> bool:
