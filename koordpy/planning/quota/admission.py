@@ -264,44 +264,46 @@ class Admission:
 
     def _too_much(self, unit: Unit, use: QuotaUse) -> bool:
         """Whether even the smallest requests are more than some limit leaves, resource by resource."""
-        names = {at for pod in unit.pending for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
+        for counted, resource, room in self._rooms(unit, use):
+            least = 0
+            for gang in unit.gangs:
+                asked = [p.requests.get(resource, 0) if p.key in counted else 0 for p in gang.pending]
+                least += sum(sorted(asked)[: unit.need(gang)])
+            if least > room:
+                return True
+        return False
+
+    def _rooms(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
+        """(keys of the pending pods that a limit counts, resource, what it leaves) of every limit that counts some.
+
+        Where use is beyond a limit already nothing is left, which stops those that ask and nobody else.
+        """
+        first = {pod.shape: pod for pod in unit.pending}  # pods of one shape are in one quota
+        names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
         for name in sorted(names):
             for gate in self._gates(name, use, unit):
                 counted = {pod.key for pod in self._counted(unit.pending, gate)}
                 for resource in gate.used if counted else ():
-                    least = 0
-                    for gang in unit.gangs:
-                        asked = [p.requests.get(resource, 0) if p.key in counted else 0 for p in gang.pending]
-                        least += sum(sorted(asked)[: unit.need(gang)])
-                    if least > max(0, gate.free(resource)):
-                        return True
-        return False
+                    yield counted, resource, max(0, gate.free(resource))
 
     # -- the problem --------------------------------------------------------------------------------------------------
 
     def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
         """What quotas leave for a unit, with shapes numbered as given; only limits that may bind.
 
-        Pods of one shape are in one quota, and all or none of them non-preemptible. Where use is beyond a limit already
-        nothing is left, which stops those that ask and nobody else.
+        Pods of one shape are in one quota, and all or none of them non-preemptible.
         """
         if not self.quotas.tree.quotas:
             return ()
         first = {pod.shape: pod for pod in reversed(unit.pending)}
-        names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
         out: dict[Allowance, None] = {}
-        for name in sorted(names):
-            for gate in self._gates(name, use, unit):
-                counted = {pod.key for pod in self._counted(unit.pending, gate)}
-                for resource in gate.used if counted else ():
-                    amounts = [0] * len(numbers)
-                    for shape, pod in first.items():
-                        if pod.key in counted:
-                            amounts[numbers[shape]] = pod.requests.get(resource, 0)
-                    wanted = sum(amounts[numbers[pod.shape]] for pod in unit.pending)
-                    room = max(0, gate.free(resource))
-                    if wanted > room:
-                        out[Allowance(room, tuple(amounts))] = None
+        for counted, resource, room in self._rooms(unit, use):
+            amounts = [0] * len(numbers)
+            for shape, pod in first.items():
+                if pod.key in counted:
+                    amounts[numbers[shape]] = pod.requests.get(resource, 0)
+            if sum(amounts[numbers[pod.shape]] for pod in unit.pending) > room:
+                out[Allowance(room, tuple(amounts))] = None
         return tuple(out)
 
 
