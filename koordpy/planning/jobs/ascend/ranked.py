@@ -68,11 +68,8 @@ class _Walk:
     def choose(self, pod: PodInfo) -> tuple[int, Chips]:
         """The best node for a pod from which the rest can still be placed, and its chips there, those of the table
         unless they strand somebody; the witness is kept right."""
-        first = best_node(pod, self.figures)
-        if first is not None and (chips := self._can(pod, first)) is not None:
-            return first, chips
         for node in node_order(pod, self.figures):
-            if node != first and (chips := self._can(pod, node)) is not None:
+            if (chips := self._can(pod, node)) is not None:
                 return node, chips
         raise AssertionError(f"no node for {pod.key}, whose place is known")
 
