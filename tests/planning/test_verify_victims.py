@@ -163,7 +163,7 @@ def checked(case: Case, world: World | None = None) -> list[PlanFault]:
     first = next(iter(case.who.split()), "p")
     unit = next(one for one in groups.units() if one.plain is not None and one.plain.name == first)
     lines = lines_of(snapshot, config.fairness) if case.reclaim == "all" else None
-    at = Round(groups, figures, lines, [(one.budget, one.allowed) for one in standing_budgets(snapshot)])
+    at = Round(groups, figures, lines, standing_budgets(snapshot))
     taken = [Taken(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken]
     nodes = {f"default/{name}": snapshot.index[case.to] for name in case.who.split()}
     back = {f"default/{name}": snapshot.index[to] for name, to in case.back.items()}
@@ -302,7 +302,7 @@ def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: 
 
 def at_first(world: World) -> Round:
     snapshot = world.snapshot()
-    budgets = [(one.budget, one.allowed) for one in standing_budgets(snapshot)]
+    budgets = standing_budgets(snapshot)
     return Round(Groups(snapshot), Figures(Draft(snapshot), KoordpyConfiguration()), None, budgets)
 
 

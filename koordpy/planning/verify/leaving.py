@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.objects import PodDisruptionBudget
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts
 from koordpy.cluster.selectors import selector_matches
@@ -19,6 +18,7 @@ from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.units import Groups, Unit
 from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.plan import found, path_of
+from koordpy.planning.victim_selection.budgets import Budget
 from koordpy.planning.victim_selection.lines import Lines
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
@@ -35,13 +35,13 @@ class Taken:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What the check reads of a round. lines: shares, where fair share is reclaimed at all; budgets: each with the
-    disruptions that it allows now."""
+    """What the check reads of a round. lines: shares, where fair share is reclaimed at all; budgets: with what each
+    allows now."""
 
     groups: Groups
     figures: Figures
     lines: Lines | None
-    budgets: Sequence[tuple[PodDisruptionBudget, int]]
+    budgets: Sequence[Budget]
 
 
 def check_given_back(name: str, limit: Amounts, taken: Sequence[Taken], at: Round) -> list[PlanFault]:
@@ -200,9 +200,9 @@ class Leaving:
                 if pod.key in strict:
                     forbid.add(b)
         return several + [
-            f"budget {self.at.budgets[b][0].metadata.name} allows {allowed}, {counts[b]} would go"
+            f"budget {self.at.budgets[b].budget.metadata.name} allows {allowed}, {counts[b]} would go"
             for b in sorted(forbid)
-            if counts[b] > (allowed := self.at.budgets[b][1])
+            if counts[b] > (allowed := self.at.budgets[b].allowed)
         ]
 
     def _covering(self, pod: PodInfo) -> list[int]:
@@ -213,10 +213,10 @@ class Leaving:
         if known is None:
             known = self._known_covers[key] = [
                 b
-                for b, (budget, _) in enumerate(self.at.budgets)
+                for b, budget in enumerate(one.budget for one in self.at.budgets)
                 if budget.metadata.namespace == pod.namespace
                 and (selector := budget.spec.selector) is not None
                 and (selector.match_labels or selector.match_expressions)
                 and selector_matches(selector, labels)
             ]
-        return [b for b in known if pod.name not in self.at.budgets[b][0].status.disrupted_pods]
+        return [b for b in known if pod.name not in self.at.budgets[b].budget.status.disrupted_pods]

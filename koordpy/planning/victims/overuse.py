@@ -69,7 +69,7 @@ def give_back(
     with draft.trial():
         due = _due(pool, groups, figures)
     for one, taken in zip(due, _needed(pool, figures, due, starters), strict=True):
-        at = Round(groups, figures, None, [(budget.budget, budget.allowed) for budget in pool.budgets])
+        at = Round(groups, figures, None, pool.budgets)
         going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
         if faults := check_given_back(one.name, one.limit, going, at):
             rejected.append(rejection(f"quota {one.name}", faults, going))

@@ -107,9 +107,8 @@ class Preemptor:
     def faults(self, unit: Unit, relief: PreemptionPlan) -> list[PlanFault]:
         """What an independent check finds wrong with a plan, on the draft as it was before."""
         taken = [Taken(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
-        budgets = [(one.budget, one.allowed) for one in self.pool.budgets]
         back = {one.pod.key: one.node for one in relief.back}
-        at = Round(self.groups, self.figures, self._lines, budgets)
+        at = Round(self.groups, self.figures, self._lines, self.pool.budgets)
         with self.figures.promises.net():
             return check_victims(unit, taken, dict(relief.nodes), back, at)
 

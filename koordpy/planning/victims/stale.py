@@ -137,7 +137,7 @@ def give_up(
             continue
         if any(pod.key in draft.placed for pod in gang.pending):  # it has lost others in this very round
             continue
-        at = Round(groups, figures, None, [(one.budget, one.allowed) for one in budgets_of(draft)])
+        at = Round(groups, figures, None, budgets_of(draft))
         if faults := check_stale(gang, pods, at):
             rejected.append(rejection(unit.id, faults, [Taken(pods, STALE_GANG)]))
             continue
