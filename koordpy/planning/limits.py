@@ -59,8 +59,6 @@ RANK_RING_PODS = 80
 # --- Victims ---
 BLOCKERS = 2000
 """Pods that a shape's filters look at up to which each is tried as a victim by itself."""
-FEW_UNITS = 500
-"""Victim units up to which amounts are summed one by one rather than from a table of all."""
 COUNTED_VICTIMS_STEPS = 3_000_000
 """Additions of the min-plus tables beyond which the solver is no slower."""
 COUNTED_VICTIMS_STATES = 60_000

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.limits import FEW_UNITS
 from koordpy.planning.units import Groups
 from koordpy.planning.victim_selection.budgets import Budget, BudgetsLeft
 from koordpy.planning.victim_selection.choice import UnitFigures
@@ -188,13 +187,6 @@ class Pool:
                     for unit in one.surplus:
                         counted[self.at(unit)] = False
         out = np.zeros(self.draft.used.shape, dtype=np.int64)
-        few = np.nonzero(counted)[0]
-        if len(few) < FEW_UNITS and "entries" not in self.__dict__:
-            for i in few.tolist():
-                for node, here in self.free_of(i):
-                    for column, amount in here:
-                        out[node, column] += amount
-            return out
         units, nodes, numbers, amounts = self.entries
         taken = counted[units]
         np.add.at(out, nodes[taken], amounts[numbers[taken]])
