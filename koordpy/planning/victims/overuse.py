@@ -8,6 +8,7 @@ What pods hold that are ending counts as given back: else every round until they
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from koordpy.api.quantity import quantity_text
 from koordpy.cluster.resources import Amounts, add_amounts
@@ -24,8 +25,6 @@ from koordpy.planning.victim_selection.reprieve import settled
 from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.candidates import multiples_of
 from koordpy.planning.victims.pool import Pool
-
-Ending = tuple[Sequence[str], Mapping[str, int]]
 
 _Unit = tuple[int, int]
 """(position of a quota that is due, position of a unit that it would give back)."""
@@ -89,7 +88,6 @@ def give_back(
 def _due(pool: Pool, groups: Groups, figures: Figures) -> list[_Due]:
     """What each overdue quota would give back, one after the other; it leaves the draft."""
     admission, quotas = figures.admission, figures.snapshot.quotas
-    ending = [(quotas.tree.path(quotas.quota_of(pod)), pod.requests) for pod in figures.promises.ending]
     names = overdue(quotas, admission.figures, figures.config.quota, now=figures.snapshot.now)
     waiting = groups.units() if names else []
     refused = {unit.id for unit in startless(waiting, groups, figures)}
@@ -107,17 +105,17 @@ def _due(pool: Pool, groups: Groups, figures: Figures) -> list[_Due]:
         at_nodes = {i: [node for node, _ in pool.free_of(i)] for i in held}
         own = [node for nodes in at_nodes.values() for node in nodes]
         able = [unit for unit in waiting if unit.id not in refused and reaches.of(unit)[own].any()]
-        runtime = _Runtime(name, waiting, figures, ending)
-        limit = runtime.beside({unit.id for unit in able})
-        over = runtime.exceeded(limit)
+        runtime = partial(_runtime, name, waiting, figures)
+        limit = runtime({unit.id for unit in able})
+        over = _exceeded(name, limit, figures)
         spans = [(unit.id, reaches.of(unit)) for unit in able]
-        overs: dict[frozenset[str], Amounts] = {frozenset(): runtime.exceeded(runtime.beside(()))}
+        overs: dict[frozenset[str], Amounts] = {frozenset(): _exceeded(name, runtime(()), figures)}
         over_of: dict[int, Amounts] = {}
         for i in held if over else ():
             # what stands where few of them could go is given back for these few alone
             asking = frozenset(one for one, nodes in spans if nodes[at_nodes[i]].any())
             if asking not in overs:
-                overs[asking] = runtime.exceeded(runtime.beside(asking))
+                overs[asking] = _exceeded(name, runtime(asking), figures)
             over_of[i] = overs[asking]
         multiples = _multiples(pool, figures, held)
         taken = _least(pool, held, over_of, multiples)
@@ -166,25 +164,20 @@ def _needed(
     return [[i for k, i in needed if k == number] for number in range(len(due))]
 
 
-class _Runtime:
-    """What a quota's use is held against."""
+def _runtime(name: str, waiting: Sequence[Unit], figures: Figures, asking: Collection[str]) -> Amounts:
+    """What a quota's use is held against: its runtime where of all units that wait only these ask."""
+    admission, quotas = figures.admission, figures.snapshot.quotas
+    others = [unit for unit in waiting if unit.id not in asking]
+    with admission.among(without(others, quotas, {name})):
+        return dict(admission.limits[name])
 
-    def __init__(self, name: str, waiting: Sequence[Unit], figures: Figures, ending: Sequence[Ending]) -> None:
-        """ending: quotas from the top down to a pod's, and its requests, of pods that are ending."""
-        self._name, self._waiting, self._figures, self._ending = name, waiting, figures, ending
 
-    def beside(self, asking: Collection[str]) -> Amounts:
-        """The runtime where of all units that wait only these ask."""
-        admission, quotas = self._figures.admission, self._figures.snapshot.quotas
-        others = [unit for unit in self._waiting if unit.id not in asking]
-        with admission.among(without(others, quotas, {self._name})):
-            return dict(admission.limits[self._name])
-
-    def exceeded(self, limit: Amounts) -> Amounts:
-        """By how much the use is above a limit, where it is."""
-        use, name = self._figures.draft.quotas, self._name
-        leaving = {r: sum(asked.get(r, 0) for path, asked in self._ending if name in path) for r in limit}
-        return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}
+def _exceeded(name: str, limit: Amounts, figures: Figures) -> Amounts:
+    """By how much the use is above a limit, where it is; without what pods hold that are ending."""
+    quotas, use = figures.snapshot.quotas, figures.draft.quotas
+    ending = [pod.requests for pod in figures.promises.ending if name in quotas.tree.path(quotas.quota_of(pod))]
+    leaving = {r: sum(asked.get(r, 0) for asked in ending) for r in limit}
+    return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}
 
 
 def _multiples(pool: Pool, figures: Figures, held: Collection[int]) -> list[Multiple]:
