@@ -28,7 +28,6 @@ from koordpy.planning.queue.backfill import NO_PROMISE, moment
 from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Groups, Unit
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.what_if import WhatIf
 from koordpy.planning.words.denial import domain_slots
 from koordpy.planning.words.ignored_pods import IgnoredPod, aside
@@ -69,11 +68,11 @@ class Explanation:
 
     pod: str
     gang: str | None
-    feasible_nodes: int
-    nodes: tuple[NodeExplanation, ...]
-    domains: tuple[DomainExplanation, ...]
-    message: str
-    would_fit_if: tuple[str, ...]
+    feasible_nodes: int = 0
+    nodes: tuple[NodeExplanation, ...] = ()
+    domains: tuple[DomainExplanation, ...] = ()
+    message: str = ""
+    would_fit_if: tuple[str, ...] = ()
     method: str = ""
     """What found its plan, or that there is none, in a round of its own; empty where nothing was looked for."""
     origin: str | None = None
@@ -84,13 +83,8 @@ class Explanation:
     """(object, text) of settings that do nothing."""
 
 
-def explain(
-    snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str, *, ways: Sequence[Way] = EVERY_WAY
-) -> Explanation:
-    """Explains one known pod. Raises KeyError for an unknown one; of one that koordpy has nothing to do for, why.
-
-    ways: of choosing victims, the only ones that are tried.
-    """
+def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
+    """Explains one known pod. Raises KeyError for an unknown one; of one that koordpy has nothing to do for, why."""
     pod = snapshot.pods[pod_key]
     figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
     groups = Groups(snapshot, figures.config.gangs, figures.config.stale_gangs)
@@ -101,9 +95,6 @@ def explain(
             pod=pod.key,
             gang=pod.gang.key if pod.gang else None,
             origin=groups.gang(pod.gang).origin if pod.gang else None,
-            feasible_nodes=0,
-            nodes=(),
-            domains=(),
             message=left.why,
             would_fit_if=(left.miss,) if left.miss else (),
             warnings=tuple(warnings_of([], groups)),
@@ -113,7 +104,7 @@ def explain(
     domains: tuple[DomainExplanation, ...] = ()
     misses, method, order = list[str](), "", ""
     admission, use = figures.admission, figures.draft.quotas
-    turn = WhatIf(snapshot, figures.config, unit, ways)
+    turn = WhatIf(snapshot, figures.config, unit)
     alone = turn.alone() if held is None else None
     lent = alone is not None and turn.lent(alone)
     refusal = admission.refusal(unit, use) if held is None and not lent else None

@@ -4,7 +4,6 @@ Sources: simulate.md 5.2; quota-fairness.md 2; preemption.md 3.2 and 3.3. Each g
 is planned without it, and is told of it only if it finds room then.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -22,7 +21,6 @@ from koordpy.planning.queue.standing import share_name, share_text
 from koordpy.planning.round import plan_round
 from koordpy.planning.units import Unit
 from koordpy.planning.victim_selection.lines import lines_of
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims.terminating import await_ending
 from koordpy.planning.words.suggestions import NEAREST
 
@@ -36,8 +34,6 @@ class WhatIf:
     snapshot: Snapshot
     config: KoordpyConfiguration
     unit: Unit
-    ways: Sequence[Way] = EVERY_WAY
-    """Of choosing victims."""
 
     def alone(self) -> RoundPlan:
         """A round in which nobody is before it."""
@@ -65,7 +61,7 @@ class WhatIf:
         )
 
     def _alone(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
-        return plan_round(snapshot, config, only=frozenset([self.unit.id]), ways=self.ways)
+        return plan_round(snapshot, config, only=frozenset([self.unit.id]))
 
     def _placed(self, plan: RoundPlan) -> bool:
         units = {one.unit for one in plan.placements} | {one.unit for one in plan.nominations}
@@ -85,7 +81,7 @@ class WhatIf:
 
     def _before(self) -> list[str]:
         """It finds room by itself: what takes that in a whole round."""
-        plan = plan_round(self.snapshot, self.config, ways=self.ways)
+        plan = plan_round(self.snapshot, self.config)
         if self._placed(plan):
             return []
         return ["the jobs before it in the queue left it their room"]

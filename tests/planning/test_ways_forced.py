@@ -5,7 +5,6 @@ from random import Random
 import pytest
 
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.explain import explain
 from koordpy.planning.round import plan_round
 from koordpy.planning.victim_selection.names import Way
 from tests.scenarios.cluster import World, group, node, pod
@@ -43,6 +42,6 @@ def test_the_table_of_nodes_finds_for_a_plain_pod_what_counting_and_the_model_fi
     [(Way.NODE, "victims-counting"), (Way.COUNTING, "victims-counting"), (Way.MODEL, "victims-model"),
      (Way.GREEDY, "victims-greedy")],
 )  # fmt: skip
-def test_explain_names_the_way_that_it_is_held_to(way: Way, method: str) -> None:
+def test_a_plan_names_the_way_that_it_is_held_to(way: Way, method: str) -> None:
     world = World().add(node("n0:1"), pod("r", at="n0"), pod("p", priority=5, created=9))
-    assert explain(world.snapshot(), None, "default/p", ways=(way,)).method == method
+    assert [one.method for one in plan_round(world.snapshot(), ways=(way,)).units] == [method]

@@ -124,14 +124,12 @@ class Preemptor:
             faults += check_moves(self.groups.unit(gang), names, figures)
         return faults
 
-    def relieve(
-        self, unit: Unit, placed: Mapping[str, int] | None = None, ways: Sequence[Way] | None = None
-    ) -> PreemptionPlan:
+    def relieve(self, unit: Unit, placed: Mapping[str, int] | None, ways: Sequence[Way]) -> PreemptionPlan:
         """The first step that makes room for all pending members, else for the core, else why there is none.
 
-        placed: pod key -> node of members that got room just before, one by one. ways: of choosing, all by default.
+        placed: pod key -> node of members that got room just before, one by one. ways: of choosing.
         """
-        self._tried_ways = self.ways if ways is None else ways
+        self._tried_ways = ways
         if not self.figures.snapshot.nodes:
             return PreemptionPlan()
         if not placed:
