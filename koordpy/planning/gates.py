@@ -42,11 +42,8 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     terms = sum(map(_terms, tied.values()))
     if fault := too_many(terms, TIED_TERMS, "terms of affinity and spread of its kinds of pods"):
         return Gate(f"gang {unit.gangs[0].key}: {fault}", GangStatus.INVALID)
-    mixed = _mixed(unit)
-    if mixed is not None:
-        return mixed
-    if (together := _together(unit)) is not None:
-        return together
+    if (held := _mixed(unit) or _together(unit)) is not None:
+        return held
     for gang in unit.gangs:
         if gang.derived is not None and gang.derived.halted and gang.pending:
             return Gate(f"gang {gang.key}: {gang.derived.halted}", GangStatus.INCOMPLETE)

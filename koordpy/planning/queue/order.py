@@ -9,6 +9,7 @@ queue go by priority, age and name. A job that failed gives its turn to the next
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from koordpy.api import keys
@@ -19,10 +20,6 @@ from koordpy.cluster.quotas import QuotaUse, ShareQueue
 from koordpy.planning.orders.keys import INFINITE, Job, QueueKeys
 from koordpy.planning.orders.registry import ORDERS
 from koordpy.planning.units import Unit
-
-
-def _turn(job: Job) -> Any:
-    return job.key
 
 
 def half_bound(unit: Unit) -> bool:
@@ -71,16 +68,13 @@ class UnitOrder:
         self._config = config
         self._got = False
         self._gone: set[str] = set()
-        jobs = [Job(unit) for unit in units]
         first: list[Job] = []
         system: list[Job] = []
         rest: list[Job] = []
-        for job in jobs:
+        for job in sorted(map(Job, units), key=attrgetter("key")):
             half = job.unit.plain is None and half_bound(job.unit)
             (first if half else system if job.priority >= keys.SYSTEM_PRIORITY_FLOOR else rest).append(job)
-        first.sort(key=_turn)
-        system.sort(key=_turn)
-        starving = sorted((job for job in rest if self._starves(job, now)), key=lambda job: (job.since, job.key))
+        starving = sorted((job for job in rest if self._starves(job, now)), key=attrgetter("since"))
         self.starving = frozenset(job.unit.id for job in starving)
         """Ids of the units that have waited too long, in a period in which they may hold nodes."""
         self._first = [*first, *system, *starving]
@@ -133,7 +127,7 @@ class UnitOrder:
                 at.ages.append((job.age, job.unit.id))
                 at = at.parent
         for node in nodes.values():
-            node.jobs.sort(key=_turn, reverse=True)
+            node.jobs.reverse()
             node.ages.sort(reverse=True)
             node.children.sort(key=_by_name)
         root.children.sort(key=_by_name)

@@ -182,14 +182,19 @@ class Reclaim:
 
     def why(self, i: int) -> str:
         """`quota b uses 12 of min 8 nvidia.com/gpu, quota a gets 4 of min 4`: the numbers that let a unit go."""
-        path = next(iter(self.holdings.held(i)))
-        party, own = (below(path, self.path) or path)[-1], self.path[-1]
-        over = [r for r in self.counted(party) if self.over(party, r) > 0]
-        resource = (over or self.counted(party))[0]
+        resource, uses = self._overuse(i)
+        own = self.path[-1]
         line = quantity_text(resource, int(self.lines.share(own, resource)))
         gets = quantity_text(resource, self.asked[own].get(resource, 0))
-        uses = self._uses(party, resource, "uses", self.used(party, resource))
         return f"{uses}, quota {own.quota} gets {gets} of min {line}"
+
+    def _overuse(self, i: int) -> tuple[str, str]:
+        """A resource of which the party of a unit's first pod holds more than its line, and how much that is."""
+        path = next(iter(self.holdings.held(i)))
+        party = (below(path, self.path) or path)[-1]
+        over = [r for r in self.counted(party) if self.over(party, r) > 0]
+        resource = (over or self.counted(party))[0]
+        return resource, self._uses(party, resource, "uses", self.used(party, resource))
 
     def _uses(self, party: Party, resource: str, verb: str, amount: int) -> str:
         line = quantity_text(resource, int(self.lines.share(party, resource)))
@@ -246,11 +251,8 @@ class ShareReclaim(Reclaim):
 
     def why(self, i: int) -> str:
         """`user bob uses 4, share 2; user alice gets 2`."""
-        party, own = below(next(iter(self.holdings.held(i))), self.path)[-1], self.path[-1]
-        over = [r for r in self.counted(party) if self.over(party, r) > 0]
-        resource = (over or self.counted(party))[0]
-        uses = self._uses(party, resource, "uses", self.used(party, resource))
-        return f"{uses}; {_name(own)} gets {_text(resource, self.requested.get(resource, 0))}"
+        resource, uses = self._overuse(i)
+        return f"{uses}; {_name(self.path[-1])} gets {_text(resource, self.requested.get(resource, 0))}"
 
     def _uses(self, party: Party, resource: str, verb: str, amount: int) -> str:
         share = _text(resource, self.lines.share(party, resource))
