@@ -21,6 +21,7 @@ from koordpy.planning.vain_demand import Reaches, startless, without
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
 from koordpy.planning.victim_selection.budgets import forbid
 from koordpy.planning.victim_selection.choice import Multiple, uneven
+from koordpy.planning.victim_selection.lines import Mins, Party
 from koordpy.planning.victim_selection.reprieve import settled
 from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
 from koordpy.planning.victims.candidates import multiples_of
@@ -236,15 +237,13 @@ def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
 
 def _inside(pool: Pool, figures: Figures, name: str) -> dict[int, Amounts]:
     """Unit -> what it holds in a quota and below it; units of our own schedulers, wholly inside."""
-    tree = figures.snapshot.quotas.tree
+    holdings, party = pool.holdings(Mins(figures.snapshot.quotas)), Party(name)
     out: dict[int, Amounts] = {}
     for i, alive in enumerate(pool.alive):
         if not alive or pool.foreign(i):
             continue
-        leaves = pool.leaves(i)
-        if all(name in tree.path(leaf) for leaf in leaves):
-            held: Amounts = {}
-            for amounts in leaves.values():
-                add_amounts(held, amounts)
-            out[i] = held
+        if all(party in path for path in holdings.held(i)):
+            out[i] = {}
+            for amounts in holdings.held(i).values():
+                add_amounts(out[i], amounts)
     return out

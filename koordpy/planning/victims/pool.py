@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.resources import Amounts, add_amounts
+from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.units import Groups
 from koordpy.planning.victim_selection.budgets import Budget, BudgetsLeft
@@ -46,12 +46,9 @@ class Pool:
     _frees: dict[int, Frees] = field(default_factory=dict)
     _held: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
     """By requests."""
-    _leaves: dict[int, dict[str, Amounts]] = field(default_factory=dict)
     _holdings: dict[type[Lines], Holdings] = field(default_factory=dict)
-
-    _spent: tuple[tuple[frozenset[int], int], Mask] = field(
-        default_factory=lambda: ((frozenset(), -1), np.zeros(0, dtype=bool))
-    )
+    _spent: dict[tuple[frozenset[int], int], Mask] = field(default_factory=dict)
+    """By the budgets that allow none, and the number of units; the last one asked for."""
 
     def __post_init__(self) -> None:
         self._take(self.draft.snapshot.pods.values())
@@ -150,13 +147,14 @@ class Pool:
     def spent(self) -> Mask:
         """[units] with a pod that a PodDisruptionBudget covers which allows no eviction any more."""
         budgets = frozenset(b for b, one in enumerate(self.budgets) if not one.allowed)
-        if (budgets, len(self.units)) != self._spent[0]:
+        key = budgets, len(self.units)
+        if key not in self._spent:
             covered = (
                 bool(budgets) and not all(budgets.isdisjoint(self.counting(pod)) for pod in unit.pods)
                 for unit in self.units
             )
-            self._spent = (budgets, len(self.units)), np.fromiter(covered, dtype=bool)
-        return self._spent[1]
+            self._spent = {key: np.fromiter(covered, dtype=bool)}
+        return self._spent[key]
 
     @cached_property
     def evictable(self) -> Mask:
@@ -196,15 +194,6 @@ class Pool:
         """Whether another scheduler's pod is in a unit."""
         names = self.draft.snapshot.scheduler_names
         return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
-
-    def leaves(self, i: int) -> dict[str, Amounts]:
-        """Quota (a built-in one too) -> what a unit's pods in it hold."""
-        found = self._leaves.get(i)
-        if found is None:
-            found = self._leaves[i] = {}
-            for pod in self.units[i].pods:
-                add_amounts(found.setdefault(self.draft.snapshot.quotas.quota_of(pod), {}), pod.requests)
-        return found
 
     def holdings(self, lines: Lines) -> Holdings:
         """What the units hold by the parties of some lines."""

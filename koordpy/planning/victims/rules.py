@@ -89,17 +89,16 @@ class Law:
 
     def add_shortfalls(self, out: Together, options: Options) -> None:
         """Cost level 6: accelerators by which leaf quotas fall below min(used_before, min)."""
-        taken: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        taken: dict[tuple[Party, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
-                for leaf, amounts in self.pool.leaves(i).items():
-                    counted = self.tree.quotas[leaf].max if leaf in self.tree.quotas else {}
-                    for resource, amount in amounts.items():
-                        if amount and resource in counted and resource in keys.ACCELERATORS:
+                for path, amounts in self.mins.holdings.held(i).items():
+                    for resource, amount in amounts.items() if path else ():
+                        if amount and self.mins.lines.counted(path[-1], resource) and resource in keys.ACCELERATORS:
                             scale = 1 if resource in keys.HUNDREDTHS else 100
-                            taken.setdefault((leaf, resource), []).append((o, amount * scale))
+                            taken.setdefault((path[-1], resource), []).append((o, amount * scale))
         for (leaf, resource), terms in taken.items():
-            slack = self.mins.spare(Party(leaf), resource) * (1 if resource in keys.HUNDREDTHS else 100)
+            slack = self.mins.spare(leaf, resource) * (1 if resource in keys.HUNDREDTHS else 100)
             if sum(n for _, n in terms) > slack:
                 out.shortfalls.append(Shortfall(tuple(terms), slack))
 
