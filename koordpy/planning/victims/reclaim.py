@@ -212,7 +212,7 @@ class ShareReclaim(Reclaim):
         pool: Pool,
         use: QuotaUse,
         lines: Lines,
-        gainers: Collection[str] = (),
+        gainers: Collection[str],
     ) -> None:
         """gainers: ids of the units that gained by an eviction of the beneficiary lately, along chains too."""
         super().__init__(pods, pool=pool, use=use, lines=lines)

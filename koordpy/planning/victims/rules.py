@@ -7,15 +7,17 @@ quotas on a path under the lowest common ancestor of the beneficiary's leaf and 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordpy.api import keys
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import QuotaUse
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.snapshot import Snapshot
+from koordpy.cluster.yields import gainers
+from koordpy.planning.figures import Figures
+from koordpy.planning.units import Unit
 from koordpy.planning.victim_selection.choice import Crossing, Limit, Shortfall
 from koordpy.planning.victim_selection.lines import Lines, Party
 from koordpy.planning.victim_selection.names import RuleName
@@ -36,28 +38,20 @@ class Together:
 
 
 class Law:
-    """The rules of one beneficiary. `pods` are placed together; `limit_of`: what a quota's pods may hold at most;
-    `mins`: the lines of quotas; `lines`: those of shares, where fair share is reclaimed at all; `gainers`: units that
-    no share is taken back from."""
+    """The rules of one beneficiary."""
 
     def __init__(
-        self,
-        pods: Sequence[PodInfo],
-        *,
-        pool: Pool,
-        use: QuotaUse,
-        config: KoordpyConfiguration,
-        limit_of: Callable[[str], Mapping[str, int]],
-        mins: Lines,
-        lines: Lines | None = None,
-        gainers: Collection[str] = (),
+        self, unit: Unit, pods: Sequence[PodInfo], pool: Pool, figures: Figures, *, mins: Lines, lines: Lines | None
     ) -> None:
-        fair = None if lines is None else ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gainers)
-        self.fair = fair
+        """pods: those of the unit that are placed together. mins: the lines of quotas; lines: those of shares, where
+        fair share is reclaimed at all."""
+        self.use = use = figures.promises.use(unit, figures.draft.quotas, netted=True)
+        self.pods, self.pool, self.figures, self.config = pods, pool, figures, figures.config
         self.mins = Reclaim(pods, pool=pool, use=use, lines=mins)
-        self.pods, self.pool, self.use, self.config = pods, pool, use, config
+        # no share is taken back from units that gained by an eviction of this one
+        gained = gainers(figures.snapshot.yielded, unit.id)
+        self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
         self.tree = use.quotas.tree
-        self.limit_of = limit_of
         self.priority = min(pod.priority for pod in pods)
         """The lowest of the members to be placed."""
 
@@ -80,8 +74,9 @@ class Law:
 
     def add_admission(self, out: Together, every: Pairs) -> None:
         """Every quota of the members admits them all once the victims are gone."""
+        limits = self.figures.admission.open_limits()
         for party, asked in self.mins.asked.items():
-            limit = self.limit_of(party.quota)
+            limit = limits[party.quota]
             for resource in self.tree.quotas[party.quota].max:
                 over = self.mins.after(party, resource) - limit.get(resource, 0)
                 if over > 0 and asked.get(resource):

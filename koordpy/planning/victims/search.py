@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.cluster.snapshot import Ints
-from koordpy.cluster.yields import gainers
 from koordpy.planning.build import build, partitions
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.relief import one_each
@@ -215,16 +214,7 @@ class Preemptor:
     # --- rules ------------------------------------------------------------------------------------------------------
 
     def _law(self, asked: Asked) -> Law:
-        return Law(
-            asked.pods,
-            pool=self.pool,
-            use=self.figures.promises.use(asked.unit, self.figures.draft.quotas, netted=True),
-            config=self.config,
-            limit_of=lambda name: self.figures.admission.open_limits()[name],
-            mins=self._mins,
-            lines=self._lines,
-            gainers=gainers(self.figures.snapshot.yielded, asked.unit.id),
-        )
+        return Law(asked.unit, asked.pods, self.pool, self.figures, mins=self._mins, lines=self._lines)
 
     @cached_property
     def _mins(self) -> Mins:
