@@ -54,8 +54,6 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
             rules={RuleName.PRIORITY: mask},
             law=law,
             open_to=everything,
-            pool=search.pool,
-            figures=figures,
         )
         choices = running.choices
         best: tuple[tuple[object, ...], list[str]] | None = None

@@ -52,11 +52,9 @@ def eligible_under(rules: Rules) -> Mask:
     return np.asarray(np.logical_or.reduce(list(rules.values())))
 
 
-def candidates(
-    asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened, pool: Pool, figures: Figures
-) -> OfferedChoice:
+def candidates(asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> OfferedChoice:
     """What may be chosen from. part: the problem, cut down to some nodes."""
-    budgets = pool.budgets
+    pool, figures, budgets = law.pool, law.figures, law.pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
     number = {i: n for n, i in enumerate(units)}
     options: list[Option] = []

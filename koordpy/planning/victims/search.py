@@ -248,13 +248,11 @@ class Preemptor:
             return PreemptionPlan(reasons=(f"preemption: {lack.text}.",) if lack.reclaimable else ())
         if not eligible.any():
             return PreemptionPlan()
-        pool, figures = self.pool, self.figures
-        trial = DryRun(asked, pool, figures)
+        trial = DryRun(asked, self.pool, self.figures)
         if Way.NODE in self._tried_ways and (least := self._cheapest_node(asked, rules, open_to)) is not None:
             if not eligible_under(least).any():
                 return PreemptionPlan()
-            problem = open_to.problem
-            found = candidates(asked, problem, rules=least, law=law, open_to=open_to, pool=pool, figures=figures)
+            found = candidates(asked, open_to.problem, rules=least, law=law, open_to=open_to)
             _, plan = take(found, trial, law, open_to.looked_at, (Way.COUNTING,))
             if plan.nodes:
                 return plan
@@ -263,7 +261,7 @@ class Preemptor:
         reasons: list[str] = []
         for part in partitions(asked.unit, open_to.problem, self.figures):
             self.figures.interrupts.step()
-            found = candidates(asked, part, rules=rules, law=law, open_to=open_to, pool=pool, figures=figures)
+            found = candidates(asked, part, rules=rules, law=law, open_to=open_to)
             if not reachable(found.choices):
                 continue
             if RuleName.CONSOLIDATION not in rules and (cut := most_freed(found.choices)):

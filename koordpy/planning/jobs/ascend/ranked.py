@@ -5,7 +5,7 @@ The sequence of scores is the lexicographically greatest one. What can still be 
 placement of the pods to come, which is repaired by a swap or by room beside it, and found anew where neither will do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -139,16 +139,15 @@ class _Walk:
         with figures.draft.trial():
             assign(pod, node, figures, chips)
             unit = after(self.unit, {pod.key: node}, figures)
-            found = place_all(unit, list(self.coming), figures, besides=pod.key)
+            found = place_all(unit, self.coming.keys() - {pod.key}, figures)
         if not found.placed and len(self.coming) > 1:
             return False
         self.coming = {pod.key: node, **{unit.members[rank].key: at for rank, at in found.nodes.items()}}
         return True
 
 
-def place_all(unit: Unit, chosen: Sequence[str], figures: Figures, *, besides: str = "") -> Solution:
+def place_all(unit: Unit, wanted: Collection[str], figures: Figures) -> Solution:
     """Any placement of all the chosen pending pods of a unit."""
-    wanted = {key for key in chosen if key != besides}
     if not wanted:
         return Solution({}, Proof.OPTIMAL)
     gangs = tuple(replace(g, pods=tuple(p for p in g.pods if not p.pending or p.key in wanted)) for g in unit.gangs)
@@ -209,6 +208,6 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
             assign(pod, node, figures, chips)
             del walk.coming[pod.key]
         if walk.coming:
-            rest = place_all(walk.unit, list(walk.coming), figures)
+            rest = place_all(walk.unit, walk.coming, figures)
             nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming
     return nodes, first.proof, first.runs
