@@ -96,9 +96,9 @@ class Figures:
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
-        standing = (cache or PlannerCache()).at(self.snapshot)
-        self._static = standing.static
-        self.scene = Scene(draft, config, standing.domains)
+        self._cache = (cache or PlannerCache()).at(self.snapshot)
+        self._static = self._cache.static
+        self.scene = Scene(draft, config, self._cache.domains)
         draft.kept = self._kept_claims
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""
@@ -113,9 +113,9 @@ class Figures:
         """Of the search under way."""
         self._others: list[Figures] = []
 
-    def of_draft(self, draft: Draft, cache: PlannerCache | None = None) -> "Figures":
+    def of_draft(self, draft: Draft) -> "Figures":
         """Figures of another draft of the round."""
-        made = Figures(draft, self.config, cache)
+        made = Figures(draft, self.config, self._cache)
         self._others.append(made)
         return made
 

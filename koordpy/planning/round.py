@@ -63,7 +63,7 @@ def plan_round(
         patience = None  # who may pass the first of the queue is known only when that is decided
     search = Preemptor(groups, figures, ways, patience=patience) if evict else None
     try:
-        return _planned(groups, figures, search, patience, only=only, cache=planner_cache, due=due)
+        return _planned(groups, figures, search, patience, only=only, due=due)
     finally:
         figures.take_apart()
         if search is not None:
@@ -77,7 +77,6 @@ def _planned(
     patience: Patience | None,
     *,
     only: frozenset[str] | None,
-    cache: PlannerCache | None,
     due: bool,
 ) -> RoundPlan:
     """The plan of a round. due: whether quotas are looked at that are to give back."""
@@ -87,7 +86,7 @@ def _planned(
     if config.queue.backfill:
         # the room of a unit that is not due counts, too
         units = groups.units()
-        backfill = Backfill(groups, figures, cache, due=lambda unit: only is None or unit.id in only, search=search)
+        backfill = Backfill(groups, figures, due=lambda unit: only is None or unit.id in only, search=search)
     else:
         waiting = patience.waiting if patience is not None else frozenset[str]()
         units = groups.units(only | waiting if only is not None else None)
@@ -103,7 +102,7 @@ def _planned(
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []
-    guard = StarvationGuard(groups, figures, cache) if queue.starving else None
+    guard = StarvationGuard(groups, figures) if queue.starving else None
     beside = Beside(figures, patience, attempt, (unit for unit in units if only is None or unit.id in only))
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):

@@ -20,7 +20,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.reservations import Purpose
 from koordpy.cluster.snapshot import Draft, Ints
 from koordpy.planning.attempt import Tried, try_unit
-from koordpy.planning.figures import Figures, PlannerCache
+from koordpy.planning.figures import Figures
 from koordpy.planning.plan import PromisedStart, Proof
 from koordpy.planning.queue.known_ends import Runtimes
 from koordpy.planning.queue.starvation import AllEnded
@@ -53,21 +53,15 @@ class Backfill:
     """The attempts of one round. `attempt` stands in for `try_unit`."""
 
     def __init__(
-        self,
-        groups: Groups,
-        figures: Figures,
-        cache: PlannerCache | None,
-        *,
-        due: Callable[[Unit], bool],
-        search: Preemptor | None = None,
+        self, groups: Groups, figures: Figures, *, due: Callable[[Unit], bool], search: Preemptor | None
     ) -> None:
         """due: whether the round may place a unit; others are looked at only as far as they hold room.
 
         search: where units may look for victims, until something is reserved; None where nobody is evicted.
         """
         self._search = search
-        self._groups, self._figures, self._cache, self._due = groups, figures, cache, due
-        self._all_ended = AllEnded(groups, figures, cache)
+        self._groups, self._figures, self._due = groups, figures, due
+        self._all_ended = AllEnded(groups, figures)
         self.runtimes = Runtimes(figures.snapshot)
         self._head = False
         """Whether the first unit that lacks room has been met."""
@@ -127,7 +121,7 @@ class Backfill:
                 draft.assign(snapshot.pods[key], node, main.claims(key), main.allocations(key), chips)
         if (starving := main.aside.get(Purpose.STARVING)) is not None:
             draft.set_aside(Purpose.STARVING, starving)
-        return try_unit(unit, self._groups, self._figures.of_draft(draft, self._cache))
+        return try_unit(unit, self._groups, self._figures.of_draft(draft))
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:

@@ -23,7 +23,7 @@ from koordpy.cluster.snapshot import PODS, Snapshot
 from koordpy.planning.attempt import Tried, try_unit
 from koordpy.planning.build import build
 from koordpy.planning.emptied import emptied, stays
-from koordpy.planning.figures import Figures, PlannerCache
+from koordpy.planning.figures import Figures
 from koordpy.planning.limits import STARVING_BESIDE
 from koordpy.planning.placement.problem import Problem
 from koordpy.planning.placement.reach import able_domains
@@ -47,16 +47,16 @@ def starving_beside(groups: Groups, only: Collection[str], after: float) -> list
 class AllEnded:
     """The cluster once every pod that can end has ended, and what has room there."""
 
-    def __init__(self, groups: Groups, figures: Figures, cache: PlannerCache | None) -> None:
-        self._groups, self._figures, self._cache = groups, figures, cache
+    def __init__(self, groups: Groups, figures: Figures) -> None:
+        self._groups, self._figures = groups, figures
         self._known: Figures | None = None
 
     def figures(self, unit: Unit) -> Figures:
         """Of that cluster, in which the unit's own bound members stay."""
         own = {pod.key for pod in unit.members if pod.bound}
         if own:
-            return emptied(self._figures, self._cache, but=own)
-        self._known = self._known or emptied(self._figures, self._cache)
+            return emptied(self._figures, but=own)
+        self._known = self._known or emptied(self._figures)
         return self._known
 
     def attempt(self, unit: Unit) -> Tried:
@@ -69,9 +69,9 @@ class AllEnded:
 class StarvationGuard:
     """The guard of one round: at most one hold."""
 
-    def __init__(self, groups: Groups, figures: Figures, cache: PlannerCache | None = None) -> None:
+    def __init__(self, groups: Groups, figures: Figures) -> None:
         self._groups, self._figures = groups, figures
-        self._ended = AllEnded(groups, figures, cache)
+        self._ended = AllEnded(groups, figures)
         self._holder = ""
         """Whom nodes are held for."""
 
