@@ -27,7 +27,7 @@ from koordpy.planning.plan import ranks_proven
 from koordpy.planning.queue.backfill import NO_PROMISE, moment
 from koordpy.planning.queue.standing import Standing, standing
 from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.what_if import WhatIf
 from koordpy.planning.words.denial import domain_slots
 from koordpy.planning.words.ignored_pods import IgnoredPod, aside
@@ -87,7 +87,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
     """Explains one known pod. Raises KeyError for an unknown one; of one that koordpy has nothing to do for, why."""
     pod = snapshot.pods[pod_key]
     figures = Figures(Draft(snapshot), config or KoordpyConfiguration())
-    groups = Groups(snapshot, figures.config.gangs, figures.config.stale_gangs)
+    groups = figures.groups
     unit = groups.unit_of(pod)
     if not pod.pending:
         left = left_alone(pod, figures.config.scheduler_names)

@@ -116,6 +116,7 @@ class Figures:
     def of_draft(self, draft: Draft) -> "Figures":
         """Figures of another draft of the round."""
         made = Figures(draft, self.config, self._cache)
+        made.groups = self.groups
         self._others.append(made)
         return made
 
@@ -190,18 +191,19 @@ class Figures:
         return DynamicResources(pod, self.draft, self.snapshot.devices).choice(node)
 
     @cached_property
-    def _groups(self) -> Groups:
-        return Groups(self.snapshot, self.config.gangs, self.config.stale_gangs)
+    def groups(self) -> Groups:
+        """The gangs of the snapshot, and what is planned together."""
+        return Groups(self.snapshot, self.config.gangs, self.config.stale_gangs, self._cache.gangs)
 
     def unit_id(self, pod: PodInfo) -> str:
         """Id of the unit that a pod belongs to."""
-        return self._groups.id_of(pod.gang) if pod.gang is not None else pod.key
+        return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     def among(self, gang: GangRef) -> Among:
         """What the members of a gang's unit that the draft has not placed are to each other."""
         known = self._among.get(gang)
         if known is None or known[0] != self.moment:
-            unit = self._groups.unit(gang)
+            unit = self.groups.unit(gang)
             waiting = [pod for pod in unit.pending if pod.key not in self.draft.placed]
             defaults = self.scene.spread_defaults
             spare = len(unit.pending) - max(1, sum(unit.need(one) for one in unit.gangs))
@@ -249,7 +251,7 @@ class Figures:
         """Keys of the pods that are planned together with a pod, itself included, and have room promised."""
         if pod.gang is None:
             return frozenset([pod.key] if self.promises.to(pod) else ())
-        return self.promises.own({gang.ref for gang in self._groups.unit(pod.gang).gangs})
+        return self.promises.own({gang.ref for gang in self.groups.unit(pod.gang).gangs})
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
         """Why a plan cannot hold a member together with the others of its gang."""

@@ -55,10 +55,8 @@ def plan_round(
     due = patience is None or patience.gives_back
     if patience is None:  # the same input gives the same plan, however busy the machine
         config = changed(config, solver=changed(config.solver, wall_time_watchdog=OFFLINE_WATCHDOG_SECONDS))
-    known = planner_cache.gangs if planner_cache is not None else None
-    groups = Groups(snapshot, config.gangs, config.stale_gangs, known)
-    draft = Draft(snapshot)
-    figures = Figures(draft, config, planner_cache)
+    figures = Figures(Draft(snapshot), config, planner_cache)
+    groups = figures.groups
     if config.queue.backfill:
         patience = None  # who may pass the first of the queue is known only when that is decided
     search = Preemptor(groups, figures, ways, patience=patience) if evict else None
