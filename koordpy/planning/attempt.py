@@ -33,7 +33,7 @@ from koordpy.planning.plan import GangStatus, Method, Proof, RejectedPlan, Solve
 from koordpy.planning.quota.admission import QuotaRefusal
 from koordpy.planning.resources_gate import check_min_resources
 from koordpy.planning.scores.nodes import first_node
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.leaving import Taken, rejection
 from koordpy.planning.verify.plan import check_claims, check_plan, found
@@ -132,16 +132,14 @@ def unit_shape(unit: Unit, figures: Figures) -> Hashable | None:
     return layout, resources, members, owner, tuple(pod.pod.spec.preemption_policy for pod in unit.pending), kept_from
 
 
-def gate_of(unit: Unit, groups: Groups, figures: Figures) -> Gate | None:
+def gate_of(unit: Unit, figures: Figures) -> Gate | None:
     """What holds a unit before its quotas and any node are looked at; None for nothing."""
     if unit.plain is not None:
         return npu_gate(unit, figures) if unit.plain.extended else None
-    return gate(unit, groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
+    return gate(unit, figures.groups) or npu_gate(unit, figures) or check_min_resources(unit, figures)
 
 
-def try_unit(
-    unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None = None, patience: Patience | None = None
-) -> Tried:
+def try_unit(unit: Unit, figures: Figures, search: Preemptor | None = None, patience: Patience | None = None) -> Tried:
     """Places one unit on the draft, whole or not at all; the figures' draft carries what it got.
 
     search: where a unit that finds no room may look for victims; patience: how long.
@@ -149,7 +147,7 @@ def try_unit(
     draft = figures.draft
     known = open_places(unit, figures) if draft.keeps_room or draft.later else frozenset()
     mark = draft.mark()
-    tried = _try(unit, groups, figures, search, patience)
+    tried = _try(unit, figures, search, patience)
     closed = known - open_places(unit, figures) if known and tried.nodes else frozenset()
     if tried.victims:
         # it is not bound now: who is more important starts before it
@@ -179,12 +177,12 @@ def _counts_against(tried: Tried, pod: PodInfo) -> bool:
     return reclaimed or pod.priority <= most
 
 
-def _try(unit: Unit, groups: Groups, figures: Figures, search: Preemptor | None, patience: Patience | None) -> Tried:
+def _try(unit: Unit, figures: Figures, search: Preemptor | None, patience: Patience | None) -> Tried:
     evicted = figures.draft.evicted
     if unit.plain is None and evicted and any(pod.key in evicted for pod in unit.members):
         text = f"gang {unit.group_id}: members are evicted in this round, it is planned anew in the next"
         return Tried(unit, Proof.UNKNOWN, gate=Gate(text, GangStatus.UNSCHEDULABLE))
-    held = gate_of(unit, groups, figures)
+    held = gate_of(unit, figures)
     if held is not None:
         return Tried(unit, Proof.UNKNOWN, gate=held)
     use = figures.draft.quotas

@@ -100,7 +100,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
             warnings=tuple(warnings_of([], groups)),
         )
     nodes = _nodes(pod, unit, figures)
-    held = gate_of(unit, groups, figures)
+    held = gate_of(unit, figures)
     domains: tuple[DomainExplanation, ...] = ()
     misses, method, order = list[str](), "", ""
     admission, use = figures.admission, figures.draft.quotas

@@ -24,7 +24,7 @@ from koordpy.planning.queue.lending import lend
 from koordpy.planning.queue.order import UnitOrder
 from koordpy.planning.queue.starters import starters
 from koordpy.planning.queue.starvation import StarvationGuard, starving_beside
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.victim_selection.names import EVERY_WAY, Way
 from koordpy.planning.victims.search import Preemptor
 from koordpy.planning.victims.stale import give_up
@@ -56,12 +56,11 @@ def plan_round(
     if patience is None:  # the same input gives the same plan, however busy the machine
         config = changed(config, solver=changed(config.solver, wall_time_watchdog=OFFLINE_WATCHDOG_SECONDS))
     figures = Figures(Draft(snapshot), config, planner_cache)
-    groups = figures.groups
     if config.queue.backfill:
         patience = None  # who may pass the first of the queue is known only when that is decided
-    search = Preemptor(groups, figures, ways, patience=patience) if evict else None
+    search = Preemptor(figures, ways, patience=patience) if evict else None
     try:
-        return _planned(groups, figures, search, patience, only=only, due=due)
+        return _planned(figures, search, patience, only=only, due=due)
     finally:
         figures.take_apart()
         if search is not None:
@@ -69,7 +68,6 @@ def plan_round(
 
 
 def _planned(
-    groups: Groups,
     figures: Figures,
     search: Preemptor | None,
     patience: Patience | None,
@@ -78,13 +76,13 @@ def _planned(
     due: bool,
 ) -> RoundPlan:
     """The plan of a round. due: whether quotas are looked at that are to give back."""
-    config, draft, snapshot = figures.config, figures.draft, figures.snapshot
-    given, rejected = search.give_back(partial(starters, groups, figures)) if search is not None and due else ([], [])
+    config, draft, snapshot, groups = figures.config, figures.draft, figures.snapshot, figures.groups
+    given, rejected = search.give_back(partial(starters, figures)) if search is not None and due else ([], [])
     backfill: Backfill | None = None
     if config.queue.backfill:
         # the room of a unit that is not due counts, too
         units = groups.units()
-        backfill = Backfill(groups, figures, due=lambda unit: only is None or unit.id in only, search=search)
+        backfill = Backfill(figures, due=lambda unit: only is None or unit.id in only, search=search)
     else:
         waiting = patience.waiting if patience is not None else frozenset[str]()
         units = groups.units(only | waiting if only is not None else None)
@@ -94,13 +92,13 @@ def _planned(
     def attempt(unit: Unit) -> Tried:
         if backfill is not None:
             return backfill.attempt(unit)
-        return try_unit(unit, groups, figures, search, patience)
+        return try_unit(unit, figures, search, patience)
 
     queue = UnitOrder(units, use=draft.quotas, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
     tried: list[Tried] = []
     failed: dict[Hashable, Tried] = {}
     later: list[int] = []
-    guard = StarvationGuard(groups, figures) if queue.starving else None
+    guard = StarvationGuard(figures) if queue.starving else None
     beside = Beside(figures, patience, attempt, (unit for unit in units if only is None or unit.id in only))
     for unit in queue:
         if backfill is not None and not backfill.wanted(unit):
@@ -139,11 +137,11 @@ def _planned(
     reserved = backfill is not None and backfill.reservation is not None
     if not reserved and any(one.by_runtime for one in tried):
         # also of a round that is cut: whoever it has refused is not in the next one
-        beside.by(lambda unit: try_unit(unit, groups, figures, patience=patience))
-        lend(tried, groups, figures, beside.turn)
+        beside.by(lambda unit: try_unit(unit, figures, patience=patience))
+        lend(tried, figures, beside.turn)
     decided = {one.unit.id for one in tried if not one.deferred}
     gives_up = search is not None and bool(snapshot.members)
-    stale, left = give_up(groups, figures, tried=None if only is None else decided) if gives_up else ([], [])
+    stale, left = give_up(figures, tried=None if only is None else decided) if gives_up else ([], [])
     rejected += left
     aside = None
     if backfill is not None:

@@ -25,12 +25,12 @@ from koordpy.planning.limits import STARTLESS_UNITS
 from koordpy.planning.parts import has_parts
 from koordpy.planning.place import hopeless, needs_solver, place
 from koordpy.planning.quota.admission import Asking
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 
 Mask = NDArray[np.bool_]
 
 
-def startless(units: Iterable[Unit], groups: Groups, figures: Figures) -> list[Unit]:
+def startless(units: Iterable[Unit], figures: Figures) -> list[Unit]:
     """Units that do not start on the draft as it is, however much room others leave them.
 
     What is not told by nodes one by one, by sums or counts, or leans on other pods, counts as able to start.
@@ -43,7 +43,7 @@ def startless(units: Iterable[Unit], groups: Groups, figures: Figures) -> list[U
     for unit in units:
         key = _kind(unit, figures)
         if key not in known:
-            held = gate(unit, groups) is not None or npu_gate(unit, figures) is not None
+            held = gate(unit, figures.groups) is not None or npu_gate(unit, figures) is not None
             held = held or admission.refusal(unit, use) is not None
             held = held or _lacks_something(unit, figures)
             if not held and looked < STARTLESS_UNITS and _told_by_counts(unit):

@@ -163,7 +163,7 @@ def checked(case: Case, world: World | None = None) -> list[PlanFault]:
     first = next(iter(case.who.split()), "p")
     unit = next(one for one in groups.units() if one.plain is not None and one.plain.name == first)
     lines = lines_of(snapshot, config.fairness) if case.reclaim == "all" else None
-    at = Round(groups, figures, lines, standing_budgets(snapshot))
+    at = Round(figures, lines, standing_budgets(snapshot))
     taken = [Taken(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken]
     nodes = {f"default/{name}": snapshot.index[case.to] for name in case.who.split()}
     back = {f"default/{name}": snapshot.index[to] for name, to in case.back.items()}
@@ -303,7 +303,7 @@ def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: 
 def at_first(world: World) -> Round:
     snapshot = world.snapshot()
     budgets = standing_budgets(snapshot)
-    return Round(Groups(snapshot), Figures(Draft(snapshot), KoordpyConfiguration()), None, budgets)
+    return Round(Figures(Draft(snapshot), KoordpyConfiguration()), None, budgets)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, tex
 def test_a_gang_that_gives_up_is_checked(least: int, going: str, text: str) -> None:
     at = at_first(cluster().add(group("g", least)))
     pods = [at.figures.snapshot.pods[f"default/{name}"] for name in going.split()]
-    faults = check_stale(at.groups.gang(next(iter(at.figures.snapshot.members))), pods, at)
+    faults = check_stale(at.figures.groups.gang(next(iter(at.figures.snapshot.members))), pods, at)
     assert bool(faults) == bool(text)
     assert any(text in one for one in faults) or not text
 

@@ -36,7 +36,7 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
     """Names of the pods that priority preemption evicts for the one pending unit; None where it fits without."""
     groups, draft = Groups(snapshot), Draft(snapshot)
     figures = Figures(draft, KoordpyConfiguration())
-    search = Preemptor(groups, figures)
+    search = Preemptor(figures)
     [unit] = groups.units()
     problem = build(unit, figures)
     if place_jointly(unit, problem, figures).placed:

@@ -24,7 +24,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.plan import PromisedStart, Proof
 from koordpy.planning.queue.known_ends import Runtimes
 from koordpy.planning.queue.starvation import AllEnded
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.victims.search import Preemptor
 
 NO_PROMISE = "no start can be promised: too few running pods say when they end"
@@ -52,16 +52,14 @@ class _Promise:
 class Backfill:
     """The attempts of one round. `attempt` stands in for `try_unit`."""
 
-    def __init__(
-        self, groups: Groups, figures: Figures, *, due: Callable[[Unit], bool], search: Preemptor | None
-    ) -> None:
+    def __init__(self, figures: Figures, *, due: Callable[[Unit], bool], search: Preemptor | None) -> None:
         """due: whether the round may place a unit; others are looked at only as far as they hold room.
 
         search: where units may look for victims, until something is reserved; None where nobody is evicted.
         """
         self._search = search
-        self._groups, self._figures, self._due = groups, figures, due
-        self._all_ended = AllEnded(groups, figures)
+        self._figures, self._due = figures, due
+        self._all_ended = AllEnded(figures)
         self.runtimes = Runtimes(figures.snapshot)
         self._head = False
         """Whether the first unit that lacks room has been met."""
@@ -94,7 +92,7 @@ class Backfill:
     def attempt(self, unit: Unit) -> Tried:
         """Places one unit on the round's draft, beside the reservation where there is one."""
         if self._held is None:
-            outcome = try_unit(unit, self._groups, self._figures, self._search)
+            outcome = try_unit(unit, self._figures, self._search)
             if self._head or not _lacks_room(outcome):
                 return outcome
             found = self._earliest(unit)
@@ -121,7 +119,7 @@ class Backfill:
                 draft.assign(snapshot.pods[key], node, main.claims(key), main.allocations(key), chips)
         if (starving := main.aside.get(Purpose.STARVING)) is not None:
             draft.set_aside(Purpose.STARVING, starving)
-        return try_unit(unit, self._groups, self._figures.of_draft(draft))
+        return try_unit(unit, self._figures.of_draft(draft))
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:
@@ -131,7 +129,7 @@ class Backfill:
     def _placed_end(self, key: str) -> float:
         """End of a pod that this round has placed."""
         pod = self._figures.snapshot.pods[key]
-        unit = Unit(id=key, gangs=(), plain=pod) if pod.gang is None else self._groups.unit(pod.gang)
+        unit = Unit(id=key, gangs=(), plain=pod) if pod.gang is None else self._figures.groups.unit(pod.gang)
         return self.runtimes.end_from_now(unit)
 
     def _reserve(self, unit: Unit, start: float, nodes: Mapping[str, int]) -> None:
@@ -199,13 +197,13 @@ class Backfill:
     def _beside(self, unit: Unit, held: _Promise) -> Tried:
         aside = None if self._ends_in_time(unit, held) else self.aside
         # a search of its own: victims are those of the draft as it is now
-        search = Preemptor(self._groups, self._figures, self._search.ways) if self._search is not None else None
+        search = Preemptor(self._figures, self._search.ways) if self._search is not None else None
         if aside is None:
-            return try_unit(unit, self._groups, self._figures, search)
+            return try_unit(unit, self._figures, search)
         draft = self._figures.draft
         mark = draft.mark()
         with draft.beside(Purpose.PROMISED, aside):
-            outcome = try_unit(unit, self._groups, self._figures, search)
+            outcome = try_unit(unit, self._figures, search)
             slots = [] if outcome.nodes else self._slots(unit)
         if outcome.nodes:
             if self._disturbs(outcome, held):

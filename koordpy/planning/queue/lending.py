@@ -14,11 +14,11 @@ from koordpy.planning.attempt import Tried, unit_shape
 from koordpy.planning.figures import Figures
 from koordpy.planning.queue.kept import KeptRoom, closed
 from koordpy.planning.quota.admission import Asking
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.vain_demand import Reaches, startless, without
 
 
-def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable[[Unit], Tried]) -> None:
+def lend(tried: list[Tried], figures: Figures, attempt: Callable[[Unit], Tried]) -> None:
     """Gives the units that a runtime refused their second turn. tried: in the order of their turns, which it stays.
 
     attempt: places a unit in free room.
@@ -27,7 +27,7 @@ def lend(tried: list[Tried], groups: Groups, figures: Figures, attempt: Callable
     if not second:
         return
     got = {one.unit.id for one in tried if one.nodes or one.awaits}
-    loans = _Loans([unit for unit in groups.units() if unit.id not in got], groups, figures, attempt)
+    loans = _Loans([unit for unit in figures.groups.units() if unit.id not in got], figures, attempt)
     promised = _promised(tried, figures)
     failed: set[Hashable] = set()
     done: dict[str, Tried] = {}
@@ -58,8 +58,8 @@ def _promised(tried: list[Tried], figures: Figures) -> frozenset[str]:
 class _Loans:
     """What the second turns of a round lend."""
 
-    def __init__(self, waiting: list[Unit], groups: Groups, figures: Figures, attempt: Callable[[Unit], Tried]) -> None:
-        vain = startless(waiting, groups, figures)
+    def __init__(self, waiting: list[Unit], figures: Figures, attempt: Callable[[Unit], Tried]) -> None:
+        vain = startless(waiting, figures)
         self._figures, self._attempt, self._reaches = figures, attempt, Reaches(figures)
         self._vain = {unit.id: unit for unit in vain}
         quotas = figures.snapshot.quotas

@@ -5,14 +5,13 @@ from collections.abc import Hashable
 from koordpy.planning.attempt import try_unit, unit_shape
 from koordpy.planning.figures import Figures
 from koordpy.planning.queue.order import UnitOrder
-from koordpy.planning.units import Groups
 
 
-def starters(groups: Groups, figures: Figures) -> frozenset[str]:
+def starters(figures: Figures) -> frozenset[str]:
     """Keys of the pods that would be placed."""
     draft, snapshot = figures.draft, figures.snapshot
     pods, fairness = snapshot.pods.values(), figures.config.fairness
-    queue = UnitOrder(groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)
+    queue = UnitOrder(figures.groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)
     found: set[str] = set()
     failed: set[Hashable] = set()
     with draft.trial():
@@ -20,7 +19,7 @@ def starters(groups: Groups, figures: Figures) -> frozenset[str]:
             shape = unit_shape(unit, figures)
             if shape is not None and shape in failed:
                 continue
-            outcome = try_unit(unit, groups, figures)
+            outcome = try_unit(unit, figures)
             if outcome.nodes:
                 found.update(outcome.nodes)
                 queue.placed()

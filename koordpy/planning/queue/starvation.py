@@ -47,8 +47,8 @@ def starving_beside(groups: Groups, only: Collection[str], after: float) -> list
 class AllEnded:
     """The cluster once every pod that can end has ended, and what has room there."""
 
-    def __init__(self, groups: Groups, figures: Figures) -> None:
-        self._groups, self._figures = groups, figures
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
         self._known: Figures | None = None
 
     def figures(self, unit: Unit) -> Figures:
@@ -63,15 +63,14 @@ class AllEnded:
         """Where the unit would be placed; nothing of it stays."""
         ended = self.figures(unit)
         with ended.draft.trial():
-            return try_unit(unit, self._groups, ended)
+            return try_unit(unit, ended)
 
 
 class StarvationGuard:
     """The guard of one round: at most one hold."""
 
-    def __init__(self, groups: Groups, figures: Figures) -> None:
-        self._groups, self._figures = groups, figures
-        self._ended = AllEnded(groups, figures)
+    def __init__(self, figures: Figures) -> None:
+        self._figures, self._ended = figures, AllEnded(figures)
         self._holder = ""
         """Whom nodes are held for."""
 
@@ -104,7 +103,7 @@ class StarvationGuard:
         if self._holder:
             return
         with self._figures.draft.trial():
-            outcome = try_unit(unit, self._groups, self._figures)
+            outcome = try_unit(unit, self._figures)
         if outcome.lacks_room:
             self.keep(unit)
 

@@ -15,7 +15,7 @@ from koordpy.cluster.selectors import selector_matches
 from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang
 from koordpy.planning.plan import RejectedPlan
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import Check, PlanFault
 from koordpy.planning.verify.plan import found, path_of
 from koordpy.planning.victim_selection.budgets import Budget
@@ -38,7 +38,6 @@ class Round:
     """What the check reads of a round. lines: shares, where fair share is reclaimed at all; budgets: with what each
     allows now."""
 
-    groups: Groups
     figures: Figures
     lines: Lines | None
     budgets: Sequence[Budget]
@@ -133,7 +132,7 @@ class Leaving:
         for gang in (pod.gang for one in taken for pod in one.pods):
             if gang is None or gang in seen:
                 continue
-            group = self.at.groups.unit(gang)
+            group = self.figures.groups.unit(gang)
             seen.update(one.ref for one in group.gangs)
             faults += self._group(group, going)
         return faults

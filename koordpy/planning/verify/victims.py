@@ -287,7 +287,7 @@ class _Plan(Leaving):
         return faults
 
     def _unit_of(self, pod: PodInfo) -> str:
-        return self.at.groups.id_of(pod.gang) if pod.gang is not None else pod.key
+        return self.figures.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     def _losers_of(self, units: Iterable[str]) -> dict[str, str]:
         """Who went lately for one of some units, or for one who went for it: unit -> for whom in the end."""
@@ -371,7 +371,7 @@ class _Plan(Leaving):
                 draft.assign(pod, nodes[pod.key], chips=given.chips.get(pod.key, ()))
             back = {pod.key: names[self.back[pod.key]].name for pod in moved}
             refused = bool(check_returns([(pod, back[pod.key]) for pod in moved], self.figures)) or any(
-                check_moves(self.at.groups.unit(gang), back, self.figures)
+                check_moves(self.figures.groups.unit(gang), back, self.figures)
                 for gang in dict.fromkeys(pod.gang for pod in moved if pod.gang is not None)
             )
         draft.undo(mark)

@@ -16,7 +16,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.limits import GIVE_BACK_TRIALS
 from koordpy.planning.plan import RejectedPlan
 from koordpy.planning.quota.runtime import overdue
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.vain_demand import Reaches, startless, without
 from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
 from koordpy.planning.victim_selection.budgets import forbid
@@ -55,7 +55,7 @@ class _Due:
 
 
 def give_back(
-    pool: Pool, groups: Groups, figures: Figures, starters: Callable[[], frozenset[str]]
+    pool: Pool, figures: Figures, starters: Callable[[], frozenset[str]]
 ) -> tuple[list[GivenBack], list[RejectedPlan]]:
     """What overdue quotas give back, which leaves the draft, and what the independent check refuses of it.
 
@@ -67,9 +67,9 @@ def give_back(
     out: list[GivenBack] = []
     rejected: list[RejectedPlan] = []
     with draft.trial():
-        due = _due(pool, groups, figures)
+        due = _due(pool, figures)
     for one, taken in zip(due, _needed(pool, figures, due, starters), strict=True):
-        at = Round(groups, figures, None, pool.budgets)
+        at = Round(figures, None, pool.budgets)
         going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
         if faults := check_given_back(one.name, one.limit, going, at):
             rejected.append(rejection(f"quota {one.name}", faults, going))
@@ -86,12 +86,12 @@ def give_back(
     return out, rejected
 
 
-def _due(pool: Pool, groups: Groups, figures: Figures) -> list[_Due]:
+def _due(pool: Pool, figures: Figures) -> list[_Due]:
     """What each overdue quota would give back, one after the other; it leaves the draft."""
     admission, quotas = figures.admission, figures.snapshot.quotas
     names = overdue(quotas, admission.figures, figures.config.quota, now=figures.snapshot.now)
-    waiting = groups.units() if names else []
-    refused = {unit.id for unit in startless(waiting, groups, figures)}
+    waiting = figures.groups.units() if names else []
+    refused = {unit.id for unit in startless(waiting, figures)}
     reaches = Reaches(figures)
     out: list[_Due] = []
     for name in names:

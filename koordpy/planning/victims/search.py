@@ -18,7 +18,7 @@ from koordpy.planning.limits import MOVES
 from koordpy.planning.patience import Patience
 from koordpy.planning.placement.problem import only_ranks
 from koordpy.planning.plan import Proof, RejectedPlan, SolverRun, proof_of
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.verify.fault import PlanFault
 from koordpy.planning.verify.leaving import Round, Taken
 from koordpy.planning.verify.plan import check_returns
@@ -46,11 +46,9 @@ from koordpy.planning.victims.victim_rules import BY_NAME, VICTIM_RULES, steps
 class Preemptor:
     """Looks for victims in one round; plans that are accepted are told with `took`. ways: the only ways of choosing."""
 
-    def __init__(
-        self, groups: Groups, figures: Figures, ways: Sequence[Way] = EVERY_WAY, *, patience: Patience | None = None
-    ) -> None:
+    def __init__(self, figures: Figures, ways: Sequence[Way] = EVERY_WAY, *, patience: Patience | None = None) -> None:
         """patience: when a unit is deferred for which there is more to do than to wait for pods that are ending."""
-        self.groups, self.figures, self.ways, self.patience = groups, figures, ways, patience
+        self.figures, self.ways, self.patience = figures, ways, patience
         self.config = figures.config
         self._tried_ways = ways
         self._pool: Pool | None = None
@@ -60,7 +58,7 @@ class Preemptor:
     def pool(self) -> Pool:
         """The victim units, read when the first beneficiary asks."""
         if self._pool is None:
-            self._pool = Pool(self.groups, self.figures.draft, self._useless_from)
+            self._pool = Pool(self.figures.groups, self.figures.draft, self._useless_from)
         return self._pool
 
     @property
@@ -86,7 +84,7 @@ class Preemptor:
         """
         if not self.config.quota.monitor_all_quotas:
             return [], []
-        return give_back(self.pool, self.groups, self.figures, starters)
+        return give_back(self.pool, self.figures, starters)
 
     def took(self, victims: Sequence[Victim]) -> None:
         """The victims of a plan that is on the draft now."""
@@ -107,7 +105,7 @@ class Preemptor:
         """What an independent check finds wrong with a plan, on the draft as it was before."""
         taken = [Taken(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
         back = {one.pod.key: one.node for one in relief.back}
-        at = Round(self.groups, self.figures, self._lines, self.pool.budgets)
+        at = Round(self.figures, self._lines, self.pool.budgets)
         with self.figures.promises.net():
             return check_victims(unit, taken, dict(relief.nodes), back, at)
 
@@ -120,7 +118,7 @@ class Preemptor:
         with figures.promises.net():
             faults = check_returns([(one.pod, names[one.pod.key]) for one in relief.back], figures)
         for gang in dict.fromkeys(one.pod.gang for one in relief.back if one.pod.gang is not None):
-            faults += check_moves(self.groups.unit(gang), names, figures)
+            faults += check_moves(figures.groups.unit(gang), names, figures)
         return faults
 
     def relieve(self, unit: Unit, placed: Mapping[str, int] | None, ways: Sequence[Way]) -> PreemptionPlan:
@@ -230,7 +228,7 @@ class Preemptor:
         out = np.array(pool.alive, dtype=bool)
         own = {asked.unit.group_id} if asked.unit.plain is None else set[str]()
         placed = {self.figures.snapshot.pods[key].gang for key in self.figures.draft.placed} - {None}
-        own |= {self.groups.unit(ref).group_id for ref in placed if ref is not None}
+        own |= {self.figures.groups.unit(ref).group_id for ref in placed if ref is not None}
         if own:
             for i, unit in enumerate(pool.units):
                 if unit.group and unit.group in own:

@@ -15,7 +15,6 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.gangs import Gang, read_gang
 from koordpy.planning.grace import began, grace_seconds, since
 from koordpy.planning.plan import RejectedPlan
-from koordpy.planning.units import Groups
 from koordpy.planning.verify.leaving import STALE_GANG, Round, Taken, check_stale, rejection
 from koordpy.planning.victim_selection.budgets import budgets_of, forbid
 from koordpy.planning.victim_selection.units import protected, terminating, untouchable
@@ -111,14 +110,13 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> Stale
     return StaleState(present(gang, draft), gang.min_member, grace, due)
 
 
-def give_up(
-    groups: Groups, figures: Figures, *, tried: Collection[str] | None
-) -> tuple[list[StaleGang], list[RejectedPlan]]:
+def give_up(figures: Figures, *, tried: Collection[str] | None) -> tuple[list[StaleGang], list[RejectedPlan]]:
     """The stale gangs whose grace has passed, whose members leave the draft, and what the independent check refuses.
 
     tried: ids of the units that the round has tried, None for all; of others nothing can be said.
     """
     settings, snapshot, draft = figures.config.stale_gangs, figures.snapshot, figures.draft
+    groups = figures.groups
     out: list[StaleGang] = []
     rejected: list[RejectedPlan] = []
     broken = {pod.gang for pod in draft.evicted.values()}
@@ -137,7 +135,7 @@ def give_up(
             continue
         if any(pod.key in draft.placed for pod in gang.pending):  # it has lost others in this very round
             continue
-        at = Round(groups, figures, None, budgets_of(draft))
+        at = Round(figures, None, budgets_of(draft))
         if faults := check_stale(gang, pods, at):
             rejected.append(rejection(unit.id, faults, [Taken(pods, STALE_GANG)]))
             continue
