@@ -88,7 +88,7 @@ def candidates(asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: 
         lots=lots,
         one_of=one_of,
         returns=tuple(returns_of(pool.units[i], figures, devices=asked.devices) for i in units) if moves else (),
-        rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), pool.groups, figures) if moves else (),
+        rejoins=rejoins_of(dict(enumerate(pool.units[i] for i in units)), figures) if moves else (),
         units=own,
         options=tuple(options),
         budgets=tuple(budget.allowed for budget in budgets),

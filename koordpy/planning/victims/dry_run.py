@@ -137,7 +137,7 @@ class DryRun:
             return None
         for key, node in seats.items():
             draft.assign(figures.snapshot.pods[key], node, chips=given.chips.get(key, ()))
-        back = Returning(self.pool.groups, figures, planned=moved.returns, devices=self.asked.devices)
+        back = Returning(figures, planned=moved.returns, devices=self.asked.devices)
         return back.place([self.pool.units[i] for i in units])
 
     # --- why not ------------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def _exceeded(name: str, limit: Amounts, figures: Figures) -> Amounts:
 def _multiples(pool: Pool, figures: Figures, held: Collection[int]) -> list[Multiple]:
     """What gangs that stay must be multiples of."""
     own = {i: [i] for i in held}
-    groups = {unit.group: pool.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
+    groups = {unit.group: figures.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
     return [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
 
 

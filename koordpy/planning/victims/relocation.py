@@ -24,7 +24,7 @@ from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.joint import place_jointly
 from koordpy.planning.parts import has_parts
 from koordpy.planning.placement.problem import Problem, at_most
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from koordpy.planning.victim_selection.choice import MovedKind as Alike
 from koordpy.planning.victim_selection.choice import Rejoin, Return
 from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
@@ -56,11 +56,11 @@ def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
     for i in np.nonzero(out)[0].tolist():
         unit = pool.units[i]
         fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)
-        out[i] = not fixed and not _held(unit, pool.groups, figures)
+        out[i] = not fixed and not _held(unit, figures)
     return out
 
 
-def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
+def _held(moved: VictimUnit, figures: Figures) -> bool:
     """Whether a unit would not be planned once it waits: it would lose its place instead of moving."""
     quotas = figures.snapshot.quotas
     own = [quotas.quota_of(pod) for pod in moved.pods]
@@ -71,10 +71,10 @@ def _held(moved: VictimUnit, groups: Groups, figures: Figures) -> bool:
     first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
     if first.gang is None:
         return npu_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
-    unit = groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
+    unit = figures.groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
     if has_parts(unit):  # nothing would keep its parts together
         return True
-    return gate(unit, groups) is not None or npu_gate(unit, figures) is not None
+    return gate(unit, figures.groups) is not None or npu_gate(unit, figures) is not None
 
 
 def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None) -> tuple[Return, ...]:
@@ -85,7 +85,7 @@ def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None
     return tuple(Return(pods, kind) for kind, pods in number.items())
 
 
-def rejoins_of(units: Mapping[int, VictimUnit], groups: Groups, figures: Figures) -> tuple[Rejoin, ...]:
+def rejoins_of(units: Mapping[int, VictimUnit], figures: Figures) -> tuple[Rejoin, ...]:
     """What the groups of units (by their number) ask of where their members stand afterwards."""
     taking: dict[str, list[int]] = {}
     for number, unit in units.items():
@@ -97,7 +97,7 @@ def rejoins_of(units: Mapping[int, VictimUnit], groups: Groups, figures: Figures
         first = moved.pods[0]
         if first.gang is None or moved.group in out:
             continue
-        whole = groups.unit(first.gang)
+        whole = figures.groups.unit(first.gang)
         at = [(index[pod.node], pod.key) for pod in whole.members if pod.bound and pod.node in index]
         level = max(tree.lowest_common([node for node, _ in at])[0], hard_level(whole, figures))
         common = [tree.domain_of[level]] if level else []
@@ -128,15 +128,8 @@ class Returning:
     """Moved units on their way back. planned: kind -> node -> pods, where the choice has room for them; it is tried
     first. devices: column of the GPUs that Devices list."""
 
-    def __init__(
-        self,
-        groups: Groups,
-        figures: Figures,
-        *,
-        planned: Mapping[Alike, Mapping[int, int]],
-        devices: int | None,
-    ) -> None:
-        self._groups, self._figures, self._devices = groups, figures, devices
+    def __init__(self, figures: Figures, *, planned: Mapping[Alike, Mapping[int, int]], devices: int | None) -> None:
+        self._figures, self._devices = figures, devices
         self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
 
     def place(self, chosen: Sequence[VictimUnit]) -> list[Back] | None:
@@ -148,7 +141,7 @@ class Returning:
         out: list[Back] = []
         for moved in sorted(_joined(chosen), key=lambda unit: (-unit.devices, -len(unit.pods), unit.importance)):
             again = {pod.key: as_pending(pod, figures) for pod in moved.pods}
-            unit, before = _unit(moved, again, self._groups, figures)
+            unit, before = _unit(moved, again, figures)
             back = self._unit_back(unit, again, moved.group)
             if back is None:
                 return None
@@ -243,12 +236,12 @@ def _placed(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int]:
     return {unit.members[rank].key: node for rank, node in found.nodes.items()}
 
 
-def _unit(moved: VictimUnit, again: dict[str, PodInfo], groups: Groups, figures: Figures) -> tuple[Unit, int]:
+def _unit(moved: VictimUnit, again: dict[str, PodInfo], figures: Figures) -> tuple[Unit, int]:
     """The unit with its moved pods pending, and the level of what its members have in common now."""
     first = moved.pods[0]
     if first.gang is None:
         return Unit(id=first.key, gangs=(), plain=again[first.key]), 0
-    whole = groups.unit(first.gang)
+    whole = figures.groups.unit(first.gang)
     index = figures.snapshot.index
     at = [index[pod.node] for pod in whole.members if pod.bound and pod.node in index]
     unit = whole.changed(lambda pod: again.get(pod.key, pod if pod.bound else None))
