@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from koordpy.api.config import Gpu, Quota
+from koordpy.api.config import Gangs, Gpu, Quota
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.devices import Grant
@@ -33,7 +33,7 @@ MOST_LABEL_KEYS = 1 << 10
 class PodBook:
     """Pods by `namespace/name`, and the books that they are accounted in."""
 
-    def __init__(self, *, scheduler_names: frozenset[str], owned: bool, gpu: Gpu, quota: Quota) -> None:
+    def __init__(self, *, scheduler_names: frozenset[str], owned: bool, gpu: Gpu, quota: Quota, gangs: Gangs) -> None:
         """owned: whether pods without constraints of spread are spread by their controllers (`shape_of`)."""
         self.scheduler_names = scheduler_names
         self.quotas = QuotaBook(quota)
@@ -51,8 +51,7 @@ class PodBook:
         self._most_keys = MOST_LABEL_KEYS
         self.gpus = GpuBook(gpu)
         self.npus = NpuBook()
-        self.workloads: WorkloadBook | None = None
-        """None where no gangs follow from workloads."""
+        self.workloads = WorkloadBook(gangs, scheduler_names)
         self.moved: dict[str, GangRef | None] = {}
         """Pods whose gang or rank became another one -> the gang that they were in; whoever heeds it empties it."""
 
@@ -93,18 +92,17 @@ class PodBook:
             owned=self._owned,
             gpu_resources=self.gpus.config.resources,
             labels_count=self.quotas.settings.labels_count(pod.metadata.namespace),
-            volcano=self.workloads is not None and self.workloads.volcano,
-            queue=self.workloads.queue_of(pod) if self.workloads is not None else "",
+            volcano=self.workloads.volcano,
+            queue=self.workloads.queue_of(pod),
             follows=(old.gang, old.index) if same and old is not None else (None, None),
         )
         if same and old is not None and info.ties is not None and info.ties == old.ties:
             info = replace(info, ties=old.ties)  # it may be long, and others hold it
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
-        if self.workloads is not None:
-            self.workloads.put_pod(info)
-            if not (info.finished and info.gang is None) or self._counts_finished(info):
-                info = self._followed(info)
+        self.workloads.put_pod(info)
+        if not (info.finished and info.gang is None) or self._counts_finished(info):
+            info = self._followed(info)
         if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             info = in_group(info, self.gangs.group_priority(info.gang))
         if not same:
@@ -133,8 +131,7 @@ class PodBook:
         old = self._pods.pop(key, None)
         self.expected.drop(key)
         self._reservations.pop(key, None)
-        if self.workloads is not None:
-            self.workloads.drop(key)
+        self.workloads.drop(key)
         if old is not None:
             self._remove(old)
             if old.ties is not None:
@@ -144,19 +141,17 @@ class PodBook:
 
     def read_volcano(self, on: bool) -> None:
         """Takes whether PodGroups of Volcano are read."""
-        if self.workloads is not None and self.workloads.volcano != on:
+        if self.workloads.volcano != on:
             self.workloads.read_volcano(on)
             self._put_again([info.key for info in self._pods.values() if group_of_pod(info.pod)])
 
     def _counts_finished(self, info: PodInfo) -> bool:
         """Whether a pod that has succeeded counts for a gang that follows: one of a PodGroup of Volcano."""
-        volcano = self.workloads is not None and self.workloads.volcano
-        return volcano and info.succeeded and bool(group_of_pod(info.pod))
+        return self.workloads.volcano and info.succeeded and bool(group_of_pod(info.pod))
 
     def put_volcano_group(self, key: str, group: VolcanoGroup | None) -> None:
         """Takes a PodGroup of Volcano by `namespace/name`, None for one that is gone."""
-        if self.workloads is not None:
-            self._put_again(self.workloads.put_group(key, group))
+        self._put_again(self.workloads.put_group(key, group))
 
     def _put_again(self, pods: Iterable[str]) -> None:
         """Reads pods anew, for what they say means something else by now."""
@@ -166,19 +161,16 @@ class PodBook:
 
     def forget_finished(self, key: str, uid: str) -> None:
         """Forgets a pod that only counted for its workload."""
-        if self.workloads is not None and key not in self._pods:
+        if key not in self._pods:
             self.workloads.drop(key, uid)
 
     def _followed(self, info: PodInfo) -> PodInfo:
         """A pod with the gang that followed for it so far, where it names none, and its rank in its gang."""
-        assert self.workloads is not None
         gang, index = self.workloads.filed(info)
         return info if (gang, index) == (info.gang, info.index) else replace(info, gang=gang, index=index)
 
     def regroup(self, now: float) -> None:
         """Finds the gangs that follow from workloads and pods now (seconds since the epoch)."""
-        if self.workloads is None:
-            return
         for ref in self.workloads.pass_over(self.gangs.groups):
             self._put_again([one.key for one in self._pods.values() if ref in (one.gang, self._named(one.pod))])
         for key in self.workloads.regroup(self.gangs.named(), now):
@@ -202,7 +194,7 @@ class PodBook:
         self._file(filed)
 
     def _named(self, pod: Pod) -> GangRef | None:
-        return gang_ref(pod, volcano=self.workloads is not None and self.workloads.volcano)
+        return gang_ref(pod, volcano=self.workloads.volcano)
 
     def look_for(self, label_keys: Iterable[str]) -> None:
         """Takes in label keys that the configuration's selectors look at pods by, for good."""
@@ -317,8 +309,7 @@ class PodBook:
         """Takes a pending pod that has a node by now, and annotations that tell of it: it is read no other way."""
         old = self._pods[pod.key]
         info = replace(old, pod=pod, node=node, pending=False, shape=b"")
-        if self.workloads is not None:
-            self.workloads.put_pod(info)
+        self.workloads.put_pod(info)
         self._remove(old)
         self._add(info)
 

@@ -112,10 +112,9 @@ class Snapshot:
     """(protocol, host port) -> (node name, address) -> bound pods that hold it."""
     reservations: Mapping[str, Reservation]
     """Pod without a node -> what is kept for it."""
-    storage: VolumeObjects | None
-    """None where no storage objects are given: then pods with claims are refused."""
-    devices: DeviceObjects | None
-    """None where no resource claims and slices are given: then pods with resource claims are refused."""
+    storage: VolumeObjects
+    devices: DeviceObjects
+    owners: Owners
     claim_users: Mapping[str, Mapping[str, int]]
     """Claim -> node name -> bound pods that use it."""
     disks: Mapping[Disk, Mapping[tuple[str, bool], int]]
@@ -136,8 +135,6 @@ class Snapshot:
     """What is wrong with the ClusterNetworkTopology; meanwhile the last good layers count that were seen."""
     node_warnings: tuple[tuple[str, str], ...] = ()
     """(object, text) of what nodes say in vain."""
-    owners: Owners | None = None
-    """None where services and controllers are not given: then no default constraint has a selector of theirs."""
     npus: Npus = field(default_factory=Npus)
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
@@ -181,13 +178,12 @@ class Snapshot:
     def csi_uses(self) -> Mapping[str, Counter[CsiVolume]]:
         """Node name -> uses of each CSI volume by the bound pods."""
         out: dict[str, Counter[CsiVolume]] = {}
-        if self.storage is not None:
-            for claim, places in self.claim_users.items():
-                promise = self.promised.get(claim)
-                volume = self.storage.csi_volume(claim, promise.volume if promise is not None else "")
-                if volume is not None:
-                    for node, count in places.items():
-                        out.setdefault(node, Counter())[volume] += count
+        for claim, places in self.claim_users.items():
+            promise = self.promised.get(claim)
+            volume = self.storage.csi_volume(claim, promise.volume if promise is not None else "")
+            if volume is not None:
+                for node, count in places.items():
+                    out.setdefault(node, Counter())[volume] += count
         return out
 
     def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...]:

@@ -28,7 +28,6 @@ from koordpy.cluster.pods import GangSource, in_group
 from koordpy.cluster.quotas import Quotas
 from koordpy.cluster.snapshot import NodeInfo, Snapshot
 from koordpy.cluster.volumes import VolumeBook
-from koordpy.cluster.workloadbook import WorkloadBook
 from koordpy.cluster.yields import Yields
 
 
@@ -39,28 +38,23 @@ class ClusterState(PodBook):
         self,
         *,
         scheduler_names: Collection[str] = (keys.DEFAULT_SCHEDULER_NAME,),
-        storage: bool = False,
-        devices: bool = False,
         owners: bool = False,
         gpu: Gpu | None = None,
         quota: Quota | None = None,
         gangs: Gangs | None = None,
     ) -> None:
-        """storage, devices: whether claims, volumes and their like, and resource claims and slices, are given.
-
-        Without them pods that need them are refused. owners: whether services and controllers are, by which default
-        constraints spread pods. gpu: how GPUs are counted and their links are read. quota: whose quotas count. gangs:
-        how gangs are found that nobody names; without it there are none.
-        """
+        """owners: whether services and controllers are looked at, by which default constraints spread pods. gpu: how
+        GPUs are counted and their links are read. quota: whose quotas count. gangs: how gangs are found that nobody
+        names."""
         super().__init__(
-            scheduler_names=frozenset(scheduler_names), owned=owners, gpu=gpu or Gpu(), quota=quota or Quota()
+            scheduler_names=frozenset(scheduler_names),
+            owned=owners,
+            gpu=gpu or Gpu(),
+            quota=quota or Quota(),
+            gangs=gangs or Gangs(),
         )
-        if gangs is not None:
-            self.workloads = WorkloadBook(gangs, self.scheduler_names)
         self.nodes = NodeBook()
-        self._storage = VolumeBook() if storage else None
-        self._devices = DeviceBook() if devices else None
-        self._owners = OwnerBook() if owners else None
+        self._storage, self._devices, self._owners = VolumeBook(), DeviceBook(), OwnerBook()
         self.yields = Yields()
         """Who went for whom."""
         self._namespaces: dict[str, dict[str, str]] = {}
@@ -79,11 +73,9 @@ class ClusterState(PodBook):
             Device: (self.gpus.put_device, self.gpus.drop_device),
         }
         """Kind -> what takes an object of it, and what forgets one; objects of other kinds are kept as they are."""
-        if self._storage is not None:
-            self._shelve(self._storage, self._storage.put)
-        if self._devices is not None:
-            self._shelve(self._devices, self._devices.put)
-        if self._owners is not None:
+        self._shelve(self._storage, self._storage.put)
+        self._shelve(self._devices, self._devices.put)
+        if owners:
             self._shelve(self._owners, self._put_owner)
 
     def _shelve(self, book: ObjectBook[Any], put: Callable[[Any], None]) -> None:
@@ -132,12 +124,11 @@ class ClusterState(PodBook):
         self._namespaces.pop(name, None)
 
     def _put_owner(self, obj: Wire) -> None:
-        assert self._owners is not None
         self._owners.put(obj)
         self._look_for(label_keys(obj))
 
     def _looked_for_by_others(self) -> frozenset[str]:
-        return self._owners.label_keys() if self._owners is not None else frozenset()
+        return self._owners.label_keys()
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
         self.gangs.put_group(group)
@@ -153,13 +144,12 @@ class ClusterState(PodBook):
 
     def allocation(self, claim: ResourceClaim, node: str, taken: Grant) -> Allocation:
         """What a resource claim that takes devices for a node is allocated."""
-        assert self._devices is not None
         return self._devices.allocation(claim, node, taken)
 
     @property
     def allocated_devices(self) -> frozenset[DeviceId]:
         """Devices that resource claims hold."""
-        return self._devices.view().allocated if self._devices is not None else frozenset()
+        return self._devices.view().allocated
 
     def bind(
         self,
@@ -174,8 +164,7 @@ class ClusterState(PodBook):
         Its claims are bound to the volumes they take; one that is to be provisioned keeps the node it is made for.
         Its resource claims are allocated the devices, and reserved for it.
         """
-        if self._devices is not None:
-            self._devices.allocate(self._pods[key].pod, node, devices or {})
+        self._devices.allocate(self._pods[key].pod, node, devices or {})
         for claim_name, volume_name in (claims or {}).items():
             claim = self.get(PersistentVolumeClaim, claim_name)
             volume = self.get(PersistentVolume, volume_name) if volume_name else None
@@ -211,8 +200,7 @@ class ClusterState(PodBook):
         nodes, neighbours = self.nodes, self.neighbours
         self.regroup(now)
         book = self.workloads
-        derived = book.derived if book is not None else {}
-        over = {ref.key: why for ref, why in book.passed_over.items()} if book is not None else {}
+        over = {ref.key: why for ref, why in book.passed_over.items()}
         tree = nodes.tree
         allocatable, used, score_used = self.usage.arrays(nodes)
         return Snapshot(
@@ -237,9 +225,9 @@ class ClusterState(PodBook):
             terms=neighbours.terms.frozen(),
             ports=neighbours.ports.frozen(),
             reservations=self.reservations(),
-            storage=self._storage.view() if self._storage is not None else None,
-            devices=self._devices.view() if self._devices is not None else None,
-            owners=self._owners.view() if self._owners is not None else None,
+            storage=self._storage.view(),
+            devices=self._devices.view(),
+            owners=self._owners.view(),
             claim_users=neighbours.claim_users.frozen(),
             disks=neighbours.disks.frozen(),
             promised=self.expected.promises(),
@@ -260,9 +248,9 @@ class ClusterState(PodBook):
                 *((f"PodGroup {key}", why) for key, why in over.items()),
             ),
             budgets=self.disruption_budgets(),
-            derived=derived,
-            unknown_steps=book.unknown_steps if book is not None else frozenset(),
-            meant=book.meant if book is not None else {},
+            derived=book.derived,
+            unknown_steps=book.unknown_steps,
+            meant=book.meant,
         )
 
     def quota_view(self) -> Quotas:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import yaml
 
-from koordpy.api.config import Gangs, KoordpyConfiguration
+from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.faults import InputFaultsError
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import Pod
@@ -120,14 +120,13 @@ class Forecaster:
     """The same cluster offline. `forecast` takes the acts in their order and remembers what they took."""
 
     cluster: Sequence[str] = TRAINING.cluster
-    state: ClusterState = field(default_factory=lambda: ClusterState(gangs=Gangs()))
+    state: ClusterState = field(default_factory=ClusterState)
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     _now: datetime = field(default_factory=lambda: parse_moment(DEFAULT_NOW))
     _plans: list[RoundPlan] = field(default_factory=list)
     _known: KnownByName = field(default_factory=lambda: KnownByName(lambda _: None))
 
     def __post_init__(self) -> None:
-        assert self.state.workloads is not None
         self._read()
 
     def _read(self, *names: str) -> Growth:
@@ -139,7 +138,6 @@ class Forecaster:
                 self.state.upsert(obj)
         for workload in given.read.known.all():
             self._known.put(workload)
-        assert self.state.workloads is not None
         self.state.workloads.know(self._known, given.read.groups)
         return given.growth(self.state, frozenset(), self.state.upsert)
 

@@ -60,8 +60,6 @@ def empty_state(config: KoordpyConfiguration) -> ClusterState:
     spread = config.filters.pod_topology_spread
     state = ClusterState(
         scheduler_names=config.scheduler_names,
-        storage=True,
-        devices=True,
         owners=spread.reads_owners,
         gpu=config.gpu,
         quota=config.quota,

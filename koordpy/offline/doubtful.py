@@ -58,7 +58,6 @@ def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
 
 def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
     """StatefulSets whose pods come one by one, and name a gang that waits for more than one."""
-    assert state.workloads is not None
     ordered = {one.head.uid: one for one in read.known.all() if one.ordered}
     told: dict[str, None] = {}
     minima = {key: group.spec.min_member for key, group in state.gangs.groups.items()}

@@ -85,7 +85,6 @@ def prepared(args: argparse.Namespace) -> Offline:
     def put(obj: KubernetesObject) -> None:
         state.upsert(_admitted(obj, config) if by_env else obj)
 
-    assert state.workloads is not None
     state.workloads.know(read.known, read.groups)
     for obj in given.objects:
         put(obj)

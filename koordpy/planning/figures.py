@@ -178,15 +178,14 @@ class Figures:
 
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
         """Claim -> volume that a pod takes on a node, empty for one to be made there; nothing for most pods."""
-        objects = self.snapshot.storage
-        if pod.ties is None or not pod.ties.volumes or objects is None or not claims_of(pod):
+        if pod.ties is None or not pod.ties.volumes or not claims_of(pod):
             return {}
         # on the draft as it is, without the figures of all nodes
-        return VolumeBinding(pod, self.draft, objects, self.scene.reach).choice(node)
+        return VolumeBinding(pod, self.draft, self.snapshot.storage, self.scene.reach).choice(node)
 
     def devices_at(self, pod: PodInfo, node: int) -> dict[str, Taken]:
         """Resource claim -> devices that are allocated for a pod on a node; nothing for most pods."""
-        if not pod.pod.spec.resource_claims or self.snapshot.devices is None:
+        if not pod.pod.spec.resource_claims:
             return {}
         return DynamicResources(pod, self.draft, self.snapshot.devices).choice(node)
 

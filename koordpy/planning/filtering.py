@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.accelerators.registry import families_of
-from koordpy.planning.filters.base import Code, Refusal
-from koordpy.planning.filters.claims import BINDING, claims_of, claims_refusal
+from koordpy.planning.filters.base import Refusal
+from koordpy.planning.filters.claims import claims_of, claims_refusal
 from koordpy.planning.filters.disks import NodeVolumeLimits, VolumeRestrictions
 from koordpy.planning.filters.dra import DynamicResources, resource_claims_refusal
 from koordpy.planning.filters.interpod import ExistingTerms, OwnTerms
@@ -36,7 +36,7 @@ def _volumes(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
     if not restrictions.silent:
         yield restrictions
     objects = scene.snapshot.storage
-    if objects is None or not claims_of(pod):
+    if not claims_of(pod):
         return
     limits = NodeVolumeLimits(pod, scene.draft, objects, scene.snapshot.csi_uses)
     if not limits.silent:
@@ -65,7 +65,7 @@ def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
 
 
 def _resource_claims(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    if pod.pod.spec.resource_claims and scene.snapshot.devices is not None:
+    if pod.pod.spec.resource_claims:
         yield DynamicResources(pod, scene.draft, scene.snapshot.devices)
 
 
@@ -93,12 +93,8 @@ def refusal_of(pod: PodInfo, scene: Scene) -> Refusal | None:
     """What is wrong with a pod as a whole: then no node is tried."""
     found: Refusal | None = None
     if pod.ties is not None and claims_of(pod):
-        if scene.snapshot.storage is None:
-            return Refusal(BINDING, Code.UNRESOLVABLE, ("unsupported: persistent volume claims",))
         found = claims_refusal(pod, scene.snapshot.storage)
     if found is None and pod.pod.spec.resource_claims:
-        if scene.snapshot.devices is None:
-            return Refusal("DynamicResources", Code.UNRESOLVABLE, ("unsupported: resource claims",))
         found = resource_claims_refusal(pod, scene.snapshot.devices)
     if found is not None or not pod.extended:
         return found

@@ -145,9 +145,9 @@ class NominatedClaims:
         draft, storage, offered = self._draft, self._draft.snapshot.storage, self._draft.snapshot.devices
         claims: dict[str, str] = {}
         devices: dict[str, Taken] = {}
-        if storage is not None and claims_of(pod) and claims_refusal(pod, storage) is None:
+        if claims_of(pod) and claims_refusal(pod, storage) is None:
             claims = VolumeBinding(pod, draft, storage, self._reach).choice(node)
-        if offered is not None and resource_claims(pod) and resource_claims_refusal(pod, offered) is None:
+        if resource_claims(pod) and resource_claims_refusal(pod, offered) is None:
             devices = DynamicResources(pod, draft, offered).choice(node)
         if not claims and not devices:
             return NOTHING_KEPT

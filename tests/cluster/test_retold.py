@@ -88,7 +88,7 @@ def told(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def a_state() -> ClusterState:
-    state = ClusterState(storage=True)
+    state = ClusterState()
     # whatever pods come first: the labels that selectors look at are known
     state.look_for(["app"])
     for name in ("n1:8", "n2:8"):

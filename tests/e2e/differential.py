@@ -305,7 +305,7 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
     """The pod, once it is bound."""
     namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
     chosen, theirs = await _verdict(api, made)
-    state = ClusterState(scheduler_names=(PLAIN, CONFIGURED, SHAPED), storage=True, devices=True)
+    state = ClusterState(scheduler_names=(PLAIN, CONFIGURED, SHAPED))
     for obj in (*before, msgspec.convert(made, Pod)):
         state.upsert(obj)
     key = f"{namespace}/{name}"

@@ -241,7 +241,7 @@ class EvictionWatch:
 
     def plan_afresh(self, *, evict: bool, still_there: Manifest | None = None) -> RoundPlan:
         """What a planner does that knows nothing but the API server's objects; still_there: a pod that stays."""
-        state = ClusterState(storage=True, devices=True)
+        state = ClusterState()
         for plural, kind in KINDS.items():
             for obj in self.server.store.list(plural):
                 state.upsert(convert(obj, kind, strict=False))

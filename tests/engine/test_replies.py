@@ -18,7 +18,7 @@ def claim(version: str) -> ResourceClaim:
     ids=["the reply is newer", "the watch was first", "versions are numbers", "the same", "the claim is gone"],
 )
 def test_the_newest_counts_and_what_is_gone_stays_gone(known: str, reply: str, after: str) -> None:
-    state = ClusterState(devices=True)
+    state = ClusterState()
     if known:
         state.upsert(claim(known))
     take_reply(state, claim(reply))

@@ -197,15 +197,9 @@ def test_ephemeral_claims(objects: list[Any], word: str) -> None:
     assert reasons([NODES[0], *objects, ephemeral()]) == {"n1": word}
 
 
-def test_without_storage_objects_claims_are_refused() -> None:
-    from koordpy.cluster.state import ClusterState
-    from koordpy.planning.round import plan_round
-
-    state = ClusterState()
-    for obj in (*NODES, user("p", "c")):
-        state.upsert(obj)
-    text = "0/2 nodes are available: unsupported: persistent volume claims."
-    assert messages(plan_round(state.snapshot(0.0))) == {"p": text}
+def test_a_claim_that_nobody_knows_is_waited_for() -> None:
+    text = '0/2 nodes are available: persistentvolumeclaim "c" not found.'
+    assert messages(planned([*NODES, user("p", "c")])) == {"p": text}
 
 
 # -- bound claims ------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def pods(draw: st.DrawFn, name: str, *, at: bool) -> Any:
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_figures_that_followed_a_draft_are_those_of_a_fresh_look(data: st.DataObject) -> None:
-    state = ClusterState(storage=True)
+    state = ClusterState()
     for one in NODES:
         state.upsert(one)
     for i in range(4):

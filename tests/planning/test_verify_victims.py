@@ -285,7 +285,7 @@ def test_the_guarantee_of_who_shares_a_parent_is_no_reason_to_take_more() -> Non
 )
 def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: bool, fault: list[str]) -> None:
     """p asks for what a and b hold on n1."""
-    world = cluster(World(ClusterState(storage=True)))
+    world = cluster(World(ClusterState()))
     for name, at, of in (("v", "n1", "data"), ("w", "n2", "own")):
         world.add(disk(name, "5Gi", at, phase="Bound"), claim(of, volume=name))
     asks = {"requests": {GPU: "4"}, "cpu": "0", "priority": 10, "labels": belongs("q0"), "created": 50}

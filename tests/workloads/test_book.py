@@ -41,7 +41,6 @@ class World:
         elif what == 1 and self.workloads:
             uid = self.random.choice(list(self.workloads))
             del self.workloads[uid]
-            assert state.workloads is not None
             state.workloads.drop_workload(uid)
         elif what == 2 and self.workloads:
             one = self.random.choice(list(self.workloads.values()))
@@ -188,7 +187,6 @@ def put_pod(state: ClusterState, raw: Json) -> None:
 
 def put(state: ClusterState, raw: Json) -> None:
     source = Source(raw)
-    assert state.workloads is not None
     state.workloads.put_workload(workload_of(source, head_of(source)))
 
 

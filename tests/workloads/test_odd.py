@@ -256,7 +256,6 @@ def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> No
         if size > 2 << 20:
             continue
         state = ClusterState(gangs=Gangs())
-        assert state.workloads is not None
         kind = kind_of(head_of(Source(raw)))
         assert kind is not None
         changes = WatchedKinds(state.workloads, lambda: None).changes(kind)

@@ -38,7 +38,7 @@ class PodChanges:
         """Our pods that have scheduling gates."""
         self._hub, self._state, self._queue = hub, hub.state, hub.queue
         self._claiming = claiming
-        self._intake = PodIntake(keeps_finished=hub.state.workloads is not None)
+        self._intake = PodIntake()
         self._ahead: dict[str, tuple[str, str]] = {}
         """Pods that were read ahead of the watch -> uid, resource version."""
         self._ended: set[str] = set()

@@ -111,12 +111,12 @@ class Feeds:
         }
         self.volcano = VolcanoChanges(hub, wake)
         """PodGroups of Volcano; none where they are not read."""
-        if state.workloads is not None and state.workloads.volcano:
+        if state.workloads.volcano:
             state.read_volcano(False)  # until it is known to be served
             self._optional[VOLCANO_GROUPS] = WorkloadObject, self.volcano
         self.kinds: WatchedKinds | None = None
         """None where no workload is watched."""
-        if state.workloads is not None and (kinds := watched_kinds(workloads)):
+        if kinds := watched_kinds(workloads):
             self.kinds = WatchedKinds(state.workloads, wake)
             for one in kinds:
                 self._optional[Wanted(one.group, one.plural, one.versions)] = WorkloadObject, self.kinds.changes(one)
@@ -249,7 +249,7 @@ class Feeds:
 
     def regroup_due(self) -> float | None:
         """Seconds since the epoch at which gangs follow by time alone."""
-        return self.state.workloads.due() if self.state.workloads is not None else None
+        return self.state.workloads.due()
 
     def regroup(self, now: float) -> None:
         """Finds the gangs that follow, and moves pending pods to the units that they are in now."""

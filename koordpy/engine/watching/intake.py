@@ -68,15 +68,13 @@ class PodIntake:
     mappings are so by agreement.
     """
 
-    def __init__(self, *, keeps_finished: bool = False) -> None:
-        """keeps_finished: whether finished pods count for the workload that controls them."""
-        self._keeps_finished = keeps_finished
+    def __init__(self) -> None:
         self._siblings: OrderedDict[str, Pod] = OrderedDict()
 
     def __call__(self, pod: Pod) -> Pod | None:
         if pod.status.phase in FINISHED:
-            keeps = self._keeps_finished and _counts_when_finished(pod.metadata)
-            return _finished(pod) if keeps or gang_ref(pod) is not None else None
+            counts = gang_ref(pod) is not None or _counts_when_finished(pod.metadata)
+            return _finished(pod) if counts else None
         _trim(pod)
         family = _family(pod)
         sibling = self._siblings.get(family)

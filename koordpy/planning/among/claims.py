@@ -42,7 +42,6 @@ def volumes_among(
 ) -> VolumesAmong:
     """What the open claims of the given classes leave each other. kinds: shape -> pod; no two pods share a claim."""
     objects = draft.snapshot.storage
-    assert objects is not None
     reach = VolumeReach(draft.snapshot.nodes, table)
     wanted: dict[str, list[tuple[bytes, OpenClaim]]] = {name: [] for name in classes}
     for shape, pod in kinds.items():

@@ -198,8 +198,6 @@ class MemberReader:
     def _claims(self) -> None:
         """Claims of one pod alone, of which a plan takes one user, and claims that wait must not meet in a plan."""
         objects = self.snapshot.storage
-        if objects is None:
-            return
         users: Counter[str] = Counter()
         for shape, pod in self.kinds.items():
             users.update(dict.fromkeys(claims_of(pod), self.number[shape]))
@@ -240,7 +238,7 @@ class MemberReader:
     def _limits(self) -> None:
         """Volumes of drivers with a limit: the same ones in every member cost a node once, own ones add up."""
         objects = self.snapshot.storage
-        if objects is None or not objects.limits:
+        if not objects.limits:
             return
         sets: dict[str, dict[bytes, frozenset[CsiVolume]]] = {}
         for shape, pod in self.kinds.items():
@@ -270,7 +268,6 @@ class MemberReader:
     def _held(self, driver: str) -> dict[str, set[CsiVolume]]:
         """Node name -> volumes of a driver there, with those of the draft's placements."""
         objects, draft = self.snapshot.storage, self.draft
-        assert objects is not None
         out: dict[str, set[CsiVolume]] = {}
         for name, uses in self.snapshot.csi_uses.items():
             out.setdefault(name, set()).update(v for v in uses if v.driver == driver)
@@ -291,9 +288,7 @@ class MemberReader:
         for shape, pod in self.kinds.items():
             users.update(dict.fromkeys(resource_claims(pod), self.number[shape]))
         waiting = {
-            key: users[key]
-            for key in users
-            if objects is not None and key in objects.claims and objects.claims[key].status.allocation is None
+            key: users[key] for key in users if key in objects.claims and objects.claims[key].status.allocation is None
         }
         if sum(waiting.values()) < 2:
             return

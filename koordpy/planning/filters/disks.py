@@ -40,8 +40,7 @@ class VolumeRestrictions(Rule):
             for (name, other_read_only), count in snapshot.disks.get(disk, {}).items():
                 if name in snapshot.index and not (read_only and other_read_only):
                     self._holders[snapshot.index[name]] += count
-        objects = snapshot.storage
-        claims = objects.claims if objects is not None else {}
+        claims = snapshot.storage.claims
         self._alone = {
             key for key in claims_of(pod) if key in claims and "ReadWriteOncePod" in claims[key].spec.access_modes
         }

@@ -211,7 +211,7 @@ def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot
 class SpreadDefaults:
     """The configured constraints of pods that have none themselves."""
 
-    def __init__(self, config: PodTopologySpreadArgs, owners: Owners | None) -> None:
+    def __init__(self, config: PodTopologySpreadArgs, owners: Owners) -> None:
         self.loose = config.defaulting_type == "System"
         """kube-scheduler's own defaults score nodes that lack a key, too, by the other one."""
         self._constraints, self._owners = config.constraints, owners
@@ -231,7 +231,7 @@ class SpreadDefaults:
 
     def _read(self, pod: PodInfo) -> list[TopologySpreadConstraint]:
         labels = pod.pod.metadata.labels
-        selector = self._owners.selector_of(pod.pod) if self._owners is not None else None
+        selector = self._owners.selector_of(pod.pod)
         out = []
         for constraint in self._constraints:
             if constraint.label_selector is None:

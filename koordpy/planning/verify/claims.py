@@ -30,7 +30,7 @@ def faults_of_claims(pods: Iterable[PodInfo], draft: Draft) -> list[str]:
 
 def _volumes(pod: PodInfo, node: NodeInfo, draft: Draft) -> list[str]:
     objects, faults = draft.snapshot.storage, []
-    for mounted in pod.pod.spec.volumes if objects is not None else ():
+    for mounted in pod.pod.spec.volumes:
         if mounted.persistent_volume_claim is not None:
             name = mounted.persistent_volume_claim.claim_name
         elif mounted.ephemeral is not None:
@@ -38,8 +38,8 @@ def _volumes(pod: PodInfo, node: NodeInfo, draft: Draft) -> list[str]:
         else:
             continue
         key = f"{pod.namespace}/{name}"
-        claim = objects.claims.get(key) if objects is not None else None
-        if objects is None or claim is None:
+        claim = objects.claims.get(key)
+        if claim is None:
             faults.append(f"claim {key} does not exist")
         elif is_bound(claim):
             faults += _reached(claim.spec.volume_name, node, objects)
@@ -103,21 +103,20 @@ class _Devices:
         self.draft, self.objects = draft, draft.snapshot.devices
         self.holder = {device: claim for claim, taken in draft.devices.items() for _, device in taken}
         self.slices: dict[DeviceId, list[ResourceSliceSpec]] = {}
-        for offered in self.objects.offered if self.holder and self.objects is not None else ():
+        for offered in self.objects.offered if self.holder else ():
             self.slices.setdefault(offered.id, []).append(offered.slice.spec)
 
     def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
         objects, faults = self.objects, list[str]()
-        for name, taken in self.draft.allocations(pod.key).items() if objects is not None else ():
+        for name, taken in self.draft.allocations(pod.key).items():
             kept = self.draft.kept(pod).devices
-            requests = objects.claims[name].spec.devices.requests if objects is not None else []
+            requests = objects.claims[name].spec.devices.requests
             asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
             if len({device for _, device in taken}) != asked:
                 faults.append(f"resource claim {name} asks for {asked} devices, {len(taken)} can be given")
             for _, device in taken:
                 what = f"device {device.device} of pool {device.pool}"
-                held = objects is not None and device in objects.allocated
-                if held or self.holder[device] != name or kept.get(device, name) != name:
+                if device in objects.allocated or self.holder[device] != name or kept.get(device, name) != name:
                     faults.append(f"{what} is not for resource claim {name} to take")
                 if not any(_offered(spec, node) for spec in self.slices.get(device, ())):
                     faults.append(f"{what} is not offered there")
