@@ -135,14 +135,6 @@ class ExpectedPods:
         found = self._by_pod.get(key)
         return found.assumption if found is not None else None
 
-    def takes(self, claim: str) -> bool:
-        """Whether a claim is one that an assumed pod takes something for."""
-        return any(claim in found.claims for _, found in self.assumed())
-
-    def takes_device(self, claim: str) -> bool:
-        """Whether a resource claim is one that is allocated with an assumed pod."""
-        return claim in self._in_writing or any(claim in found.devices for _, found in self.assumed())
-
     def write(self, claim: str, devices: Grant) -> None:
         """What a resource claim is allocated is on its way to the API server: it is not free again when the pod that
         it is for is gone before the answer."""

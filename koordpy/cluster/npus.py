@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from koordpy.api import keys
@@ -54,11 +53,6 @@ class Npus:
     """By name: the switch table."""
     jobs: Mapping[GangRef, tuple[PodInfo, ...]] = field(default_factory=dict)
     """Gang -> its pods on nodes that ask for NPUs."""
-
-    @cached_property
-    def resources(self) -> frozenset[str]:
-        """Resources that some node has."""
-        return frozenset(resource for reports in self.reports.values() for resource in reports)
 
 
 def npu_resource(requests: Mapping[str, int]) -> str | None:

@@ -63,11 +63,6 @@ class PodBook:
         """Each of some pods, None for one that is not known."""
         return map(self._pods.get, pods)
 
-    @property
-    def pod_count(self) -> int:
-        """How many pods are known."""
-        return len(self._pods)
-
     def pods(self) -> Iterator[PodInfo]:
         """Every known pod."""
         return iter(self._pods.values())

@@ -134,15 +134,6 @@ class QuotaTree:
         """The lowest quota from this one up that cannot be read; empty for none."""
         return next((at for at in reversed(self.path(name)) if self.quotas[at].closed), "")
 
-    def common(self, left: str, right: str) -> str:
-        """The lowest common ancestor-or-self of two quotas; TOP for none (the built-in ones have none)."""
-        shared = TOP
-        for a, b in zip(self.path(left), self.path(right), strict=False):
-            if a != b:
-                break
-            shared = a
-        return shared
-
     def quota_of(self, namespace: str, label: str) -> str:
         """Quota of a pod by its namespace and its label, empty for none (quota-fairness.md 1)."""
         if label and self.may_name(namespace, label):

@@ -18,7 +18,7 @@ from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import Owner, PodInfo
-from koordpy.cluster.quota_owners import QuotaFault, ignored_labels
+from koordpy.cluster.quota_owners import ignored_labels
 from koordpy.cluster.quota_tree import QuotaTree, ReadQuotas, over_since, read_quotas
 from koordpy.cluster.resources import Amounts, add_amounts
 from koordpy.cluster.tally import Tally
@@ -100,15 +100,13 @@ class Quotas:
     def ignored(self, pod: PodInfo) -> list[str]:
         """Words for each label of a pod that does not count because its namespace may not say that."""
         namespace, labels = pod.namespace, pod.pod.metadata.labels
-        said = [f"label {key}: it does not count in pods of namespace {namespace}" for key in self._unheard(pod)]
+        unheard = ignored_labels(namespace, labels, self.tree.settings)
+        said = [f"label {key}: it does not count in pods of namespace {namespace}" for key in unheard]
         name = labels.get(keys.QUOTA_NAME, "")
         if name and not self.unknown(pod) and not self.tree.may_name(namespace, name):
             text = f"label {keys.QUOTA_NAME}: quota {name} is not for pods of namespace {namespace}"
             said.append(f"{text}: the pod counts in {self.quota_of(pod)}")
         return said
-
-    def _unheard(self, pod: PodInfo) -> list[str]:
-        return ignored_labels(pod.namespace, pod.pod.metadata.labels, self.tree.settings)
 
     def _quota(self, owner: Owner) -> str:
         return self.tree.quota_of(owner.namespace, owner.quota)
@@ -262,19 +260,11 @@ class QuotaUse:
         """What a user's pods hold of a resource."""
         return _both(self.quotas.users.get(user), self._users.get(user), resource)
 
-    def user_devices(self, user: str) -> int:
-        """Accelerators of a user's pods, in hundredths."""
-        return self.user(user, CARDS)
-
     def queue(self, queue: ShareQueue, resource: str) -> int:
         """What the pods of one queue hold of a resource; of a quota with all that is below it."""
         if queue.quota:
             return self.used(queue.quota, resource)
         return _both(self.quotas.queues.get(queue), self._queues.get(queue), resource)
-
-    def queue_devices(self, queue: ShareQueue) -> int:
-        """Accelerators of a queue, likewise, in hundredths."""
-        return self.queue(queue, CARDS)
 
 
 class QuotaBook:
@@ -325,11 +315,6 @@ class QuotaBook:
         if self._tree is None:
             self._tree = read_quotas(self._objects.values(), self.settings, self._read)
         return self._tree
-
-    @property
-    def faults(self) -> tuple[QuotaFault, ...]:
-        """What is wrong with the ElasticQuotas as they are now."""
-        return self.tree.faults
 
     def account(self, pod: PodInfo, sign: int) -> None:
         """An assigned pod comes (1) or goes (-1)."""

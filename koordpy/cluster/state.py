@@ -13,12 +13,11 @@ from msgspec.structs import replace as changed
 from koordpy.api import keys
 from koordpy.api.config import Gangs, Gpu, Quota
 from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
-from koordpy.api.dra import Allocation, ResourceClaim
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, Wire
 from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
-from koordpy.cluster.devices import DeviceBook, DeviceId, Grant
+from koordpy.cluster.devices import DeviceBook, Grant
 from koordpy.cluster.expected import annotated
 from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.objectbook import ObjectBook, W, object_key
@@ -54,7 +53,7 @@ class ClusterState(PodBook):
             gangs=gangs or Gangs(),
         )
         self.nodes = NodeBook()
-        self._storage, self._devices, self._owners = VolumeBook(), DeviceBook(), OwnerBook()
+        self._storage, self.devices, self._owners = VolumeBook(), DeviceBook(), OwnerBook()
         self.yields = Yields()
         """Who went for whom."""
         self._namespaces: dict[str, dict[str, str]] = {}
@@ -74,7 +73,7 @@ class ClusterState(PodBook):
         }
         """Kind -> what takes an object of it, and what forgets one; objects of other kinds are kept as they are."""
         self._shelve(self._storage, self._storage.put)
-        self._shelve(self._devices, self._devices.put)
+        self._shelve(self.devices, self.devices.put)
         if owners:
             self._shelve(self._owners, self._put_owner)
 
@@ -142,15 +141,6 @@ class ClusterState(PodBook):
         for info, priority in self.gangs.ranked_anew(key):
             self._file(in_group(info, priority))
 
-    def allocation(self, claim: ResourceClaim, node: str, taken: Grant) -> Allocation:
-        """What a resource claim that takes devices for a node is allocated."""
-        return self._devices.allocation(claim, node, taken)
-
-    @property
-    def allocated_devices(self) -> frozenset[DeviceId]:
-        """Devices that resource claims hold."""
-        return self._devices.view().allocated
-
     def bind(
         self,
         key: str,
@@ -164,7 +154,7 @@ class ClusterState(PodBook):
         Its claims are bound to the volumes they take; one that is to be provisioned keeps the node it is made for.
         Its resource claims are allocated the devices, and reserved for it.
         """
-        self._devices.allocate(self._pods[key].pod, node, devices or {})
+        self.devices.allocate(self._pods[key].pod, node, devices or {})
         for claim_name, volume_name in (claims or {}).items():
             claim = self.get(PersistentVolumeClaim, claim_name)
             volume = self.get(PersistentVolume, volume_name) if volume_name else None
@@ -226,7 +216,7 @@ class ClusterState(PodBook):
             ports=neighbours.ports.frozen(),
             reservations=self.reservations(),
             storage=self._storage.view(),
-            devices=self._devices.view(),
+            devices=self.devices.view(),
             owners=self._owners.view(),
             claim_users=neighbours.claim_users.frozen(),
             disks=neighbours.disks.frozen(),

@@ -46,7 +46,7 @@ class Forgetting:
 
     def look(self) -> bool:
         """Forgets, where as many pods are gone since the last time as are there; whether it was so."""
-        if self._gone >= max(LEAST_GONE, self._state.pod_count):
+        if self._gone >= max(LEAST_GONE, self._state.sizes["pods"]):
             self._gone, self._again = 0, AGAIN
         elif self._again:
             self._again -= 1

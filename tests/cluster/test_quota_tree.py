@@ -174,7 +174,7 @@ def test_a_weight_is_max_unless_it_is_given() -> None:
     assert tree.quotas["b"].weight == {"cpu": 10_000}
 
 
-def test_paths_and_common_ancestors() -> None:
+def test_paths_and_children() -> None:
     tree = read_quotas(
         [
             quota("org", 6, 9, inner=True),
@@ -186,13 +186,6 @@ def test_paths_and_common_ancestors() -> None:
     )
     assert tree.path("a") == ("org", "team", "a")
     assert tree.path(keys.DEFAULT_QUOTA) == ()
-    assert [tree.common("a", name) for name in ("a", "team", "b", "c", keys.DEFAULT_QUOTA)] == [
-        "a",
-        "team",
-        "org",
-        "",
-        "",
-    ]
     assert tree.children["org"] == ("b", "team")
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api.config import Fairness
+from koordpy.cluster.quotas import CARDS
 from koordpy.cluster.snapshot import Draft
 from koordpy.observe.gauges import share_gauges
 from koordpy.planning.quota.queues import user_shares
@@ -254,9 +255,9 @@ def test_a_card_that_a_pod_asks_for_under_two_names_is_one() -> None:
     assert user_shares(snapshot.quotas, Fairness(), {}).whole == {"alice": 2, "bob": 2}
     assert share_gauges(snapshot.quotas, Fairness())["alice", "used"] == 1
     draft = Draft(snapshot)
-    assert draft.quotas.user_devices("alice") == draft.quotas.user_devices("bob") == 100
+    assert draft.quotas.user("alice", CARDS) == draft.quotas.user("bob", CARDS) == 100
     draft.assign(snapshot.pods["default/a1"], 0)
-    assert draft.quotas.user_devices("alice") == 200
+    assert draft.quotas.user("alice", CARDS) == 200
     lines = lines_of(snapshot, Fairness())
     assert lines is not None
     assert lines.amounts(snapshot.pods["default/a1"].requests) == {ACCELERATORS: 100}

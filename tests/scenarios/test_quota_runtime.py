@@ -239,4 +239,4 @@ def test_weights_may_be_parts_of_a_device() -> None:
     world.add(*(pod(f"p-{name}", labels=belongs(name), requests={GPU: "10"}) for name in "ab"))
     found = quota_figures(world.snapshot().quotas, Quota())
     assert [found[name].runtime for name in "ab"] == [{GPU: 2}, {GPU: 6}]
-    assert world.state.quotas.faults == ()
+    assert world.state.quotas.tree.faults == ()

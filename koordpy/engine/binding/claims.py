@@ -284,7 +284,7 @@ class ClaimBinder:
                 self._check_selection(key, claim, one.node)
         elif one.volume:
             self._check_volume(key, one)
-        elif not self._state.expected.takes(key):
+        elif key not in self._state.expected.promises():
             raise ClaimsFailed("void", f"claim {key} was left by the pod that it was to be bound with")
         return False
 

@@ -116,7 +116,7 @@ class DeviceReserver:
         """Whether the claim is to be allocated with a pod of another unit."""
         if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
             return False
-        if not self._state.expected.takes_device(key):
+        if key not in self._state.expected.grants():
             raise ClaimsFailed("void", f"resource claim {key} was left by the pod that it was to be allocated with")
         return True
 
@@ -126,7 +126,7 @@ class DeviceReserver:
         allocation = claim.status.allocation
         for pod in pods:
             if key in pod.devices:
-                planned = self._state.allocation(claim, pod.node, pod.devices[key])
+                planned = self._state.devices.allocation(claim, pod.node, pod.devices[key])
                 if allocation is None:
                     self._check_free(key, planned)
                     allocation = planned
@@ -147,7 +147,7 @@ class DeviceReserver:
         return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status} if status else None
 
     def _check_free(self, key: str, planned: Allocation) -> None:
-        if taken := self._state.allocated_devices & _devices(planned):
+        if taken := self._state.devices.view().allocated & _devices(planned):
             raise ClaimsFailed("conflict", f"device {min(taken).device} is not free for resource claim {key} any more")
 
     def _is_available(self, allocation: Allocation, name: str) -> bool:
@@ -315,7 +315,7 @@ class DeviceReleaser:
     def _ties(self, key: str, uids: set[str]) -> bool:
         """Whether a claim is allocated to some nodes only, and in use by none but these pods."""
         claim = self._state.get(ResourceClaim, key)
-        if claim is None or self._state.expected.takes_device(key):
+        if claim is None or key in self._state.expected.grants():
             return False
         allocation = claim.status.allocation
         return (

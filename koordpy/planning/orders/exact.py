@@ -3,8 +3,9 @@
 from fractions import Fraction
 from typing import Any
 
-from koordpy.cluster.quotas import ShareQueue
-from koordpy.planning.orders.keys import ByShare, Job
+from koordpy.cluster.quotas import CARDS, ShareQueue
+from koordpy.planning.orders.by_share import ByShare
+from koordpy.planning.orders.keys import Job
 from koordpy.planning.quota.queues import counts
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
@@ -33,4 +34,4 @@ class Exact(ByShare):
                 standing = max(standing, _WITHOUT_A_SHARE)
         if standing == _BEYOND_ANY_SHARE:
             ratio = Fraction(0)
-        return not within, standing, ratio, self.use.queue_devices(queue), oldest, self.name(queue)
+        return not within, standing, ratio, self.use.queue(queue, CARDS), oldest, self.name(queue)

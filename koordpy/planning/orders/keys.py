@@ -7,7 +7,7 @@ from typing import Any
 from koordpy.api.config import Fairness
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import PodInfo, total_requests
-from koordpy.cluster.quotas import QuotaUse, ShareQueue
+from koordpy.cluster.quotas import CARDS, QuotaUse, ShareQueue
 from koordpy.cluster.resources import Amounts
 from koordpy.planning.quota.queues import queue_ages, queue_shares
 from koordpy.planning.units import Unit
@@ -92,6 +92,6 @@ class CountOrder(QueueKeys):
         return ShareQueue("", self.use.quotas.user_of(pod))
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
-        held, weight = self.use.user_devices(queue.user), self.config.weights.get(queue.user, 1)
+        held, weight = self.use.user(queue.user, CARDS), self.config.weights.get(queue.user, 1)
         ratio: Any = (Fraction(held) / Fraction(weight) if held else 0) if weight else INFINITE
         return ratio, oldest, natural_key(queue.user)

@@ -14,7 +14,7 @@ from math import ceil, floor
 from koordpy.api import keys
 from koordpy.api.config import Fairness
 from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import Quotas, QuotaUse, ShareQueue, card_hundredths
+from koordpy.cluster.quotas import CARDS, Quotas, QuotaUse, ShareQueue, card_hundredths
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.planning.quota.queues import (
     QueueShares,
@@ -113,7 +113,7 @@ class _Users(Lines):
         return resource == ACCELERATORS
 
     def use(self, use: QuotaUse, party: Party, resource: str) -> int:
-        return use.user_devices(party.user)
+        return use.user(party.user, CARDS)
 
     def share(self, party: Party, resource: str) -> Fraction:
         return Fraction(self.shares.whole.get(party.user, 0)) * 100
