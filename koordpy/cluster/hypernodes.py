@@ -6,8 +6,7 @@ domain by its HyperNode. A node that no HyperNode of a tier holds is a private d
 label is (gang-network.md section 3). Faults are told and worked around: one bad object must not take the tree away.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from koordpy.api.counted import named
 from koordpy.api.custom import HyperNode, HyperNodeMember
@@ -21,18 +20,11 @@ _NAMED = 3
 """Nodes that a fault names before `and N more`."""
 
 
-@dataclass(frozen=True, slots=True)
-class HyperNodeFault:
-    """What is wrong with a HyperNode; `field` is a path from the root."""
-
-    name: str
-    field: str
-    text: str
+Warnings = tuple[tuple[str, str], ...]
+"""(object, text)."""
 
 
-def read_hypernodes(
-    objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]
-) -> tuple[Layers, tuple[HyperNodeFault, ...]]:
+def read_hypernodes(objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> tuple[Layers, Warnings]:
     """The layers, with each node's place in them, and every fault. nodes: name -> labels."""
     reading = _HyperNodeReading(objects, nodes)
     return reading.layers(), tuple(reading.faults)
@@ -40,7 +32,7 @@ def read_hypernodes(
 
 class _HyperNodeReading:
     def __init__(self, objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> None:
-        self.faults: list[HyperNodeFault] = []
+        self.faults: list[tuple[str, str]] = []
         self._nodes = nodes
         names = sorted(objects, key=natural_key)
         self._objects = {name: objects[name].spec for name in names if self._tier_is_good(name, objects[name])}
@@ -56,7 +48,7 @@ class _HyperNodeReading:
         self._circles()
 
     def _fault(self, name: str, field: str, text: str) -> None:
-        self.faults.append(HyperNodeFault(name, field, text))
+        self.faults.append((f"HyperNode/{name}", f"{field}: {text}"))
 
     def _tier_is_good(self, name: str, obj: HyperNode) -> bool:
         if obj.spec.tier >= 1:
@@ -125,20 +117,11 @@ class _HyperNodeReading:
 
     def _circle(self, name: str, parent: str) -> list[str]:
         """HyperNodes from `parent` upwards to `name`, where `name` is above its own parent; else none."""
-        came: dict[str, str] = {parent: ""}
-        todo = [parent]
-        while todo:
-            at = todo.pop(0)
-            if at == name:
-                path = [at]
-                while came[path[-1]]:
-                    path.append(came[path[-1]])
-                return sorted(path, key=natural_key)
-            for up in self._parents[at]:
-                if up not in came:
-                    came[up] = at
-                    todo.append(up)
-        return []
+        came = self._above(parent)
+        path = [name] if name in came else []
+        while path and came[path[-1]]:
+            path.append(came[path[-1]])
+        return sorted(path, key=natural_key)
 
     # -- layers -------------------------------------------------------------------------------------------------------
 
@@ -173,17 +156,16 @@ class _HyperNodeReading:
             out.append(names[0] if names and not word else f"tier{tier}")
         return out
 
-    def _above(self, name: str) -> Iterator[str]:
-        """A HyperNode and every one that holds it."""
-        seen = {name: None}
+    def _above(self, name: str) -> dict[str, str]:
+        """A HyperNode and every one that holds it -> the one below by which it was found, the nearest first."""
+        came = {name: ""}
         todo = [name]
-        while todo:
-            at = todo.pop()
-            yield at
+        for at in todo:
             for up in self._parents[at]:
-                if up not in seen:
-                    seen[up] = None
+                if up not in came:
+                    came[up] = at
                     todo.append(up)
+        return came
 
     def _place(self, node: str, tiers: list[int]) -> tuple[str, ...]:
         """The node's HyperNode of each tier, empty for none. Of several the one counts that holds the HyperNode below,

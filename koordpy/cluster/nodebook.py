@@ -11,7 +11,7 @@ from koordpy.api.custom import ClusterNetworkTopology, HyperNode
 from koordpy.api.objects import Node
 from koordpy.api.settings import odd_settings
 from koordpy.api.unread import Holder
-from koordpy.cluster.hypernodes import HyperNodeFault, read_hypernodes
+from koordpy.cluster.hypernodes import Warnings, read_hypernodes
 from koordpy.cluster.quotas import card_hundredths
 from koordpy.cluster.resources import Amounts, add_amounts, node_allocatable
 from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
@@ -26,7 +26,7 @@ class NodeBook:
         self.topology: ClusterNetworkTopology | None = None
         self.topology_faults: list[TopologyFault] = []
         self.layers: Layers = FLAT
-        self.hypernode_faults: tuple[HyperNodeFault, ...] = ()
+        self.hypernode_faults: Warnings = ()
         """Of the HyperNodes, as far as the tree is made of them."""
         self.static_version = 0
         """Changes with a node's labels, taints or images, or the set of nodes."""

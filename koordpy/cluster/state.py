@@ -229,9 +229,7 @@ class ClusterState(PodBook):
             capacity_version=nodes.capacity_version,
             yielded=self.yields.view(now) if self.yields.at else {},
             scheduler_names=self.scheduler_names,
-            topology_warnings=tuple(
-                (f"HyperNode/{fault.name}", f"{fault.field}: {fault.text}") for fault in nodes.hypernode_faults
-            ),
+            topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),
             node_warnings=(
                 *nodes.warnings,
