@@ -170,7 +170,8 @@ class GpuView:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How links of different machines compare (gpu-topology.md 3). source: `bandwidth`, `links` or `mixed`."""
+    """How links of different machines compare (gpu-topology.md 3). source: `bandwidth`, `links`, or `mixed` where
+    measured and assumed figures are."""
 
     source: str
     ranks: Mapping[int, int]
@@ -181,11 +182,10 @@ class Comparison:
 NO_GPUS = GpuView({}, {}, (), Comparison(BANDWIDTH, {0: 0}, 1))
 
 
-def _comparison(machines: list[Machine], config: Gpu) -> tuple[Comparison, bool]:
-    """The comparison, and whether measured and assumed figures are mixed in it."""
+def _comparison(machines: list[Machine], config: Gpu) -> Comparison:
     matrices = list({id(m.matrix): m.matrix for m in machines if m.has_matrix}.values())
     if not matrices:
-        return NO_GPUS.comparison, False
+        return NO_GPUS.comparison
     source = BANDWIDTH if all(m.measured is not None for m in matrices) else "links"
     mixed = source == "links" and any(m.links is None for m in matrices)
     values: set[int] = set()
@@ -202,7 +202,7 @@ def _comparison(machines: list[Machine], config: Gpu) -> tuple[Comparison, bool]
         floors = class_floors(values, gap=config.class_gap, width=config.class_width)
     number = {floor: i for i, floor in enumerate(sorted(set(floors.values())))}
     ranks = {value: number[floor] for value, floor in floors.items()}
-    return Comparison("mixed" if mixed else source, ranks, len(number)), mixed
+    return Comparison("mixed" if mixed else source, ranks, len(number))
 
 
 @dataclass(slots=True)
@@ -367,8 +367,8 @@ class GpuBook:
             if described and name not in self._devices:
                 text = f"annotations {keys.GSOC_PREFIX}... are ignored: there is no Device to tell the GPUs by"
                 warnings.append((f"Node/{name}", text))
-        comparison, mixed = _comparison([m for m in self._machines.values() if m is not None], self.config)
-        if mixed:
+        comparison = _comparison([m for m in self._machines.values() if m is not None], self.config)
+        if comparison.source == "mixed":
             text = (
                 "some Devices have measured bandwidths only and others link classes only: they are compared by figures "
                 "as they stand, which differ by a factor of 2 to 3"

@@ -214,9 +214,7 @@ def _pairs(value: Sequence[Sequence[int]]) -> list[int]:
 
 
 @lru_cache(maxsize=8192)
-def _measured_matrix(text: str, size: int, mean: bool, gap: float, width: float, links: Links | None) -> Matrix:
-    found = _bandwidth(text, size, mean)
-    assert isinstance(found, Measured)
+def _measured_matrix(found: Measured, gap: float, width: float, links: Links | None) -> Matrix:
     floors = class_floors(_pairs(found.value), gap=gap, width=width)
     pattern, levels = _pattern(found.value, floors)
     return Matrix(pattern, levels, found.lowest, BANDWIDTH, links, found.value)
@@ -292,7 +290,7 @@ def _matrix(
 ) -> Matrix:
     """Bandwidth, else link classes, else the node's GSOC annotations, else nothing that is known."""
     size = len(minors)
-    measured: str | None = None
+    measured: Measured | None = None
     links: Links | None = None
     source = LINKS
     for i, one in enumerate(device.spec.topologies.gpu):
@@ -302,7 +300,7 @@ def _matrix(
             if isinstance(found, MatrixFault):
                 faults.add(f"{field_name}: the bandwidth matrix {found}: ignored", "TopologyMalformed")
                 continue
-            measured = one.topology
+            measured = found
             if found.lopsided:
                 pairs = ", ".join(f"{minors[a]} to {minors[b]}" for a, b in found.lopsided[:8])
                 text = f"{field_name}: less than a third of the other direction: {pairs}: used as it is"
@@ -314,13 +312,12 @@ def _matrix(
             else:
                 links = classes
     if links is None:
-        described = read_described(annotations, prefix=keys.GSOC_PREFIX, minors=minors, ids=ids, figures=figures)
-        links, source = described.links, GSOC
-        for text in described.faults:
+        links, wrong = read_described(annotations, prefix=keys.GSOC_PREFIX, minors=minors, ids=ids, figures=figures)
+        source = GSOC
+        for text in wrong:
             faults.add(f"node {device.metadata.name}: {text}")
     if measured is not None:
-        mean, gap, width = config.asymmetry == "mean", config.class_gap, config.class_width
-        return _measured_matrix(measured, size, mean, gap, width, links)
+        return _measured_matrix(measured, config.class_gap, config.class_width, links)
     return _link_matrix(links, source) if links is not None else _no_matrix(size)
 
 

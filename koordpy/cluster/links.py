@@ -61,11 +61,6 @@ class Link:
     mark: int
     score: int
 
-    @property
-    def strength(self) -> tuple[int, int]:
-        """Orders links of one figure, too."""
-        return self.bandwidth_kbs, self.score
-
 
 Figures = tuple[tuple[str, float], ...]
 """`gpu.linkBandwidth`: (class, GB/s), sorted."""
@@ -174,21 +169,14 @@ def read_links(text: str, size: int, figures: Figures = ()) -> Links:
 def _weaker(one: Link | None, other: Link | None) -> Link | None:
     if one is None or other is None:
         return None
-    return min(one, other, key=lambda found: found.strength)
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What GSOC annotations say: the links, and what of them is not understood."""
-
-    links: Links | None
-    faults: tuple[str, ...]
+    return min(one, other, key=lambda found: (found.bandwidth_kbs, found.score))
 
 
 def read_described(
     annotations: Mapping[str, str], *, prefix: str, minors: Sequence[int], ids: Sequence[str], figures: Figures = ()
-) -> Described:
-    """Links from node annotations `<prefix><a>_<b>`: a and b are last parts of GPU ids at a dash, else minors.
+) -> tuple[Links | None, list[str]]:
+    """Links from GSOC annotations of a node, `<prefix><a>_<b>`, and what of them is not understood: a and b are last
+    parts of GPU ids at a dash, else minors.
 
     A pair given twice counts as the weaker; a missing pair is not known.
     """
@@ -213,7 +201,7 @@ def read_described(
             before = cells[i][j]
             cells[i][j] = cells[j][i] = found if before is None else _weaker(before, found)
             known = True
-    return Described(tuple(map(tuple, cells)) if known else None, tuple(faults))
+    return tuple(map(tuple, cells)) if known else None, faults
 
 
 # -- classes ----------------------------------------------------------------------------------------------------------

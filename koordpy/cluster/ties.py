@@ -103,15 +103,10 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Host ports of containers and restartable init containers."""
     spec = pod.spec
     found: dict[HostPort, None] = {}
-    for container in spec.containers:
+    for container in (*spec.containers, *(one for one in spec.init_containers if one.restart_policy == "Always")):
         for port in container.ports:
             if port.host_port > 0:
                 found[HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)] = None
-    for container in spec.init_containers:
-        if container.restart_policy == "Always":
-            for port in container.ports:
-                if port.host_port > 0:
-                    found[HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_ADDRESS)] = None
     return tuple(found)
 
 
