@@ -13,8 +13,8 @@ import logging
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal
 
 from koordpy.api.keys import GROUP_KOORDINATOR
 from koordpy.engine.apiserver.credentials import ClusterAccess
@@ -26,21 +26,7 @@ JOIN_SECONDS = 5.0
 CANCEL_AGAIN_SECONDS = 1.0
 IDENTITY = "koordpy"
 
-
-class Hosted(Protocol):
-    """The scheduler as kopf's activities see it; coroutines run on the scheduler's own loop."""
-
-    async def started(self) -> None:
-        """Returns when the scheduler is in sync."""
-
-    async def drained(self) -> None:
-        """Stops the scheduler if it has not been, and returns when it has ended."""
-
-    def topology_seen(self, body: Mapping[str, Any], *, deleted: bool) -> None:
-        """A ClusterNetworkTopology as it is now."""
-
-    def definitions_changed(self) -> None:
-        """A CustomResourceDefinition came, changed or went."""
+Asked = Callable[[], Coroutine[Any, Any, object]]
 
 
 class _StopFlag(asyncio.Event):
@@ -80,17 +66,23 @@ class KopfThread:
 
     def __init__(
         self,
-        hosted: Hosted,
         access: ClusterAccess,
         loop: asyncio.AbstractEventLoop,
         *,
-        watch_definitions: bool,
+        started: Asked,
+        drained: Asked,
+        topology_seen: Callable[..., None],
+        definitions_changed: Callable[[], None] | None = None,
         operator: Callable[[Any], Any] | None = None,
     ) -> None:
-        """`loop` is the scheduler's. `operator` takes the place of kopf's own, for tests."""
+        """`loop` is the scheduler's: all that is given is called there. started: returns when the scheduler is in sync;
+        drained: stops it if it has not been, and returns when it has ended; topology_seen: hears of each
+        ClusterNetworkTopology (body, deleted); definitions_changed: hears that a CustomResourceDefinition came, changed
+        or went, None where they are not watched. `operator` takes the place of kopf's own, for tests."""
         self.starts = 0
-        self._hosted, self._access, self._loop = hosted, access, loop
-        self._watch_definitions, self._operator = watch_definitions, operator
+        self._access, self._loop, self._operator = access, loop, operator
+        self._started, self._drained = started, drained
+        self._topology_seen, self._definitions_changed = topology_seen, definitions_changed
         self._stop = threading.Event()
         self._flag: tuple[asyncio.AbstractEventLoop, _StopFlag] | None = None
         """kopf's own stop flag: a thread's would be waited for in a thread that outlives a failed operator."""
@@ -150,7 +142,7 @@ class KopfThread:
         try:
             await kopf.operator(
                 registry=registry,
-                settings=_settings(kopf, watch_definitions=self._watch_definitions),
+                settings=_settings(kopf, watch_definitions=self._definitions_changed is not None),
                 standalone=True,
                 clusterwide=True,
                 stop_flag=flag,
@@ -166,28 +158,27 @@ class KopfThread:
             return _connection(kopf, self._access, headers)
 
         async def startup(**_: Any) -> None:
-            await self._there(self._hosted.started())
+            await self._there(self._started())
 
         async def cleanup(**_: Any) -> None:
             # a restart of kopf alone leaves the scheduler be
             if self._stop.is_set():
-                await self._there(self._hosted.drained())
+                await self._there(self._drained())
 
         async def topology(body: Any, type: str | None, **_: Any) -> None:
             plain = {name: body[name] for name in ("metadata", "spec", "status") if name in body}
-            self._loop.call_soon_threadsafe(
-                lambda: self._hosted.topology_seen(_plain(plain), deleted=type == "DELETED")
-            )
-
-        async def definition(**_: Any) -> None:
-            # those of the first list, too: one may have come since the scheduler looked
-            self._loop.call_soon_threadsafe(self._hosted.definitions_changed)
+            self._loop.call_soon_threadsafe(lambda: self._topology_seen(_plain(plain), deleted=type == "DELETED"))
 
         kopf.on.login(registry=registry)(login)
         kopf.on.startup(registry=registry)(startup)
         kopf.on.cleanup(registry=registry)(cleanup)
         kopf.on.event(GROUP_KOORDINATOR, "v1alpha1", "clusternetworktopologies", registry=registry)(topology)
-        if self._watch_definitions:
+        if (changed := self._definitions_changed) is not None:
+
+            async def definition(**_: Any) -> None:
+                # those of the first list, too: one may have come since the scheduler looked
+                self._loop.call_soon_threadsafe(changed)
+
             kopf.on.event("apiextensions.k8s.io", "v1", "customresourcedefinitions", registry=registry)(definition)
 
     async def _there(self, coroutine: Any) -> Any:

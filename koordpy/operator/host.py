@@ -9,8 +9,6 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -138,20 +136,9 @@ class OperatorHost:
         if self.kopf is not None:
             self.kopf.stop()
 
-    # what kopf's activities and handlers ask for, on the scheduler's loop
-
-    async def started(self) -> None:
-        await self.scheduler.synced.wait()
-
-    async def drained(self) -> None:
+    async def _drained(self) -> None:
         self.scheduler.stop()
         await self._ended.wait()
-
-    def topology_seen(self, body: Mapping[str, Any], *, deleted: bool) -> None:
-        self.topologies.seen(body, deleted=deleted)
-
-    def definitions_changed(self) -> None:
-        self.scheduler.feeds.rediscover()
 
     async def _spare_the_collector(self) -> None:
         """A start makes what stays and no garbage, so the collector rests until the caches are in sync (`cli/run.py`)
@@ -177,7 +164,14 @@ class OperatorHost:
             if self.scheduler.committer.open:
                 quiet_since = loop.time()
         watch = await self._may_watch_definitions()
-        self.kopf = KopfThread(self, self._client.access, loop, watch_definitions=watch)
+        self.kopf = KopfThread(
+            self._client.access,
+            loop,
+            started=self.scheduler.synced.wait,
+            drained=self._drained,
+            topology_seen=self.topologies.seen,
+            definitions_changed=self.scheduler.feeds.rediscover if watch else None,
+        )
         self.kopf.start()
 
     async def _may_watch_definitions(self) -> bool:

@@ -22,7 +22,6 @@ from koordpy.cluster.gpu_env import NAMES, VOID, expected
 from koordpy.cluster.gpus import gpu_ask
 
 API_VERSION = "admission.k8s.io/v1"
-FORBIDDEN = 403
 PLACES = {"initContainers": keys.INIT_PREFIX}
 FIELDS = {
     "initContainers": "init_containers",
@@ -93,7 +92,7 @@ def answer(review: bytes, resources: Collection[str]) -> dict[str, Any]:
     places = {field: getattr(spec, attribute, None) or [] for field, attribute in FIELDS.items()}
     response: dict[str, Any] = {"uid": request.uid, "allowed": True}
     if many := too_many(sum(map(len, places.values())), CONTAINERS, "containers"):
-        return _reviewed(response | _forbidden(f"spec: {many}"))
+        return reviewed(response | forbidden(f"spec: {many}"))
     typed = {field: [one.typed() for one in places[field]] for field in FIELDS}
     pod = Pod(spec=PodSpec(containers=typed["containers"], init_containers=typed["initContainers"]))
     try:
@@ -102,18 +101,20 @@ def answer(review: bytes, resources: Collection[str]) -> dict[str, Any]:
         raise ReviewError(f"request.object: {fault}") from None
     if asks:
         if wrong := _literal(places):
-            response |= _forbidden(wrong)
+            response |= forbidden(wrong)
         elif patch := injection(places, typed, resources):
             response |= {"patchType": "JSONPatch", "patch": base64.b64encode(orjson.dumps(patch)).decode()}
-    return _reviewed(response)
+    return reviewed(response)
 
 
-def _reviewed(response: Mapping[str, Any]) -> dict[str, Any]:
+def reviewed(response: Mapping[str, Any]) -> dict[str, Any]:
+    """The AdmissionReview with a response."""
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
 
 
-def _forbidden(why: str) -> dict[str, Any]:
-    return {"allowed": False, "status": {"code": FORBIDDEN, "reason": "Forbidden", "message": why}}
+def forbidden(why: str) -> dict[str, Any]:
+    """What a response says of a refusal."""
+    return {"allowed": False, "status": {"code": 403, "reason": "Forbidden", "message": why}}
 
 
 def injection(

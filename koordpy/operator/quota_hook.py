@@ -15,7 +15,7 @@ from koordpy.engine.apiserver.client import ApiClient, ApiError
 from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, PODS
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.engine.watching.intake import FINISHED
-from koordpy.operator.injection import API_VERSION, FORBIDDEN
+from koordpy.operator.injection import forbidden, reviewed
 from koordpy.operator.quota_review import objection, read_change
 
 PAUSE_SECONDS = 0.2
@@ -42,10 +42,7 @@ class QuotaHook:
         if text:
             await asyncio.sleep(PAUSE_SECONDS)
             text = await asyncio.to_thread(objection, change, await self._stored(), self._pods, book.settings)
-        response: dict[str, Any] = {"uid": uid, "allowed": not text}
-        if text:
-            response["status"] = {"code": FORBIDDEN, "reason": "Forbidden", "message": text}
-        return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+        return reviewed({"uid": uid, "allowed": True} | (forbidden(text) if text else {}))
 
     async def _stored(self) -> dict[str, ElasticQuota]:
         """Every ElasticQuota as the API server has it; of two groups that of scheduling.sigs.k8s.io counts."""

@@ -31,20 +31,7 @@ from tests.faults import FaultyServer
 TOPOLOGIES = "clusternetworktopologies.scheduling.koordinator.sh"
 
 
-class Silent:
-    """A hosted scheduler that counts what kopf's activities ask of it."""
-
-    def __init__(self) -> None:
-        self.drains = 0
-
-    async def started(self) -> None: ...
-
-    async def drained(self) -> None:
-        self.drains += 1
-
-    def topology_seen(self, body: Any, *, deleted: bool) -> None: ...
-
-    def definitions_changed(self) -> None: ...
+async def nothing() -> None: ...
 
 
 async def test_kopf_is_started_again_when_it_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +41,8 @@ async def test_kopf_is_started_again_when_it_ends_by_itself(monkeypatch: pytest.
         raise RuntimeError("HTTP 410")
 
     thread = KopfThread(
-        Silent(), ClusterAccess("http://127.0.0.1:9"), asyncio.get_running_loop(), watch_definitions=False,
-        operator=ends,
+        ClusterAccess("http://127.0.0.1:9"), asyncio.get_running_loop(), started=nothing, drained=nothing,
+        topology_seen=lambda body, deleted: None, operator=ends,
     )  # fmt: skip
     thread.start()
     await until(lambda: thread.starts >= 3)
