@@ -39,10 +39,8 @@ class Neighbours:
         if info.selector:
             self.selectors.add(info.selector, info.node, sign)
         ties = info.ties
-        if ties is None:
-            return
-        if ties.affinity:
-            self.terms.add(TermClass(info.namespace, ties.affinity, ties.audience), info.node, sign)
+        if ties.terms:
+            self.terms.add(TermClass(info.namespace, ties.terms), info.node, sign)
         for volume in ties.volumes:
             key = claim_key(info.namespace, info.name, volume)
             if key:

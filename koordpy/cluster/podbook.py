@@ -20,7 +20,7 @@ from koordpy.cluster.npus import NpuBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, gang_ref, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook, ShareQueue
 from koordpy.cluster.reservations import Reservation
-from koordpy.cluster.ties import forget_terms, looks_at_pods, selected_keys
+from koordpy.cluster.ties import looks_at_pods, selected_keys
 from koordpy.cluster.usage import Usage
 from koordpy.cluster.volumes import Promise
 from koordpy.cluster.workloadbook import WorkloadBook
@@ -91,7 +91,7 @@ class PodBook:
             queue=self.workloads.queue_of(pod),
             follows=(old.gang, old.index) if same and old is not None else (None, None),
         )
-        if same and old is not None and info.ties is not None and info.ties == old.ties:
+        if same and old is not None and info.ties and info.ties == old.ties:
             info = replace(info, ties=old.ties)  # it may be long, and others hold it
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
@@ -129,8 +129,6 @@ class PodBook:
         self.workloads.drop(key)
         if old is not None:
             self._remove(old)
-            if old.ties is not None:
-                forget_terms(old.ties.affinity)
             if old.gang is not None:
                 self.gangs.end_member(old.gang, old)
 

@@ -32,7 +32,7 @@ from koordpy.cluster.gpu_env import is_injected
 from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask
 from koordpy.cluster.owners import controller_of
 from koordpy.cluster.resources import Amounts, add_amounts, asked_by
-from koordpy.cluster.ties import Ties, host_ports, looked_at, selected_keys, ties_of
+from koordpy.cluster.ties import NO_TIES, Ties, host_ports, looked_at, selected_keys, ties_of
 
 SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
 
@@ -110,8 +110,8 @@ class PodInfo(msgspec.Struct, frozen=True):
     """Whose it is."""
     shape: bytes
     """Equal for pods that every filter and score treats alike; empty for pods that are not pending."""
-    ties: Ties | None = None
-    """What of it concerns other pods; None for most."""
+    ties: Ties = NO_TIES
+    """What of it concerns other pods."""
     group_priority: int | None = None
     """Priority of its upstream PodGroup, which counts instead of its own (kube-parity.md 6)."""
     gpus: GpuAsk | None = None

@@ -302,7 +302,7 @@ class Draft:
         self._change(info, node, 1)
         self.placed[info.key] = node
         self.placed_on.setdefault(node, {})[info.key] = info
-        if info.ties is not None and info.ties.anti:
+        if info.ties.anti:
             self.shunning[info.key] = info
         self._journal.append(partial(self._unassign, info, node))
 

@@ -5,7 +5,7 @@ none of it. Sources: kube-parity.md 2.4, 2.7 and 2.8.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -59,19 +59,18 @@ class Audience:
 NOBODY = Audience()
 
 
-class TermClass(NamedTuple):
-    """Pods whose terms of pod affinity and anti-affinity say the same of others."""
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of pod affinity and anti-affinity of one pod, equal where they say the same of others."""
 
-    namespace: str
-    affinity: bytes
-    audience: Audience
+    affinity: PodAffinity = field(default=PodAffinity(), compare=False)
+    anti_affinity: PodAffinity = field(default=PodAffinity(), compare=False)
+    encoded: bytes = b""
+    """Both, as JSON; empty for no terms."""
+    audience: Audience = field(default=NOBODY, compare=False)
 
-
-class Terms(NamedTuple):
-    """The terms of pod affinity and anti-affinity of one pod."""
-
-    affinity: PodAffinity
-    anti_affinity: PodAffinity
+    def __bool__(self) -> bool:
+        return bool(self.encoded)
 
     @property
     def every(self) -> tuple[PodAffinityTerm, ...]:
@@ -84,19 +83,34 @@ class Terms(NamedTuple):
         )
 
 
-NO_TERMS = Terms(PodAffinity(), PodAffinity())
+NO_TERMS = Terms()
+
+
+class TermClass(NamedTuple):
+    """Pods whose terms of pod affinity and anti-affinity say the same of others."""
+
+    namespace: str
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """ports: without doubles. affinity: the pod's terms, encoded; empty for none. anti: whether a required
-    anti-affinity is among them. volumes: those with a source that a filter looks at. audience: of all the terms."""
+    """ports: without doubles. volumes: those with a source that a filter looks at."""
 
     ports: tuple[HostPort, ...] = ()
-    affinity: bytes = b""
-    anti: bool = False
+    terms: Terms = NO_TERMS
     volumes: tuple[Volume, ...] = ()
-    audience: Audience = NOBODY
+
+    def __bool__(self) -> bool:
+        return self is not NO_TIES
+
+    @property
+    def anti(self) -> bool:
+        """Whether a required anti-affinity is among the terms."""
+        return bool(self.terms.anti_affinity.required)
+
+
+NO_TIES = Ties()
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -123,21 +137,23 @@ def looked_at(volume: Volume) -> bool:
     )
 
 
-def ties_of(pod: Pod) -> Ties | None:
-    """None for a pod that concerns no other pod but by its labels and its use of room."""
+def ties_of(pod: Pod) -> Ties:
+    """NO_TIES for a pod that concerns no other pod but by its labels and its use of room."""
     spec = pod.spec
-    ports = host_ports(pod)
+    ports, terms = host_ports(pod), _terms_of(pod)
     volumes = tuple(volume for volume in spec.volumes if looked_at(volume)) if spec.volumes else ()
-    encoded, anti, audience = b"", False, NOBODY
-    affinity = spec.affinity
-    if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
-        terms = Terms(affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity())
-        if terms.every:
-            encoded = msgspec.json.encode(terms)
-            anti, audience = bool(terms.anti_affinity.required), audience_of(terms.every)
-    if not ports and not volumes and not encoded:
-        return None
-    return Ties(ports, encoded, anti, volumes, audience)
+    if terms is not NO_TERMS and (every := terms.every):
+        encoded = msgspec.json.encode((terms.affinity, terms.anti_affinity))
+        terms = replace(terms, encoded=encoded, audience=audience_of(every))
+    return Ties(ports, terms, volumes) if ports or volumes or terms else NO_TIES
+
+
+def _terms_of(pod: Pod) -> Terms:
+    """What a pod asks of other pods, as its spec has it."""
+    given = pod.spec.affinity
+    if given is None or (given.pod_affinity is None and given.pod_anti_affinity is None):
+        return NO_TERMS
+    return Terms(given.pod_affinity or PodAffinity(), given.pod_anti_affinity or PodAffinity())
 
 
 def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
@@ -161,48 +177,6 @@ def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
     return Audience(near, None if everyone else frozenset(items), frozenset(keys))
 
 
-def read_terms(encoded: bytes) -> Terms:
-    """The terms that `Ties.affinity` holds."""
-    if not encoded:
-        return NO_TERMS
-    return _DECODED.terms(encoded)
-
-
-def forget_terms(encoded: bytes) -> None:
-    """A pod with these terms is gone; others that say the same are read once more."""
-    _DECODED.forget(encoded)
-
-
-class _Decoded:
-    """Terms as they were read before, bounded by the bytes that they were read from, of which each takes up to ten:
-    a round may still read those of pods that are gone."""
-
-    MOST_BYTES = 1 << 20
-
-    def __init__(self) -> None:
-        self._terms: dict[bytes, Terms] = {}
-        self._bytes = 0
-
-    def terms(self, encoded: bytes) -> Terms:
-        """Called from the planner's thread, too."""
-        found = self._terms.get(encoded)
-        if found is None:
-            found = msgspec.json.decode(encoded, type=Terms)
-            self._bytes += len(encoded)
-            if self._bytes > self.MOST_BYTES:
-                self._terms, self._bytes = {}, len(encoded)
-            self._terms[encoded] = found
-        return found
-
-    def forget(self, encoded: bytes) -> None:
-        """Remembers these no longer."""
-        if self._terms.pop(encoded, None) is not None:
-            self._bytes -= len(encoded)
-
-
-_DECODED = _Decoded()
-
-
 def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:
     """The class of a pod by namespace and those of its labels that selectors look for."""
     labels = pod.metadata.labels
@@ -218,17 +192,9 @@ def looks_at_pods(pod: Pod) -> bool:
 
 def selected_keys(pod: Pod) -> frozenset[str]:
     """Label keys by which a pod's affinity terms and spread constraints look at pods."""
-    spec = pod.spec
-    affinity = spec.affinity
-    keys: set[str] = set(spread_keys(spec.topology_spread_constraints))
-    selectors = []
-    if affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None):
-        terms = Terms(affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity())
-        for term in terms.every:
-            selectors.append(term.label_selector)
-            keys.update(term.match_label_keys, term.mismatch_label_keys)
-    for selector in selectors:
-        keys.update(_keys(selector))
+    keys: set[str] = set(spread_keys(pod.spec.topology_spread_constraints))
+    for term in _terms_of(pod).every:
+        keys.update(term.match_label_keys, term.mismatch_label_keys, _keys(term.label_selector))
     return frozenset(keys)
 
 

@@ -249,7 +249,7 @@ def _interacts(pod: PodInfo) -> bool:
     """Whether neighbours matter to the pod, or it to them, in more than room."""
     if pod.pod.spec.topology_spread_constraints:
         return True
-    return pod.ties is not None and bool(pod.ties.ports or pod.ties.affinity)
+    return bool(pod.ties.ports or pod.ties.terms)
 
 
 def _spread_out(pod: PodInfo) -> bool:

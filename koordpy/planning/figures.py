@@ -178,7 +178,7 @@ class Figures:
 
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
         """Claim -> volume that a pod takes on a node, empty for one to be made there; nothing for most pods."""
-        if pod.ties is None or not pod.ties.volumes or not claims_of(pod):
+        if not pod.ties.volumes or not claims_of(pod):
             return {}
         # on the draft as it is, without the figures of all nodes
         return VolumeBinding(pod, self.draft, self.snapshot.storage, self.scene.reach).choice(node)
@@ -216,7 +216,7 @@ class Figures:
         defaults, spec = self.scene.spread_defaults, pod.pod.spec
         if defaults and constraints_of(pod, FILTERS, defaults):
             return True
-        return pod.ties is not None or bool(spec.topology_spread_constraints or spec.resource_claims)
+        return bool(pod.ties or spec.topology_spread_constraints or spec.resource_claims)
 
     def reserved(self, pod: PodInfo) -> Reserved | None:
         """What nominated pods keep from a pod: those of its priority or above that the draft has not placed.

@@ -25,12 +25,12 @@ from koordpy.planning.scene import Scene
 
 
 def _ports(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    if pod.ties is not None and pod.ties.ports:
+    if pod.ties.ports:
         yield NodePorts(pod, scene.snapshot)
 
 
 def _volumes(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    if pod.ties is None or not pod.ties.volumes:
+    if not pod.ties.volumes:
         return
     restrictions = VolumeRestrictions(pod, scene.draft)
     if not restrictions.silent:
@@ -55,7 +55,7 @@ def _spread(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
 
 
 def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
-    if pod.ties is not None and pod.ties.affinity:
+    if pod.ties.terms:
         yield OwnTerms(pod, scene.snapshot, scene.domains)
     there, coming = scene.terms_towards(pod)
     if there or coming:
@@ -92,7 +92,7 @@ def rules_of(pod: PodInfo, scene: Scene) -> list[Rule]:
 def refusal_of(pod: PodInfo, scene: Scene) -> Refusal | None:
     """What is wrong with a pod as a whole: then no node is tried."""
     found: Refusal | None = None
-    if pod.ties is not None and claims_of(pod):
+    if pod.ties.volumes and claims_of(pod):
         found = claims_refusal(pod, scene.snapshot.storage)
     if found is None and pod.pod.spec.resource_claims:
         found = resource_claims_refusal(pod, scene.snapshot.devices)

@@ -11,7 +11,6 @@ from koordpy.api.limits import LINKED_GANGS, TIED_TERMS, too_many
 from koordpy.api.natural import natural_key
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.ties import NO_TERMS, read_terms
 from koordpy.planning.plan import GangStatus, Reason
 from koordpy.planning.units import Groups, Unit
 
@@ -62,8 +61,7 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
 
 def _terms(pod: PodInfo) -> int:
     """In how many ways a pod speaks of others, by required affinity and spread."""
-    terms = read_terms(pod.ties.affinity) if pod.ties is not None and pod.ties.affinity else NO_TERMS
-    spread = pod.pod.spec.topology_spread_constraints
+    terms, spread = pod.ties.terms, pod.pod.spec.topology_spread_constraints
     return len(terms.affinity.required) + len(terms.anti_affinity.required) + len(spread)
 
 

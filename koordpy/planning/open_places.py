@@ -27,7 +27,7 @@ def open_places(unit: Unit, figures: Figures) -> Places:
     made = {key: draft.placed[key] for key in draft.later if key in draft.placed}
     asker = min(unit.pending, key=lambda pod: pod.priority)
     coming = promises.coming(asker, but={pod.key for pod in unit.members})
-    shuns = any(pod.ties is not None and pod.ties.anti for pod in unit.pending)
+    shuns = any(pod.ties.anti for pod in unit.pending)
     leaning = {key: node for key, node in coming.items() if shuns or _leans(pods[key])}
     leaning |= {key: node for key, node in made.items() if _leans(pods[key])}
     places = {**coming, **made}
@@ -38,7 +38,7 @@ def open_places(unit: Unit, figures: Figures) -> Places:
 
 
 def _leans(pod: PodInfo) -> bool:
-    return pod.ties is not None or bool(pod.pod.spec.topology_spread_constraints)
+    return bool(pod.ties or pod.pod.spec.topology_spread_constraints)
 
 
 def _fitting(leaning: Mapping[str, int], places: Mapping[str, int], figures: Figures) -> set[str]:

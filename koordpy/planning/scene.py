@@ -33,8 +33,7 @@ class Scene:
         self.config = config
         self._domains = domains
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
-        ties = ((pod.namespace, pod.ties) for pod in coming)
-        self._coming = {(namespace, own.audience) for namespace, own in ties if own is not None and own.affinity}
+        self._coming = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
         self._terms: dict[PodClass, TermsTowards] = {}
         spread = config.filters.pod_topology_spread
         self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
@@ -47,7 +46,8 @@ class Scene:
         found = self._terms.get(alike)
         if found is None:
             whom = alike.namespace, dict(alike.labels)
-            there = [one for one in self.snapshot.terms.items() if one[0].audience.may_have(one[0].namespace, *whom)]
+            classes = self.snapshot.terms.items()
+            there = [(one, at) for one, at in classes if one.terms.audience.may_have(one.namespace, *whom)]
             coming = any(audience.may_have(namespace, *whom) for namespace, audience in self._coming)
             found = self._terms[alike] = there, coming
         return found

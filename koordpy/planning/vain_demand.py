@@ -15,7 +15,6 @@ from koordpy.cluster.npus import npu_resource
 from koordpy.cluster.pods import Owner, PodInfo
 from koordpy.cluster.quotas import Quotas
 from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.cluster.ties import read_terms
 from koordpy.planning.build import build
 from koordpy.planning.emptied import emptied
 from koordpy.planning.figures import Figures
@@ -82,9 +81,7 @@ def _has_a_node(pod: PodInfo, figures: Figures) -> bool:
 def _told_by_counts(unit: Unit) -> bool:
     """Whether an empty cluster has the more room for it: not for who leans on pods that run, holds claims or NPUs."""
     return not unit.bound_any and not any(
-        (pod.ties is not None and read_terms(pod.ties.affinity).affinity.required)
-        or npu_resource(pod.requests) is not None
-        or pod.pod.spec.resource_claims
+        pod.ties.terms.affinity.required or npu_resource(pod.requests) is not None or pod.pod.spec.resource_claims
         for pod in unit.pending
     )
 

@@ -38,7 +38,7 @@ from koordpy.api.unread import Holder
 from koordpy.cluster.podbook import MOST_LABEL_KEYS
 from koordpy.cluster.snapshot import NOWHERE
 from koordpy.cluster.state import ClusterState
-from koordpy.cluster.ties import PodClass, pod_class, read_terms
+from koordpy.cluster.ties import PodClass, pod_class
 from koordpy.engine.watching.intake import PodIntake
 from koordpy.planning.figures import PlannerCache
 from koordpy.planning.round import plan_round
@@ -263,16 +263,13 @@ def test_a_label_key_that_a_pod_looks_for_costs_only_the_pods_that_carry_it(monk
     assert PodClass("default", frozenset({("wanted", "1")})) in state.snapshot(0.0).classes
 
 
-def test_terms_that_were_read_are_forgotten_with_the_pod() -> None:
-    world = World().add(node("n1:9"), looking("p", "one-of-its-own"))
-    world.plan()
-    info = world.state.pod("default/p")
-    assert info is not None
-    assert info.ties is not None
-    read = read_terms(info.ties.affinity)
-    assert read_terms(info.ties.affinity) is read
-    world.state.delete(Pod, "default/p")
-    assert read_terms(info.ties.affinity) is not read
+def test_terms_are_those_of_the_spec_and_pods_that_say_the_same_are_of_one_class() -> None:
+    world = World().add(node("n1:9"), looking("p", "app"), looking("q", "app"), looking("r", "other"))
+    known = [world.state.pod(f"default/{name}") for name in "pqr"]
+    said = [info.ties.terms for info in known if info is not None]
+    assert [one.anti_affinity for one in said] == [info.pod.spec.affinity.pod_anti_affinity for info in known]  # type: ignore
+    assert said[0] == said[1] != said[2]
+    assert len({*said}) == 2
 
 
 def test_label_keys_are_forgotten_when_the_pods_that_looked_for_them_are_gone() -> None:

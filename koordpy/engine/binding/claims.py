@@ -91,11 +91,10 @@ class _Awaited:
 
 def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> PodClaims | None:
     """What has to be bound or reserved before a pod; None where nothing has."""
-    volumes = info.ties.volumes if info.ties is not None else ()
     reserves = bool(info.pod.spec.resource_claims)
     chosen = placement.claims
     followed: list[str] = []
-    for volume in volumes:
+    for volume in info.ties.volumes:
         key = claim_key(info.namespace, info.name, volume)
         if key and key not in chosen:
             claim = state.get(PersistentVolumeClaim, key)

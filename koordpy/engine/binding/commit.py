@@ -103,7 +103,7 @@ class Committer:
                 key, placement.node, placement.claims, placement.devices, placement.chips, placement.annotations
             )
             if not self._dry_run:
-                claiming = info.ties is not None or info.pod.spec.resource_claims
+                claiming = info.ties or info.pod.spec.resource_claims
                 unbound = unbound_claims(self._state, info, placement) if claiming else None
                 if unbound is not None:
                     claims.append(unbound)

@@ -230,8 +230,7 @@ class ClaimUsers:
 
 
 def _claims(info: PodInfo) -> tuple[str, ...]:
-    volumes = info.ties.volumes if info.ties is not None else ()
-    found = [claim_key(info.namespace, info.name, volume) for volume in volumes]
+    found = [claim_key(info.namespace, info.name, volume) for volume in info.ties.volumes]
     return tuple(dict.fromkeys([*(key for key in found if key), *resource_claims(info)]))
 
 

@@ -193,7 +193,7 @@ class PodChanges:
             priority=info.priority,
             created=info.created,
             light=info.gang is None and not card_hundredths(info.requests),
-            load=pod_load(info.ties.affinity if info.ties is not None else b""),
+            load=pod_load(info.ties.terms.encoded),
             profile=info.pod.spec.scheduler_name,
         )
         self._queue.add(self._hub.names.of_pod(info), pod, event=event)

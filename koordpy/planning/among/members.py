@@ -18,7 +18,7 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.cluster.ties import ANY_ADDRESS, NO_TERMS, Terms, read_terms
+from koordpy.cluster.ties import ANY_ADDRESS, Terms
 from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects
 from koordpy.planning.among.claims import devices_among, volumes_among
 from koordpy.planning.filters.base import Code, Refusal
@@ -95,13 +95,12 @@ class MemberReader:
     def read(self) -> Among:
         if self.number.total() > 1:
             self._ports()
-            if any(pod.ties is not None and pod.ties.volumes for pod in self.kinds.values()):
+            if any(pod.ties.volumes for pod in self.kinds.values()):
                 self._disks()
                 self._claims()
                 self._limits()
             for shape, pod in self.kinds.items():
-                terms = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
-                self._terms(shape, pod, terms)
+                self._terms(shape, pod, pod.ties.terms)
                 self._spread(shape, pod)
             self._devices()
         nodes = len(self.snapshot.nodes)
@@ -122,7 +121,7 @@ class MemberReader:
         """A column for each address of a port; the wildcard takes those of all addresses."""
         wanted: dict[tuple[str, int], dict[str, set[bytes]]] = {}
         for shape, pod in self.kinds.items():
-            for port in pod.ties.ports if pod.ties is not None else ():
+            for port in pod.ties.ports:
                 wanted.setdefault((port.protocol, port.port), {}).setdefault(port.address, set()).add(shape)
         if sum(map(len, wanted.values())) > GANG_PORTS:
             for shape in {shape for addresses in wanted.values() for some in addresses.values() for shape in some}:

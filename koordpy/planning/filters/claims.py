@@ -11,21 +11,18 @@ BINDING = "VolumeBinding"
 
 def claims_of(pod: PodInfo) -> list[str]:
     """`namespace/name` of the claims of a pod, each once."""
-    if pod.ties is None:
-        return []
     keys = (claim_key(pod.namespace, pod.name, volume) for volume in pod.ties.volumes)
     return list(dict.fromkeys(key for key in keys if key))
 
 
 def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
     """What is wrong with a pod's claims before any node is tried."""
-    volumes = pod.ties.volumes if pod.ties is not None else ()
-    for volume in volumes:
+    for volume in pod.ties.volumes:
         source = volume.persistent_volume_claim
         if source is not None and f"{pod.namespace}/{source.claim_name}" not in objects.claims:
             return _refuse("VolumeRestrictions", f'persistentvolumeclaim "{source.claim_name}" not found')
     unbound = False
-    for volume in volumes:
+    for volume in pod.ties.volumes:
         key = claim_key(pod.namespace, pod.name, volume)
         if not key:
             continue

@@ -23,7 +23,7 @@ TOO_MANY = Refusal("NodeVolumeLimits", Code.UNSCHEDULABLE, ("node(s) exceed max 
 
 def pod_disks(pod: PodInfo) -> list[tuple[Disk, bool]]:
     """(inline disk, read only) of a pod."""
-    return [disk for volume in pod.ties.volumes for disk in disks_of(volume)] if pod.ties is not None else []
+    return [disk for volume in pod.ties.volumes for disk in disks_of(volume)]
 
 
 class VolumeRestrictions(Rule):
@@ -52,7 +52,7 @@ class VolumeRestrictions(Rule):
         return not self._disks and not self._alone
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        if pod.ties is None or not pod.ties.volumes:
+        if not pod.ties.volumes:
             return False
         users = len(self._alone.intersection(claims_of(pod)))
         self._users += sign * users

@@ -12,7 +12,7 @@ from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import Labels, selector_matches
 from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, TermClass, read_terms
+from koordpy.cluster.ties import TermClass, Terms
 from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
 from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
 from koordpy.planning.placement.ties import Near
@@ -95,8 +95,8 @@ class OwnTerms(Rule):
         self._owner = pod.namespace
         self._nodes = snapshot.nodes
         self._namespaces = snapshot.namespaces
-        terms = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
-        self._audience = pod.ties.audience if pod.ties is not None else NOBODY
+        terms = pod.ties.terms
+        self._audience = terms.audience
         self._wanted = terms.affinity.required
         self._shunned = terms.anti_affinity.required
         labels = pod.pod.metadata.labels
@@ -188,22 +188,21 @@ class ExistingTerms(Rule):
         self._snapshot = snapshot
         self._closing = _Closing(snapshot, table)
         for kind, places in there:
-            for key in self._keys(kind.namespace, kind.affinity, kind.audience):
+            for key in self._keys(kind.namespace, kind.terms):
                 self._closing.add_known(key, places.items())
 
-    def _keys(self, owner: str, affinity: bytes, audience: Audience) -> list[str]:
+    def _keys(self, owner: str, terms: Terms) -> list[str]:
         """Topology keys of the terms that speak of the pod."""
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
-        if not audience.may_have(owner, namespace, labels):
+        if not terms.audience.may_have(owner, namespace, labels):
             return []
-        required = read_terms(affinity).anti_affinity.required
-        namespaces = self._snapshot.namespaces
+        required, namespaces = terms.anti_affinity.required, self._snapshot.namespaces
         return [t.topology_key for t in required if term_matches(t, owner, namespace, labels, namespaces)]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        if pod.ties is None or not pod.ties.anti:
+        if not pod.ties.anti:
             return False
-        keys = self._keys(pod.namespace, pod.ties.affinity, pod.ties.audience)
+        keys = self._keys(pod.namespace, pod.ties.terms)
         for key in keys:
             self._closing.add(key, node, sign)
         return bool(keys)

@@ -31,7 +31,7 @@ class NodePorts(Rule):
     before_fit = True
 
     def __init__(self, pod: PodInfo, snapshot: Snapshot) -> None:
-        self._wanted: Sequence[HostPort] = pod.ties.ports if pod.ties is not None else ()
+        self._wanted: Sequence[HostPort] = pod.ties.ports
         self._holders: Ints = np.zeros(len(snapshot.nodes), dtype=np.int64)
         for wanted in self._wanted:
             for (name, address), count in snapshot.ports.get((wanted.protocol, wanted.port), {}).items():
@@ -39,7 +39,7 @@ class NodePorts(Rule):
                     self._holders[snapshot.index[name]] += count
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        if pod.ties is None or not pod.ties.ports:
+        if not pod.ties.ports:
             return False
         conflicts = sum(ports_conflict(wanted, held) for wanted in self._wanted for held in pod.ties.ports)
         self._holders[node] += sign * conflicts

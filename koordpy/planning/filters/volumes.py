@@ -151,7 +151,7 @@ class VolumeBinding(Rule):
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
         # A pod that takes a volume, or makes a claim ours to follow, has claims itself.
-        return bool(self._waiting) and pod.ties is not None and bool(pod.ties.volumes)
+        return bool(self._waiting) and bool(pod.ties.volumes)
 
     def verdict(self) -> Verdict:
         count = len(self._nodes)

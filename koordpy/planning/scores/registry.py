@@ -25,7 +25,7 @@ def _spread(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
 
 def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
     there, coming = scene.terms_towards(pod)
-    coming = coming or (pod.ties is not None and bool(pod.ties.affinity))
+    coming = coming or bool(pod.ties.terms)
     if there or coming:
         near = InterPodAffinity(pod, there, scene.snapshot, scene.domains, scene.config.filters.inter_pod_affinity)
         if coming or not near.silent:

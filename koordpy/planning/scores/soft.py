@@ -14,7 +14,7 @@ from koordpy.api.config import InterPodAffinityArgs
 from koordpy.api.objects import PodAffinityTerm
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import NO_TERMS, NOBODY, Audience, TermClass, read_terms
+from koordpy.cluster.ties import TermClass, Terms
 from koordpy.planning.filters.interpod import Places, pods_matching, term_matches
 from koordpy.planning.filters.rules import DomainTable
 from koordpy.planning.filters.spread import Constraint, Spreading
@@ -57,8 +57,8 @@ class InterPodAffinity(SoftScore):
         self._snapshot = snapshot
         self._table = table
         self._hard = args.hard_pod_affinity_weight
-        own = read_terms(pod.ties.affinity) if pod.ties is not None else NO_TERMS
-        self._audience = pod.ties.audience if pod.ties is not None else NOBODY
+        own = pod.ties.terms
+        self._audience = own.audience
         self._own = [(item.pod_affinity_term, item.weight) for item in own.affinity.preferred]
         self._own += [(item.pod_affinity_term, -item.weight) for item in own.anti_affinity.preferred]
         # kube-scheduler leaves the plugin out altogether for a pod without wishes where others' wishes are ignored.
@@ -70,7 +70,7 @@ class InterPodAffinity(SoftScore):
             self._at(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
         if not self._deaf:
             for kind, places in there:
-                for key, weight in self._towards(kind.namespace, kind.affinity, kind.audience):
+                for key, weight in self._towards(kind.namespace, kind.terms):
                     for name, count in places.items():
                         if name in snapshot.index:
                             self._at(key)[snapshot.index[name]] += weight * count
@@ -82,12 +82,11 @@ class InterPodAffinity(SoftScore):
             found = self._weights[key] = np.zeros(len(self._snapshot.nodes), dtype=np.int64)
         return found
 
-    def _towards(self, owner: str, affinity: bytes, audience: Audience) -> list[tuple[str, int]]:
+    def _towards(self, owner: str, terms: Terms) -> list[tuple[str, int]]:
         """(topology key, weight) of what another pod's terms say of this one."""
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
-        if not audience.may_have(owner, namespace, labels):
+        if not terms.audience.may_have(owner, namespace, labels):
             return []
-        terms = read_terms(affinity)
         said: list[tuple[PodAffinityTerm, int]] = [(term, self._hard) for term in terms.affinity.required if self._hard]
         said += [(item.pod_affinity_term, item.weight) for item in terms.affinity.preferred]
         said += [(item.pod_affinity_term, -item.weight) for item in terms.anti_affinity.preferred]
@@ -102,8 +101,8 @@ class InterPodAffinity(SoftScore):
             if term_matches(term, owner, pod.namespace, pod.pod.metadata.labels, namespaces):
                 self._at(term.topology_key)[node] += sign * weight
                 changed = True
-        if pod.ties is not None and pod.ties.affinity and not self._deaf:
-            for key, weight in self._towards(pod.namespace, pod.ties.affinity, pod.ties.audience):
+        if pod.ties.terms and not self._deaf:
+            for key, weight in self._towards(pod.namespace, pod.ties.terms):
                 self._at(key)[node] += sign * weight
                 changed = True
         return changed

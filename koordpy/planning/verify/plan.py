@@ -71,7 +71,7 @@ def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures, *, wh
     """Faults by what nodes say, and by what pods ask of each other."""
     faults = found(Check.NODES, _static(placed, figures))
     whole = whole or len(placed) > 1
-    if whole or any(pod.ties is not None or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
+    if whole or any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
         faults += found(Check.TIES, check_ties(placed, figures.draft, whole=whole))
     return faults
 

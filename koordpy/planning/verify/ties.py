@@ -14,7 +14,7 @@ from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import selector_matches
 from koordpy.cluster.selectors import term_matches as node_matches
 from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.ties import TermClass, read_terms
+from koordpy.cluster.ties import TermClass
 from koordpy.planning.filters import node as node_filters
 
 _WILDCARDS = ("", "0.0.0.0")
@@ -24,7 +24,7 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
     """Faults of the placements (pod, node name) towards each other and the pods that hold the same node. Of one pod by
     itself the pods elsewhere are looked at only where that is asked for: that takes time by the size of the cluster."""
     whole = whole or len(placed) > 1
-    own = any(pod.ties is not None or pod.pod.spec.topology_spread_constraints for pod, _ in placed)
+    own = any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed)
     if not own and not (whole and _is_shunned(placed, draft)):
         return []
     there: list[tuple[PodInfo, str]] = []
@@ -40,7 +40,7 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
             faults += _ports(pod, other, node) + _disks(pod, other, node)
         on[node].append(pod)
     for i, (pod, node) in enumerate(near):
-        shuns = pod.ties is not None and pod.ties.anti
+        shuns = pod.ties.anti
         for other, at in (near if i < len(placed) else placed) if shuns else ():
             if other is not pod:
                 faults += _anti_affinity(pod, node, other, at, draft)
@@ -52,20 +52,19 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
 def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
     """Whether required anti-affinity of some pod that is there speaks of one of these, near or far."""
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
-    here = ((pod.namespace, pod.ties) for pod in draft.shunning.values())
-    own = (TermClass(namespace, ties.affinity, ties.audience) for namespace, ties in here if ties is not None)
+    own = (TermClass(pod.namespace, pod.ties.terms) for pod in draft.shunning.values())
     return any(
         _speaks(term, namespace, pod, snapshot.namespaces)
-        for namespace, affinity, audience in chain(snapshot.terms, own)
+        for namespace, terms in chain(snapshot.terms, own)
         for pod in kinds
-        if audience.may_have(namespace, pod.namespace, pod.pod.metadata.labels)
-        for term in read_terms(affinity).anti_affinity.required
+        if terms.audience.may_have(namespace, pod.namespace, pod.pod.metadata.labels)
+        for term in terms.anti_affinity.required
     )
 
 
 def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
     """Faults by affinity, anti-affinity and spread towards every pod there is, all of the plan's in place."""
-    own = any((pod.ties is not None and pod.ties.affinity) or _constraints(pod) for pod, _ in placed)
+    own = any(pod.ties.terms or _constraints(pod) for pod, _ in placed)
     if not own and not _is_shunned(placed, draft):
         return []
     everyone = list(placed)
@@ -74,7 +73,7 @@ def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str
     for position, pods in draft.placed_on.items():
         everyone += [(pod, draft.snapshot.nodes[position].name) for pod in pods.values()]
     new = {pod.key for pod, _ in placed}
-    shunning = [(pod, at) for pod, at in everyone if pod.ties is not None and pod.ties.anti and pod.key not in new]
+    shunning = [(pod, at) for pod, at in everyone if pod.ties.anti and pod.key not in new]
     shapes: dict[bytes, list[tuple[PodInfo, str]]] = {}
     for pod, node in placed:
         shapes.setdefault(pod.shape, []).append((pod, node))
@@ -82,7 +81,7 @@ def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str
     for same in shapes.values():
         faults += _affinity(same, everyone, draft) + _spread(same, everyone, draft)
         one = same[0][0]
-        shuns = one.ties is not None and one.ties.anti
+        shuns = one.ties.anti
         shunned = [pair for pair in everyone if pair[0].key not in new] if shuns else []
         for node in dict.fromkeys(node for _, node in same):
             for other, at in shunned:
@@ -207,9 +206,9 @@ def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
 def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draft) -> list[str]:
     """Required anti-affinity of one pod towards another."""
     affinity, labels = pod.pod.spec.affinity, other.pod.metadata.labels
-    if affinity is None or affinity.pod_anti_affinity is None or pod.ties is None:
+    if affinity is None or affinity.pod_anti_affinity is None or not pod.ties:
         return []
-    if not pod.ties.audience.may_have(pod.namespace, other.namespace, labels):
+    if not pod.ties.terms.audience.may_have(pod.namespace, other.namespace, labels):
         return []
     snapshot = draft.snapshot
     if at not in snapshot.index:

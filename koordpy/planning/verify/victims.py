@@ -487,7 +487,7 @@ class _CheckedRoom:
 
 def _claims(pod: PodInfo) -> bool:
     """Whether a pod has volumes or resource claims."""
-    return bool(pod.pod.spec.resource_claims) or (pod.ties is not None and bool(pod.ties.volumes))
+    return bool(pod.pod.spec.resource_claims or pod.ties.volumes)
 
 
 def _of(sums: Sums, name: str, resource: str) -> int:
