@@ -7,12 +7,12 @@ its core is one unit with every other gang of its GangGroup; a gang below its mi
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from itertools import groupby
 
 import msgspec
 
 from koordpy.api import keys
-from koordpy.api.lazily import lazily
 from koordpy.api.natural import natural_key
 from koordpy.api.times import seconds
 from koordpy.cluster.pods import GangRef, PodInfo
@@ -38,22 +38,22 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
     group: str = ""
     gang: GangRef | None = None
 
-    @lazily
+    @cached_property
     def priority(self) -> int:
         """Its own of a surplus or plain pod, of several the highest."""
         return self.pods[0].priority if len(self.pods) == 1 else max(pod.priority for pod in self.pods)
 
-    @lazily
+    @cached_property
     def start(self) -> float:
         """Seconds since the epoch, the earliest of its pods."""
         return started(self.pods[0]) if len(self.pods) == 1 else min(started(pod) for pod in self.pods)
 
-    @lazily
+    @cached_property
     def devices(self) -> int:
         """Accelerators, in hundredths."""
         return sum([card_hundredths(pod.requests) for pod in self.pods])
 
-    @lazily
+    @cached_property
     def priorities(self) -> int:
         """Sum over its pods."""
         return self.priority if len(self.pods) == 1 else sum(pod.priority for pod in self.pods)
@@ -63,7 +63,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
         """Gangs broken: one for the core of a GangGroup."""
         return int(self.kind is UnitKind.CORE)
 
-    @lazily
+    @cached_property
     def standing(self) -> tuple[int, float, tuple[int, int]]:
         """The first of its importance: priority, earlier start, lower index."""
         return -self.priority, self.start, min(map(_index, self.pods))
