@@ -22,14 +22,6 @@ MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """Measured bandwidth in GB/s, rows and columns in the order of minors; `fault` says why it is not used."""
-
-    matrix: tuple[tuple[float, ...], ...] = ()
-    fault: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """One look at the node."""
 
@@ -40,20 +32,20 @@ class Report:
     matrix: LinkMatrix
 
 
-def check_measurement(value: Any, size: int) -> Measurement:
-    """A matrix of GB/s for so many GPUs (the diagonal is not read), or what is wrong with it."""
+def check_measurement(value: Any, size: int) -> tuple[list[list[float]], str]:
+    """A matrix of GB/s for so many GPUs (the diagonal is not read), rows and columns in the order of minors, or what is
+    wrong with it."""
     if isinstance(value, Mapping):
         value = value.get("bandwidth")
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
-        return Measurement(fault="no list of lists")
+        return [], "no list of lists"
     if len(value) != size or any(len(row) != size for row in value):
-        return Measurement(fault=f"not {size} rows of {size} numbers")
+        return [], f"not {size} rows of {size} numbers"
     for i, row in enumerate(value):
         for j, cell in enumerate(row):
             if i != j and (not _is_number(cell) or not 0 <= cell < math.inf):
-                return Measurement(fault=f"[{i}][{j}]: {literal(cell)} is no bandwidth in GB/s")
-    rows = (tuple(float(cell) if i != j else 0.0 for j, cell in enumerate(row)) for i, row in enumerate(value))
-    return Measurement(tuple(rows))
+                return [], f"[{i}][{j}]: {literal(cell)} is no bandwidth in GB/s"
+    return [[float(cell) if i != j else 0.0 for j, cell in enumerate(row)] for i, row in enumerate(value)], ""
 
 
 def _is_number(cell: Any) -> bool:
@@ -80,10 +72,10 @@ def make_report(
     gpus = in_order(book.gpus)
     present = [gpu.key for gpu in book.present] if asked else []
     matrix = link_matrix(backend, gpus, present=present, before=before, without_nvlink=book.without_nvlink)
-    measurement = check_measurement(measured, len(gpus)) if measured is not None else Measurement()
+    bandwidth, unread = check_measurement(measured, len(gpus)) if measured is not None else ([], "")
     topologies = [{"name": "links", "topology": _json(matrix.classes)}]
-    if measurement.matrix:
-        topologies.insert(0, {"name": "bandwidth", "topology": _json(measurement.matrix)})
+    if bandwidth:
+        topologies.insert(0, {"name": "bandwidth", "topology": _json(bandwidth)})
     metadata: dict[str, Any] = {"name": node, "labels": {keys.GPU_DELIVERY: delivery}}
     if boot := backend.boot():
         metadata["annotations"] = {keys.DEVICE_BOOT: boot}
@@ -93,7 +85,7 @@ def make_report(
         "metadata": metadata,
         "spec": {"topologies": {"gpu": topologies if gpus else []}, "devices": [_entry(gpu, book) for gpu in gpus]},
     }
-    return Report(device, _conditions(gpus, book, matrix, measurement, undeliverable), matrix)
+    return Report(device, _conditions(gpus, book, matrix, unread, undeliverable), matrix)
 
 
 def _entry(gpu: MachineGpu, book: HealthBook) -> dict[str, Any]:
@@ -121,7 +113,7 @@ def _entry(gpu: MachineGpu, book: HealthBook) -> dict[str, Any]:
 
 
 def _conditions(
-    gpus: Sequence[MachineGpu], book: HealthBook, matrix: LinkMatrix, measurement: Measurement, undeliverable: str
+    gpus: Sequence[MachineGpu], book: HealthBook, matrix: LinkMatrix, unread: str, undeliverable: str
 ) -> tuple[Condition, ...]:
     sick = [
         f"{gpu.uuid or gpu.minor}: {why}"
@@ -129,7 +121,7 @@ def _conditions(
         if (why := book.why_sick(gpu.key) or ("divided into MIG instances" if gpu.mig else ""))
     ]
     ready = _listed(sick) or f"{len(gpus)} GPUs healthy"
-    unread = f"measured bandwidth: {measurement.fault}" if measurement.fault else ""
+    unread = unread and f"measured bandwidth: {unread}"
     return (
         _condition("Ready", bool(gpus), ("Reported", "NoGpus"), ready),
         _condition(

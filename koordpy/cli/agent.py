@@ -183,7 +183,8 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
     )
 
     def offer(book: HealthBook) -> None:
-        service.offer([PluginOffer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in book.gpus if not gpu.mig])
+        gpus = [gpu for gpu in book.gpus if not gpu.mig]
+        service.server.offer([PluginOffer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in gpus])
 
     agent.looked, agent.obstacle, service.changed = offer, lambda: service.obstacle, agent.stirred.set
     task = asyncio.create_task(service.run())

@@ -19,13 +19,6 @@ _OLD_NAMES = {"SOC": "SYS"}
 _NUMA_TITLE = "NUMA Affinity"
 
 
-@dataclass(frozen=True, slots=True)
-class _Word:
-    text: str
-    column: int
-    """Of the line, from 1."""
-
-
 @dataclass(frozen=True)
 class TopoBackend(GpuBackend):
     """What the text says. The driver's index of a GPU also stands for its minor, which the text does not show."""
@@ -64,10 +57,10 @@ def read_topo(text: str, *, name: str) -> TopoBackend:
     cells: dict[tuple[int, int], str] = {}
     numa: dict[int, int] = {}
     for number, line in enumerate(lines[at + 1 :], start=at + 2):
-        words = _words(line)
-        row = _GPU.match(words[0].text) if words else None
+        words = list(re.finditer(r"\S+", line))
+        row = _GPU.match(words[0][0]) if words else None
         if row is None:
-            if words and words[0].text.rstrip(":") == "Legend":
+            if words and words[0][0].rstrip(":") == "Legend":
                 break
             continue
         where = f"{name}: line {number}"
@@ -109,18 +102,14 @@ def _titles(line: str) -> list[str]:
     return out
 
 
-def _words(line: str) -> list[_Word]:
-    return [_Word(found[0], found.start() + 1) for found in re.finditer(r"\S+", line)]
-
-
-def _cell(word: _Word, where: str, *, own: bool) -> str:
-    text = _OLD_NAMES.get(word.text, word.text)
+def _cell(word: re.Match[str], where: str, *, own: bool) -> str:
+    text = _OLD_NAMES.get(word[0], word[0])
     if own and text == SELF:
         return text
     if not own and (text in PCIE or _NVLINK.match(text)):
         return text
     what = "X is expected" if own else "no link class"
-    raise BackendError(f"{where}, column {word.column}: {word.text!r}: {what}")
+    raise BackendError(f"{where}, column {word.start() + 1}: {word[0]!r}: {what}")
 
 
 def _numa(line: str, header: str) -> int | None:

@@ -26,6 +26,7 @@ from koordpy.agent.plugin.messages import (
     VERSION,
     message,
 )
+from koordpy.api.keys import NVIDIA_VISIBLE_DEVICES
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,6 @@ CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.enable_http_p
 """Servers in Go refuse the authority that a unix socket's path would give."""
 REGISTER_SECONDS = 5.0
 LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 CDI_KIND = "nvidia.com/gpu"
 
 
@@ -48,7 +48,7 @@ class PluginOffer:
 
 def container_answer(gpus: Sequence[str], *, cdi: bool) -> dict[str, Any]:
     """What a container gets: the GPUs by name, in the environment and, where CDI is used, as CDI devices."""
-    answer: dict[str, Any] = {"envs": {VISIBLE: ",".join(gpus)}}
+    answer: dict[str, Any] = {"envs": {NVIDIA_VISIBLE_DEVICES: ",".join(gpus)}}
     if cdi:
         answer["cdi_devices"] = [message("CDIDevice", name=f"{CDI_KIND}={gpu}") for gpu in gpus]
     return answer
@@ -181,13 +181,19 @@ async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
     """Tells the kubelet of a plugin whose socket `endpoint` lies in the kubelet's folder. Raises grpc.RpcError."""
     options = message("DevicePluginOptions", get_preferred_allocation_available=True)
     request = message("RegisterRequest", version=VERSION, endpoint=endpoint, resource_name=resource, options=options)
-    async with grpc.aio.insecure_channel(f"unix://{kubelet}", options=CHANNEL_OPTIONS) as channel:
-        call = channel.unary_unary(
-            f"{REGISTRATION}Register",
-            request_serializer=MESSAGES["RegisterRequest"].SerializeToString,
-            response_deserializer=MESSAGES["Empty"].FromString,
-        )
+    async with _calling(kubelet, f"{REGISTRATION}Register", "RegisterRequest", "Empty") as call:
         await call(request, timeout=REGISTER_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _calling(socket: Path, method: str, request: str, response: str) -> AsyncIterator[Any]:
+    """The call of a method that the kubelet serves on a socket."""
+    async with grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS) as channel:
+        yield channel.unary_unary(
+            method,
+            request_serializer=MESSAGES[request].SerializeToString,
+            response_deserializer=MESSAGES[response].FromString,
+        )
 
 
 async def listed_pods(socket: Path, *, resource: str) -> View:
@@ -195,12 +201,8 @@ async def listed_pods(socket: Path, *, resource: str) -> View:
 
     It answers no more than so many calls a second; a refused one is made again. Raises grpc.RpcError.
     """
-    async with grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS) as channel:
-        call = channel.unary_unary(
-            f"{POD_RESOURCES}List",
-            request_serializer=MESSAGES["ListPodResourcesRequest"].SerializeToString,
-            response_deserializer=MESSAGES["ListPodResourcesResponse"].FromString,
-        )
+    kinds = "ListPodResourcesRequest", "ListPodResourcesResponse"
+    async with _calling(socket, f"{POD_RESOURCES}List", *kinds) as call:
         for wait_s in (*LIST_AGAIN_SECONDS, None):
             try:
                 answer = await call(message("ListPodResourcesRequest"), timeout=REGISTER_SECONDS, wait_for_ready=True)

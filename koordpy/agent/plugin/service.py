@@ -13,7 +13,7 @@ import grpc
 
 from koordpy.agent.plugin.checkpoint import read_checkpoint, write_checkpoint
 from koordpy.agent.plugin.ledger import Delivery, ReservedGpus, View
-from koordpy.agent.plugin.server import PluginOffer, PluginServer, listed_pods, register, said
+from koordpy.agent.plugin.server import PluginServer, listed_pods, register, said
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ PodWriter = Callable[[Sequence[ReservedGpus]], Awaitable[None]]
 
 
 class PluginService:
-    """One node's plugin. `run()` goes on until it is cancelled; `offer` tells it of the GPUs."""
+    """One node's plugin. `run()` goes on until it is cancelled; `server` is to be told of the GPUs."""
 
     def __init__(
         self,
@@ -57,10 +57,6 @@ class PluginService:
         """Why the kubelet does not know of us; empty while it does."""
         self.changed: Callable[[], None] = lambda: None
         """Told when `obstacle` is another one."""
-
-    def offer(self, offers: Sequence[PluginOffer]) -> None:
-        """The GPUs of the node as they are now."""
-        self.server.offer(offers)
 
     async def run(self) -> None:
         """Serves, registers and reconciles until it is cancelled."""

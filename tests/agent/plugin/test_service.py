@@ -70,7 +70,7 @@ async def plugin(kubelet: Kubelet, node: Node) -> AsyncIterator[PluginService]:
         look_seconds=0.02,
         reconcile_seconds=0.1,
     )
-    service.offer(OFFERS)
+    service.server.offer(OFFERS)
     task = asyncio.create_task(service.run())
     try:
         await kubelet.until(lambda: len(kubelet.devices) == len(GPUS))
@@ -86,7 +86,7 @@ async def test_the_kubelet_is_told_of_gpus_their_health_and_numa_nodes(kubelet: 
         assert (registration.version, registration.resource_name) == ("v1beta1", "nvidia.com/gpu")
         assert registration.options.get_preferred_allocation_available
         assert kubelet.devices["GPU-3"] == ("Healthy", (1,))
-        service.offer([PluginOffer("GPU-0", False, 0), *OFFERS[1:]])
+        service.server.offer([PluginOffer("GPU-0", False, 0), *OFFERS[1:]])
         await kubelet.until(lambda: kubelet.devices["GPU-0"][0] == "Unhealthy")
 
 
