@@ -5,7 +5,6 @@ cost more than the text is worth (kube-parity.md section 7). Without recursion.
 """
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -50,13 +49,6 @@ class _Open:
         self.merges: list[tuple[Any, Any]] | None = None
         self.size = 1
         self.height = 1
-
-
-@dataclass(slots=True)
-class _Anchored:
-    value: Any
-    size: int
-    height: int
 
 
 def _key_text(value: Any, mark: Any) -> str:
@@ -136,7 +128,7 @@ def _build_events(parser: Any) -> Any:
                 if raw == "<<" and stack and stack[-1].at_key:
                     value = _MERGE
             if event.anchor is not None:
-                anchors[event.anchor] = _Anchored(value, 1, 0)
+                anchors[event.anchor] = value, 1, 0
             size = 1
         elif kind is MappingStartEvent or kind is SequenceStartEvent:
             mark = event.start_mark
@@ -155,7 +147,7 @@ def _build_events(parser: Any) -> Any:
                 _merge(done)
             value, size, height = done.items, done.size, done.height
             if done.anchor is not None:
-                anchors[done.anchor] = _Anchored(value, size, height)
+                anchors[done.anchor] = value, size, height
         elif kind is AliasEvent:
             mark = event.start_mark
             target = anchors.get(event.anchor)
@@ -163,13 +155,13 @@ def _build_events(parser: Any) -> Any:
                 raise DocumentFault(f"the alias *{event.anchor} has no anchor", mark.line, mark.column)
             if target is _UNFINISHED:
                 raise DocumentFault(f"the alias *{event.anchor} holds itself", mark.line, mark.column)
-            aliased += target.size
+            value, size, height = target
+            aliased += size
             if aliased > MAX_ALIASED:
                 text = f"aliases add more than {MAX_ALIASED} values"
                 raise DocumentFault(text, mark.line, mark.column)
-            if len(stack) + target.height > MAX_LEVELS:
+            if len(stack) + height > MAX_LEVELS:
                 raise DocumentFault(f"nested deeper than {MAX_LEVELS} levels", mark.line, mark.column)
-            value, size, height = target.value, target.size, target.height
         elif kind is StreamEndEvent:
             return value
         else:

@@ -5,7 +5,6 @@ Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level
 
 from collections.abc import Iterable, Mapping
 from operator import is_
-from typing import NamedTuple
 
 from koordpy.api.faults import UnreadableError
 from koordpy.api.limits import RESOURCES
@@ -111,17 +110,10 @@ def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
     return stated, pending is not None and pending.reason == "Infeasible"
 
 
-class _Figures(NamedTuple):
-    """What pods of one template ask for, and the parts of their spec that say so."""
-
-    parts: tuple[object, ...]
-    requests: Amounts
-    score: tuple[int, int]
-
-
 _TEMPLATES_KEPT = 1 << 10
-_templates: dict[int, _Figures] = {}
-"""By the identity of a spec's list of containers, which siblings share and an entry keeps alive."""
+_templates: dict[int, tuple[tuple[object, ...], Amounts, tuple[int, int]]] = {}
+"""Parts of the spec of pods of one template, and what these ask for, by the identity of the list of containers, which
+siblings share and an entry keeps alive."""
 forgotten_by(_templates.clear)
 
 
@@ -132,13 +124,13 @@ def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
         return pod_requests(pod), score_requests(pod)
     parts = (spec.containers, spec.init_containers, spec.resources, spec.overhead)
     known = _templates.get(id(spec.containers))
-    if known is None or not all(map(is_, known.parts, parts)):
+    if known is None or not all(map(is_, known[0], parts)):
         if len(_templates) >= _TEMPLATES_KEPT:
             _templates.clear()
-        known = _Figures(parts, pod_requests(pod), score_requests(pod))
-        if len(known.requests) <= RESOURCES:
+        known = parts, pod_requests(pod), score_requests(pod)
+        if len(known[1]) <= RESOURCES:
             _templates[id(spec.containers)] = known
-    return known.requests, known.score
+    return known[1:]
 
 
 def pod_requests(pod: Pod) -> Amounts:
