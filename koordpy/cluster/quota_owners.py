@@ -18,6 +18,7 @@ from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.once import once
 from koordpy.api.times import seconds
+from koordpy.cluster.objectbook import object_key
 
 EVERYBODY = Settings()
 """What holds without configuration."""
@@ -58,16 +59,6 @@ def counts_in(namespace: str, settings: Settings) -> bool:
 def trusted(namespace: str, settings: Settings) -> bool:
     """Whether ElasticQuotas of a namespace may be at the top, below any parent, and list any namespace."""
     return not settings.trusted_namespaces or namespace in settings.trusted_namespaces
-
-
-def may_name(namespace: str, quota_namespace: str, listed: Iterable[str], settings: Settings) -> bool:
-    """Whether pods of a namespace may name a quota: its own namespace, and those that it lists."""
-    return settings.pod_labels == "any" or namespace == quota_namespace or namespace in listed
-
-
-def listable(names: tuple[str, ...], namespace: str, settings: Settings) -> tuple[str, ...]:
-    """The namespaces that a quota of this namespace may list, of those that it lists."""
-    return names if trusted(namespace, settings) else tuple(name for name in names if name == namespace)
 
 
 def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings) -> list[str]:
@@ -155,29 +146,27 @@ def _allows(parent: ElasticQuota, namespace: str) -> bool:
     return namespace == parent.metadata.namespace or namespace in open_to
 
 
-def _key(obj: ElasticQuota) -> str:
-    return f"{obj.metadata.namespace}/{obj.metadata.name}"
-
-
 def _taken(obj: ElasticQuota, other: ElasticQuota) -> QuotaFault:
-    text = f"the name {obj.metadata.name} is taken by ElasticQuota {_key(other)}"
-    return QuotaFault(_key(obj), "metadata.name", text, "names are unique over all namespaces: give it another name")
+    text = f"the name {obj.metadata.name} is taken by ElasticQuota {object_key(other)}"
+    return QuotaFault(
+        object_key(obj), "metadata.name", text, "names are unique over all namespaces: give it another name"
+    )
 
 
 def _uncounted(obj: ElasticQuota) -> QuotaFault:
     text = f"ElasticQuotas of namespace {obj.metadata.namespace} do not count here"
     remedy = "it is ignored: make it in a namespace of the configuration's quota.namespaces"
-    return QuotaFault(_key(obj), "metadata.namespace", text, remedy, of_rights=True)
+    return QuotaFault(object_key(obj), "metadata.namespace", text, remedy, of_rights=True)
 
 
 def _unwanted(obj: ElasticQuota, parent: ElasticQuota) -> QuotaFault:
-    text = f"parent {_key(parent)} does not allow children from namespace {obj.metadata.namespace}"
+    text = f"parent {object_key(parent)} does not allow children from namespace {obj.metadata.namespace}"
     remedy = f"it is ignored: have the parent's owner list the namespace in the annotation {keys.QUOTA_CHILDREN_FROM}"
-    return QuotaFault(_key(obj), PARENT, text, remedy, of_rights=True)
+    return QuotaFault(object_key(obj), PARENT, text, remedy, of_rights=True)
 
 
 def _loose(obj: ElasticQuota) -> QuotaFault:
     up = parent_of(obj)
     text = f"no parent {up} that counts" if up else "is missing"
     remedy = "it is ignored: at the top count those of the configuration's quota.trustedNamespaces only"
-    return QuotaFault(_key(obj), PARENT, text, remedy, of_rights=True)
+    return QuotaFault(object_key(obj), PARENT, text, remedy, of_rights=True)

@@ -24,16 +24,16 @@ from koordpy.api.settings import odd_settings
 from koordpy.api.times import seconds
 from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
+from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.quota_owners import (
     EVERYBODY,
     PARENT,
     QuotaFault,
     json_in,
-    listable,
-    may_name,
     names_in,
     parent_of,
     that_count,
+    trusted,
 )
 from koordpy.cluster.resources import Amounts
 
@@ -71,11 +71,6 @@ class QuotaNode:
     """Whether its object cannot be read: what it says now may be less than what counts."""
     doubts: tuple[str, ...] = ()
     """Settings that cannot be read and decide nothing."""
-
-    @property
-    def namespace(self) -> str:
-        """Whose it is."""
-        return self.key.partition("/")[0]
 
     def least(self, resource: str) -> int:
         """min of a resource; a key that min lacks is 0."""
@@ -151,12 +146,13 @@ class QuotaTree:
         return namespace if found is None else f"ElasticQuota {found}"
 
     def may_name(self, namespace: str, label: str) -> bool:
-        """Whether the label of a pod counts. Where quotas say who may name them, one that nobody knows says nothing:
-        else it would lead out of the namespace's own quota."""
+        """Whether the label of a pod counts. Where quotas say who may name them, pods of their own namespace may and of
+        those that they list. One that nobody knows says nothing then: else it would lead out of the namespace's own
+        quota."""
         if self.settings.pod_labels == "any":
             return True
         quota = self.quotas.get(label)
-        return quota is not None and may_name(namespace, quota.namespace, quota.namespaces, self.settings)
+        return quota is not None and namespace in (quota.key.partition("/")[0], *quota.namespaces)
 
 
 ReadQuotas = dict[str, tuple[ElasticQuota, QuotaNode, tuple[QuotaFault, ...]]]
@@ -180,7 +176,7 @@ class _QuotaReading:
         """Name -> the circle of parents that it is in, upwards, and its place there; an empty one for none."""
         counted, self.faults = that_count(objects, settings)
         for obj in counted:
-            key = f"{obj.metadata.namespace}/{obj.metadata.name}"
+            key = object_key(obj)
             before = known.get(key)
             if before is None or before[0] is not obj:
                 told = len(self.faults)
@@ -292,13 +288,15 @@ class _QuotaReading:
     def _listed(self, obj: ElasticQuota) -> tuple[str, ...]:
         """The namespaces that a quota lists and may list."""
         meta = obj.metadata
-        key, notes = f"{meta.namespace}/{meta.name}", meta.annotations
+        key, notes = object_key(obj), meta.annotations
         for name in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM):
             if names_in(name, meta) is None:
                 text = too_long(notes[name]) or f"{notes[name]!r} is no JSON list of namespaces"
                 self._fault(key, f"metadata.annotations[{name}]", text, 'it is ignored: write JSON such as ["team-a"]')
         listed = names_in(keys.QUOTA_NAMESPACES, meta) or ()
-        own = listable(listed, meta.namespace, self.settings)
+        own = listed
+        if not trusted(meta.namespace, self.settings):
+            own = tuple(name for name in listed if name == meta.namespace)
         if others := [name for name in listed if name not in own]:
             text = f"namespace {', '.join(others)} is not for a quota of namespace {meta.namespace} to list"
             remedy = "it is ignored: such quotas are those of the configuration's quota.trustedNamespaces"
