@@ -25,15 +25,6 @@ def check_quantity(resource: str, raw: Any) -> None:
     units(resource, raw)
 
 
-def _duration(raw: Any) -> float:
-    if not isinstance(raw, str):
-        raise ValueError(f"{shown(raw)} in place of a duration (as in 30s, 1h30m)")
-    seconds = parse_duration(raw)
-    if seconds < 0:
-        raise ValueError(f"{raw!r} is negative")
-    return seconds
-
-
 def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
     if isinstance(raw, str):
         return raw
@@ -154,12 +145,17 @@ def duration_reader(above: float | None) -> Read:
     """Seconds of a Go duration."""
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
+        if not isinstance(raw, str):
+            walk.fault(path, f"{shown(raw)} in place of a duration (as in 30s, 1h30m)")
+            return 0.0
         try:
-            seconds = _duration(raw)
+            seconds = parse_duration(raw)
         except ValueError as fault:
             walk.fault(path, str(fault))
             return 0.0
-        if above is not None and seconds <= above:
+        if seconds < 0:
+            walk.fault(path, f"{raw!r} is negative")
+        elif above is not None and seconds <= above:
             walk.fault(path, f"{raw!r} is not longer than {above:g}s")
         return seconds
 

@@ -6,6 +6,7 @@ both are rounded up. Never a float: 2^53 and 2^53 + 1 stay different.
 
 import re
 from fractions import Fraction
+from math import ceil
 
 from koordpy.api.faults import UnreadableError
 from koordpy.api.keys import ACCELERATORS
@@ -55,10 +56,6 @@ def parse_exact(raw: RawQuantity) -> Fraction:
     return -value if sign == "-" else value
 
 
-def _ceil(value: Fraction) -> int:
-    return min(-((-value.numerator) // value.denominator), MAX_UNITS)
-
-
 def is_extended(resource: str) -> bool:
     """Whether a resource is an extended one: prefixed, and not kubernetes.io's own."""
     prefix, slash, _ = resource.partition("/")
@@ -82,7 +79,7 @@ def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
         raise UnreadableError(f"{str(raw)!r} is negative")
     if whole and value.denominator != 1:
         raise UnreadableError(f"{str(raw)!r} must be whole for an extended resource")
-    return min(_ceil(value * scale), most)
+    return min(ceil(value * scale), most)
 
 
 def cpu_text(milli: int) -> str:
