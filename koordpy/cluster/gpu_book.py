@@ -6,7 +6,8 @@ Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only un
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 from koordpy.api import keys
@@ -130,10 +131,7 @@ class NodeGpus:
 
     @cached_property
     def held(self) -> int:
-        out = 0
-        for mask in self.masks.values():
-            out |= mask
-        return out
+        return reduce(or_, self.masks.values(), 0)
 
     @cached_property
     def unknown(self) -> bool:
@@ -147,11 +145,7 @@ class NodeGpus:
 
     def group(self, key: GroupKey) -> int:
         """GPUs that members of a group hold."""
-        out = 0
-        for name, mask in self.masks.items():
-            if self.holders[name].group == key:
-                out |= mask
-        return out
+        return reduce(or_, (mask for name, mask in self.masks.items() if self.holders[name].group == key), 0)
 
 
 @dataclass(frozen=True, eq=False)
