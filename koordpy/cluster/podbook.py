@@ -17,6 +17,7 @@ from koordpy.cluster.gangbook import GangBook
 from koordpy.cluster.gpu_book import GpuBook
 from koordpy.cluster.neighbours import Neighbours
 from koordpy.cluster.npus import NpuBook
+from koordpy.cluster.owners import OwnerBook
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo, gang_ref, in_group, pod_info, shape_of
 from koordpy.cluster.quotas import QuotaBook, ShareQueue
 from koordpy.cluster.reservations import Reservation
@@ -46,6 +47,7 @@ class PodBook:
         self.gangs = GangBook(scheduler_names)
         self.usage = Usage()
         self.neighbours = Neighbours()
+        self.owners = OwnerBook()
         self._configured: frozenset[str] = frozenset()
         """Label keys that are looked for whatever pods say."""
         self._most_keys = MOST_LABEL_KEYS
@@ -212,13 +214,9 @@ class PodBook:
     def forget_labels(self) -> None:
         """Tells pods apart no longer by labels that nobody looks for any more."""
         looking = (info.pod for info in self._pods.values() if looks_at_pods(info.pod))
-        live = self._configured.union(self._looked_for_by_others(), *map(selected_keys, looking))
+        live = self._configured.union(self.owners.label_keys(), *map(selected_keys, looking))
         self.neighbours.look_only_for(live)
         self._most_keys = max(MOST_LABEL_KEYS, 2 * len(live))
-
-    def _looked_for_by_others(self) -> frozenset[str]:
-        """Label keys that objects other than pods look at pods by."""
-        return frozenset()
 
     def _add(self, info: PodInfo) -> None:
         self._file(info)

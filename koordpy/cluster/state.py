@@ -21,11 +21,11 @@ from koordpy.cluster.devices import DeviceBook, Grant
 from koordpy.cluster.expected import annotated
 from koordpy.cluster.nodebook import NodeBook
 from koordpy.cluster.objectbook import ObjectBook, W, object_key
-from koordpy.cluster.owners import OwnerBook, label_keys
+from koordpy.cluster.owners import label_keys
 from koordpy.cluster.podbook import PodBook
 from koordpy.cluster.pods import GangSource, in_group
 from koordpy.cluster.quotas import Quotas
-from koordpy.cluster.snapshot import NodeInfo, Snapshot
+from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.volumes import VolumeBook
 from koordpy.cluster.yields import Yields
 
@@ -53,7 +53,7 @@ class ClusterState(PodBook):
             gangs=gangs or Gangs(),
         )
         self.nodes = NodeBook()
-        self._storage, self.devices, self._owners = VolumeBook(), DeviceBook(), OwnerBook()
+        self._storage, self.devices = VolumeBook(), DeviceBook()
         self.yields = Yields()
         """Who went for whom."""
         self._namespaces: dict[str, dict[str, str]] = {}
@@ -75,7 +75,7 @@ class ClusterState(PodBook):
         self._shelve(self._storage, self._storage.put)
         self._shelve(self.devices, self.devices.put)
         if owners:
-            self._shelve(self._owners, self._put_owner)
+            self._shelve(self.owners, self._put_owner)
 
     def _shelve(self, book: ObjectBook[Any], put: Callable[[Any], None]) -> None:
         for kind in book.kinds:
@@ -123,11 +123,8 @@ class ClusterState(PodBook):
         self._namespaces.pop(name, None)
 
     def _put_owner(self, obj: Wire) -> None:
-        self._owners.put(obj)
+        self.owners.put(obj)
         self._look_for(label_keys(obj))
-
-    def _looked_for_by_others(self) -> frozenset[str]:
-        return self._owners.label_keys()
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
         self.gangs.put_group(group)
@@ -172,10 +169,6 @@ class ClusterState(PodBook):
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
-    def node(self, name: str) -> NodeInfo | None:
-        """A known node."""
-        return self.nodes.get(name)
-
     def ground(self, nodes: Collection[str]) -> list[object]:
         """Nodes and their Devices as they are: other objects once one of them has changed."""
         return [*self.nodes.several(nodes), *self.gpus.several(nodes)]
@@ -217,7 +210,7 @@ class ClusterState(PodBook):
             reservations=self.reservations(),
             storage=self._storage.view(),
             devices=self.devices.view(),
-            owners=self._owners.view(),
+            owners=self.owners.view(),
             claim_users=neighbours.claim_users.frozen(),
             disks=neighbours.disks.frozen(),
             promised=self.expected.promises(),

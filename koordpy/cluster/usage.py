@@ -32,7 +32,8 @@ class Usage:
 
     def __init__(self) -> None:
         self._by_node: dict[str, _Use] = {}
-        self._columns = Columns()
+        self.columns = Columns()
+        """Of the arrays; nodes with other resources get new ones."""
         self._rows: tuple[Ints, Ints, Ints] | None = None
         self._rows_of = (0, 0)
         """(static, capacity) version of the nodes that `_rows` stands for."""
@@ -70,11 +71,6 @@ class Usage:
         use = self._by_node.get(node)
         return use.pods if use is not None else ()
 
-    @property
-    def columns(self) -> Columns:
-        """Column of each resource in the arrays. Not a copy: nodes with others get a new one."""
-        return self._columns
-
     def arrays(self, nodes: NodeBook) -> tuple[Ints, Ints, Ints]:
         """(allocatable, used, score_used) in the tree's order; used and score_used are written again by the next call.
 
@@ -85,13 +81,13 @@ class Usage:
         index = tree.index
         todo = [name for name in self._touched if name in index]
         if rows is None:
-            self._columns = Columns(name for info in nodes for name in info.allocatable)
-            shape = (len(tree.node_names), len(self._columns))
+            self.columns = Columns(name for info in nodes for name in info.allocatable)
+            shape = (len(tree.node_names), len(self.columns))
             rows = (np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64), np.zeros((shape[0], 2), np.int64))
             for info in nodes:
                 row = rows[0][index[info.name]]
                 for resource, amount in info.allocatable.items():
-                    row[self._columns[resource]] = amount
+                    row[self.columns[resource]] = amount
             todo = [name for name in self._by_node if name in index]
             self._rows = rows
             self._rows_of = nodes.static_version, nodes.capacity_version
@@ -105,7 +101,7 @@ class Usage:
                 continue
             used[i, 0] = len(holder.pods)
             for resource, amount in holder.used.items():
-                column = self._columns[resource]
+                column = self.columns[resource]
                 used[i, column] = min(int(used[i, column]) + amount, MAX_SUM)
             score_used[i] = min(holder.cpu, MAX_SUM), min(holder.memory, MAX_SUM)
         self._touched.clear()

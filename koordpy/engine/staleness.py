@@ -56,7 +56,7 @@ def overtaken(
         add_amounts(amounts, now.requests)
         need[placement.node] = (count + 1, amounts, interacts or _interacts(now))
     for name, (count, amounts, interacts) in need.items():
-        node = state.node(name)
+        node = state.nodes.get(name)
         planned = snapshot.nodes[snapshot.index[name]]
         if node is None or differs(node, planned):
             return "node"
@@ -169,7 +169,7 @@ class PlanGround:
 
     def __init__(self, state: ClusterState, placements: Sequence[Placement], victims: Collection[str]) -> None:
         self._state, self._placements, self._victims = state, placements, victims
-        self._nodes = {one.node: state.node(one.node) for one in placements}
+        self._nodes = {one.node: state.nodes.get(one.node) for one in placements}
         self._seen: list[object] = []
         self._lost = ""
 
@@ -180,7 +180,7 @@ class PlanGround:
         seen = state.ground(self._nodes)
         if len(seen) != len(self._seen) or not all(map(is_, seen, self._seen)):
             self._seen = seen
-            gone = any(differs(state.node(name), then) for name, then in self._nodes.items())
+            gone = any(differs(state.nodes.get(name), then) for name, then in self._nodes.items())
             self._lost = "node" if gone else chips_taken(state, self._placements, self._victims)
         return self._lost
 
@@ -224,7 +224,7 @@ def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
 
 def overcommitted(state: ClusterState, name: str) -> bool:
     """Whether the pods on a node, assumed ones included, ask for more than it has."""
-    node = state.node(name)
+    node = state.nodes.get(name)
     return node is not None and not _fits(state, node, 0, {})
 
 

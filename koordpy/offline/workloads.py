@@ -302,7 +302,7 @@ class Growth:
         return info.node if info is not None else ""
 
     def _label_of(self, key: str, label: str) -> str:
-        node = self._state.node(self._node_of(key))
+        node = self._state.nodes.get(self._node_of(key))
         return node.labels.get(label, "") if node is not None else ""
 
 

@@ -154,7 +154,7 @@ async def test_a_node_deleted_while_it_is_planned_on_is_not_bound_to() -> None:
         cluster.create(*gang("g", 8, gpus=1))
         await until(lambda: cluster.planner.tried("gang:default/g") > 0)
         cluster.server.store.remove("nodes", "n2")
-        await until(lambda: scheduler.state.node("n2") is None)
+        await until(lambda: scheduler.state.nodes.get("n2") is None)
         cluster.planner.hold = None
         hold.set()
         await until(lambda: cluster.condition("g-0").get("status") == "False")

@@ -46,7 +46,7 @@ def test_a_report_that_says_the_same_again_wakes_nobody() -> None:
 def info(**annotations: str) -> NodeInfo:
     state = ClusterState()
     state.upsert(npu_node("n1", annotations={key.replace("_", "/", 1): text for key, text in annotations.items()}))
-    found = state.node("n1")
+    found = state.nodes.get("n1")
     assert found is not None
     return found
 

@@ -304,7 +304,7 @@ class ClaimBinder:
             raise ClaimsFailed("conflict", f"volume {one.volume} was taken away from claim {key}")
 
     def _reaches(self, volume: PersistentVolume, name: str) -> bool:
-        affinity, node = volume.spec.node_affinity, self._state.node(name)
+        affinity, node = volume.spec.node_affinity, self._state.nodes.get(name)
         if affinity is None or affinity.required is None or node is None:
             return True
         return any(term_matches(term, "", node.labels) for term in affinity.required.node_selector_terms)

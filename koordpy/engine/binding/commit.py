@@ -108,7 +108,7 @@ class Committer:
                 if unbound is not None:
                     claims.append(unbound)
                 mark = self._feeds.pods.foreign_marks.get(placement.node, 0)
-                node = self._state.node(placement.node)
+                node = self._state.nodes.get(placement.node)
                 commit.jobs.append(PendingBinding(commit, info, placement, queued, mark, node, unbound))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:

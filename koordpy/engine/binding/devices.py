@@ -151,7 +151,7 @@ class DeviceReserver:
             raise ClaimsFailed("conflict", f"device {min(taken).device} is not free for resource claim {key} any more")
 
     def _is_available(self, allocation: Allocation, name: str) -> bool:
-        selector, node = allocation.node_selector, self._state.node(name)
+        selector, node = allocation.node_selector, self._state.nodes.get(name)
         if selector is None or node is None:
             return True
         return any(term_matches(term, name, node.labels) for term in selector.node_selector_terms)

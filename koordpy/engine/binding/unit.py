@@ -81,7 +81,7 @@ class Obstacles:
             return "pod"
         if now.pod.metadata.deletion_timestamp is not None:
             return "pod"
-        there = self._state.node(node)
+        there = self._state.nodes.get(node)
         if there is None or (not job.commit.sent and differs(there, job.node)):
             return "node"
         if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):

@@ -114,7 +114,7 @@ def node_changes(hub: Hub) -> Changes[Node]:
         if wake & (Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS):
             hub.topology_changed()
 
-    return Changes(hub, means, look=lambda state, node: state.node(node.metadata.name))
+    return Changes(hub, means, look=lambda state, node: state.nodes.get(node.metadata.name))
 
 
 def topology_changes(hub: Hub) -> Changes[ClusterNetworkTopology]:

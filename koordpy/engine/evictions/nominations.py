@@ -151,7 +151,7 @@ class Nominations:
 
     def _is_void(self, info: PodInfo) -> bool:
         """Whether a pod cannot fit the node it is nominated to even when those that are ending there are gone."""
-        node = self._state.node(info.nominated_node)
+        node = self._state.nodes.get(info.nominated_node)
         if node is None:
             return True
         now = self._now()

@@ -141,7 +141,7 @@ class References:
             case "HyperNode":
                 return _known(feeds.served.get(HYPERNODES), state.nodes.hypernode(key))
             case "Node":
-                return _known(NODES, info.node if (info := state.node(key)) is not None else None)
+                return _known(NODES, info.node if (info := state.nodes.get(key)) is not None else None)
             case "Pod":
                 return of_pod(pod) if (pod := state.pod(key)) is not None else None
         return self.workload(kind, key)
