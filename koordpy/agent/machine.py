@@ -79,7 +79,6 @@ class GpuBackend(ABC):
         """The other end of each active NVLink of a GPU."""
 
     def p2p(self, a: MachineGpu, b: MachineGpu) -> P2P:
-        """Peer access between two GPUs."""
         return P2P()
 
     def health_events(self, timeout: float) -> Sequence[XidEvent]:

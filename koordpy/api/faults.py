@@ -69,7 +69,6 @@ class FieldWalk:
         return len(self.doubts) < MAX_DOUBTS
 
     def doubt(self, path: str, text: str) -> None:
-        """Takes a doubt down."""
         if self.doubtful:
             self.doubts.append(Fault(path, text))
 

@@ -283,7 +283,6 @@ class Condition(Wire, frozen=True):
 
 
 def condition_of(conditions: Iterable[Condition], type: str) -> Condition | None:
-    """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == type), None)
 
 

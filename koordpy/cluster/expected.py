@@ -127,7 +127,6 @@ class ExpectedPods:
     # -- assumed pods -------------------------------------------------------------------------------------------------
 
     def assumed(self) -> Iterator[tuple[str, Assumption]]:
-        """The assumed pods."""
         return ((key, one.assumption) for key, one in self._by_pod.items() if one.assumption is not None)
 
     def assumption(self, key: str) -> Assumption | None:

@@ -228,7 +228,6 @@ class GangBook:
         return [ref for ref in self._members if ref.source is not GangSource.WORKLOAD]
 
     def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
-        """Every known pod that names the gang."""
         return tuple(self._members.get(ref, {}).values())
 
     def gang(self, ref: GangRef) -> Members:
@@ -236,7 +235,6 @@ class GangBook:
         return Members(pods=self.members(ref), past=self.past(ref))
 
     def views(self) -> dict[GangRef, tuple[PodInfo, ...]]:
-        """Members of every gang, as they are now."""
         for ref in self._changed:
             members = self._members.get(ref)
             if members:

@@ -122,7 +122,6 @@ class GangHistory:
         return self._owners.get(ref, ())
 
     def has_gone(self, ref: GangRef, name: str) -> bool:
-        """Whether a pod of this name is among them."""
         return name in self._gone.get(ref, ())
 
     def came(self, ref: GangRef, name: str, run: Run, there: Collection[str]) -> None:

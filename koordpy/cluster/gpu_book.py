@@ -140,7 +140,6 @@ class NodeGpus:
 
     @cached_property
     def requested(self) -> int:
-        """GPUs that the holders ask for."""
         return sum(one.count for one in self.holders.values())
 
     def group(self, key: GroupKey) -> int:
@@ -219,7 +218,6 @@ class GpuBook:
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def put_device(self, device: Device) -> None:
-        """Takes a Device as it is now."""
         name = device.metadata.name
         old = self._devices.get(name)
         self._devices[name] = device
@@ -231,15 +229,12 @@ class GpuBook:
         self._forget_machine(name)
 
     def device(self, name: str) -> Device | None:
-        """A known Device."""
         return self._devices.get(name)
 
     def several(self, names: Iterable[str]) -> Iterator[Device | None]:
-        """Each of some Devices, None for one that is not known."""
         return map(self._devices.get, names)
 
     def drop_device(self, name: str) -> None:
-        """Forgets a Device."""
         if self._devices.pop(name, None) is not None:
             self._forget_machine(name)
 
@@ -332,7 +327,6 @@ class GpuBook:
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def view(self) -> GpuView:
-        """The GPUs of this moment."""
         for name in self._changed:
             machine = self._machine(name)
             if machine is None:

@@ -50,11 +50,9 @@ class NodeBook:
         return iter(self._nodes.values())
 
     def get(self, name: str) -> NodeInfo | None:
-        """A known node."""
         return self._nodes.get(name)
 
     def several(self, names: Iterable[str]) -> Iterator[NodeInfo | None]:
-        """Each of some nodes, None for one that is not known."""
         return map(self._nodes.get, names)
 
     def put(self, node: Node) -> None:
@@ -119,7 +117,6 @@ class NodeBook:
             self._tree = None
 
     def drop_topology(self, name: str) -> None:
-        """Forgets the layers."""
         if name == keys.TOPOLOGY_OBJECT:
             self.topology, self.topology_faults, self.layers, self._tree = None, [], FLAT, None
 
@@ -131,7 +128,6 @@ class NodeBook:
             self._hypernodes_changed()
 
     def drop_hypernode(self, name: str) -> None:
-        """Forgets a HyperNode."""
         self._hypernodes.pop(name, None)
         self._hypernodes_changed()
 
@@ -140,7 +136,6 @@ class NodeBook:
             self._tree = None
 
     def hypernode(self, name: str) -> HyperNode | None:
-        """A HyperNode by its name."""
         return self._hypernodes.get(name)
 
     def hypernodes(self) -> Iterator[HyperNode]:
@@ -149,7 +144,6 @@ class NodeBook:
 
     @property
     def tree(self) -> Tree:
-        """The topology tree of the nodes as they are now."""
         if self._tree is None:
             labels = {name: info.labels for name, info in self._nodes.items()}
             self.hypernode_faults = ()
@@ -165,7 +159,6 @@ class NodeBook:
         return self._tree
 
     def in_order(self, tree: Tree) -> tuple[NodeInfo, ...]:
-        """Every node in the tree's order."""
         return tuple(self._nodes[name] for name in tree.node_names)
 
     def total(self) -> Amounts:

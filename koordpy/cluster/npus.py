@@ -190,7 +190,6 @@ class NpuBook:
         self._view: Npus | None = None
 
     def put_node(self, node: Node) -> None:
-        """Takes a node as it is now."""
         name, status = node.metadata.name, node.status
         if any(resource in status.allocatable or resource in status.capacity for resource in keys.NPU_RESOURCES):
             self._nodes[name] = node
@@ -199,7 +198,6 @@ class NpuBook:
             self.drop_node(name)
 
     def drop_node(self, name: str) -> None:
-        """Forgets a node."""
         if self._nodes.pop(name, None) is not None:
             self._forget(name)
 
@@ -293,7 +291,6 @@ class NpuBook:
         return self._reports[node]
 
     def view(self) -> Npus:
-        """The NPUs of this moment."""
         if self._view is None:
             for name in self._nodes:
                 self._report(name)

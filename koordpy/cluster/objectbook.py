@@ -32,7 +32,6 @@ class ObjectBook(Generic[V]):
 
     @property
     def kinds(self) -> tuple[type[Wire], ...]:
-        """Kinds of objects that are taken."""
         return tuple(self._objects)
 
     def put(self, obj: Wire) -> None:
@@ -48,7 +47,6 @@ class ObjectBook(Generic[V]):
             self._view = None
 
     def get(self, kind: type[W], key: str) -> W | None:
-        """A known object."""
         found: W | None = self._objects[kind].get(key)
         return found
 

@@ -58,15 +58,12 @@ class PodBook:
         """Pods whose gang or rank became another one -> the gang that they were in; whoever heeds it empties it."""
 
     def pod(self, key: str) -> PodInfo | None:
-        """A known pod by `namespace/name`."""
         return self._pods.get(key)
 
     def several(self, pods: Iterable[str]) -> Iterator[PodInfo | None]:
-        """Each of some pods, None for one that is not known."""
         return map(self._pods.get, pods)
 
     def pods(self) -> Iterator[PodInfo]:
-        """Every known pod."""
         return iter(self._pods.values())
 
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
@@ -342,7 +339,6 @@ class PodBook:
         return [self._pods[key] for key in self._reservations]
 
     def reservations(self) -> dict[str, Reservation]:
-        """What is kept for each of them."""
         return self._reservations.copy()
 
     def forget(self, key: str) -> None:
@@ -364,7 +360,6 @@ class PodBook:
         return found.chips or None if found is not None else None
 
     def assumed_pods(self) -> list[PodInfo]:
-        """The pods that are assumed."""
         return [self._pods[key] for key, _ in self.expected.assumed()]
 
 

@@ -265,7 +265,6 @@ def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
 
 
 def total_requests(pods: Iterable[PodInfo]) -> Amounts:
-    """What pods ask for together."""
     total: Amounts = {}
     for pod in pods:
         add_amounts(total, pod.requests)

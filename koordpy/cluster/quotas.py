@@ -156,7 +156,6 @@ class Quotas:
 
     @cached_property
     def users_waiting(self) -> Sums:
-        """User -> requests of its pending pods."""
         return _summed((self._users[owner], asked) for owner, asked in self.waiting.items())
 
     @cached_property
@@ -182,7 +181,6 @@ class Quotas:
 
     @cached_property
     def queues_waiting(self) -> Mapping[ShareQueue, Mapping[str, int]]:
-        """Queue -> requests of its pending pods."""
         return _summed((self._queues[owner], asked) for owner, asked in self.waiting.items())
 
     def _sharing(self) -> Iterator[tuple[Owner, Mapping[str, int]]]:
@@ -283,7 +281,6 @@ class QuotaBook:
         """Grows with every change that the tree is read anew for."""
 
     def put(self, quota: ElasticQuota) -> None:
-        """Takes an ElasticQuota in."""
         key = object_key(quota)
         self.version += 1
         old = self._objects.get(key)
@@ -293,7 +290,6 @@ class QuotaBook:
             self.tree_version += 1
 
     def drop(self, key: str) -> None:
-        """Forgets an ElasticQuota."""
         if self._objects.pop(key, None) is not None:
             self._read.pop(key, None)
             self.version += 1
@@ -301,7 +297,6 @@ class QuotaBook:
             self._tree = None
 
     def get(self, key: str) -> ElasticQuota | None:
-        """An ElasticQuota by `namespace/name`."""
         return self._objects.get(key)
 
     @property
@@ -311,7 +306,6 @@ class QuotaBook:
 
     @property
     def tree(self) -> QuotaTree:
-        """The tree of the ElasticQuotas as they are now."""
         if self._tree is None:
             self._tree = read_quotas(self._objects.values(), self.settings, self._read)
         return self._tree

@@ -152,7 +152,6 @@ class Snapshot:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """Position of a node by name."""
         return self.tree.index
 
     @cached_property
@@ -307,7 +306,6 @@ class Draft:
         self._journal.append(partial(self._unassign, info, node))
 
     def evict(self, info: PodInfo) -> None:
-        """Takes a bound pod off its node."""
         if info.key in self.evicted:
             raise ValueError(f"{info.key} is evicted already")
         node = self.snapshot.index.get(info.node, -1)
@@ -349,7 +347,6 @@ class Draft:
         return {claim: self.devices[claim] for claim in self._allocated.get(key, ())}
 
     def mark(self) -> int:
-        """A point to return to."""
         return len(self._journal)
 
     def undo(self, mark: int) -> None:

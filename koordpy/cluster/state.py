@@ -235,7 +235,6 @@ class ClusterState(PodBook):
         )
 
     def quota_view(self) -> Quotas:
-        """Quotas and users as they are now."""
         return self.quotas.view(self.nodes.total(), self.nodes.cards())
 
     @property

@@ -27,7 +27,6 @@ class Tally(Generic[K, S]):
         self.add_all(key, {sub: amount}, 1)
 
     def add_all(self, key: K, amounts: Mapping[S, int], sign: int) -> None:
-        """Adds or takes away several amounts of one key."""
         inner = self._counts.get(key)
         if inner is None:
             inner = self._counts[key] = {}

@@ -63,7 +63,6 @@ class Tree:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Position of a node by its name."""
         return {name: i for i, name in enumerate(self.node_names)}
 
     @cached_property

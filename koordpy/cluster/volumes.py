@@ -240,12 +240,10 @@ def size_bytes(quantity: RawQuantity | None) -> int:
 
 
 def volume_bytes(volume: PersistentVolume) -> int:
-    """Size of a volume."""
     return size_bytes(volume.spec.capacity.get("storage"))
 
 
 def volume_class(volume: PersistentVolume) -> str:
-    """Class of a volume."""
     return volume.metadata.annotations.get(CLASS_ANNOTATION, volume.spec.storage_class_name)
 
 

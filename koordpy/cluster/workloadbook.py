@@ -36,7 +36,6 @@ class WorkloadBook(DerivedBook):
         """All that follows, as of the last `regroup`."""
 
     def put_pod(self, info: PodInfo) -> None:
-        """Takes a pod as it is now."""
         self.put(info.key, info.pod, bound=info.bound, created=info.created, free=self._is_free(info.gang))
 
     def volcano_group(self, key: str) -> tuple[VolcanoGroup, list[WorkloadPod]] | None:

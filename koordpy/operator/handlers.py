@@ -90,7 +90,6 @@ class KopfThread:
         self._thread = threading.Thread(target=self._serve, name="kopf", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:

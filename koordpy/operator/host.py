@@ -130,7 +130,6 @@ class OperatorHost:
             await self.health.stop()
 
     def stop(self) -> None:
-        """Ends the process in order."""
         logger.info("stopping")
         self.scheduler.stop()
         if self.kopf is not None:
