@@ -37,7 +37,7 @@ class OwnerReference(Wire, frozen=True):
 
 
 class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
-    """Weakly referable, for what is remembered of it (`api.once`)."""
+    """Weakly referable, for what is remembered of it (`api.remembered.once`)."""
 
     name: str = ""
     namespace: str = ""

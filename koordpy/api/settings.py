@@ -14,7 +14,7 @@ from koordpy.api.durations import parse_duration
 from koordpy.api.faults import literal
 from koordpy.api.limits import ANNOTATIONS, some, too_many
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.once import once
+from koordpy.api.remembered import once
 from koordpy.api.unread import ANNOTATION, LABEL, Holder, unread_keys
 
 Check = Callable[[str], str]

@@ -16,7 +16,7 @@ from koordpy.api.jsontext import lone_surrogates
 from koordpy.api.limits import too_long
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.once import once
+from koordpy.api.remembered import once
 from koordpy.api.times import seconds
 from koordpy.cluster.objectbook import object_key
 

@@ -17,7 +17,7 @@ from koordpy.api.jsontext import read_json
 from koordpy.api.limits import LINKED_GANGS, MIN_RESOURCES, too_many
 from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.once import once
+from koordpy.api.remembered import once
 from koordpy.api.settings import OF_GANGS, odd_settings, odd_values, whole_number
 from koordpy.api.unread import Holder
 from koordpy.api.wirejson import unreadable
