@@ -162,7 +162,7 @@ def document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -
     source = "none"
     if state.nodes.topology is not None:
         source = "ClusterNetworkTopology/default"
-    elif any(state.nodes.hypernodes()):
+    elif state.nodes.hypernodes:
         source = "HyperNodes"
     return {
         "source": source,

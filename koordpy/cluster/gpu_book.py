@@ -4,7 +4,7 @@ Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only un
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
@@ -203,7 +203,7 @@ class GpuBook:
     """Devices, what of nodes they are read with, and holders, as they come and go."""
 
     config: Gpu
-    _devices: dict[str, Device] = field(default_factory=dict)
+    devices: dict[str, Device] = field(default_factory=dict)
     _nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = field(default_factory=dict)
     """Node -> (its GSOC annotations, its labels that are read), of nodes that have any."""
     _holders: dict[str, dict[str, GpuHolding]] = field(default_factory=dict)
@@ -219,8 +219,8 @@ class GpuBook:
 
     def put_device(self, device: Device) -> None:
         name = device.metadata.name
-        old = self._devices.get(name)
-        self._devices[name] = device
+        old = self.devices.get(name)
+        self.devices[name] = device
         self._unreported.add(name)
         if old is not None and old.spec == device.spec:
             a, b = old.metadata, device.metadata
@@ -228,14 +228,8 @@ class GpuBook:
                 return
         self._forget_machine(name)
 
-    def device(self, name: str) -> Device | None:
-        return self._devices.get(name)
-
-    def several(self, names: Iterable[str]) -> Iterator[Device | None]:
-        return map(self._devices.get, names)
-
     def drop_device(self, name: str) -> None:
-        if self._devices.pop(name, None) is not None:
+        if self.devices.pop(name, None) is not None:
             self._forget_machine(name)
 
     def put_node(self, node: Node) -> None:
@@ -302,7 +296,7 @@ class GpuBook:
     def _machine(self, name: str) -> Machine | None:
         """The machine of a node, read when it is first asked for."""
         if name not in self._machines:
-            device = self._devices.get(name)
+            device = self.devices.get(name)
             known = self._nodes.get(name, ({}, {}))
             self._machines[name] = read_machine(device, *known, self.config) if device is not None else None
         return self._machines[name]
@@ -311,7 +305,7 @@ class GpuBook:
 
     def take_unreported(self) -> list[str]:
         """Devices of which something changed since this was last asked."""
-        found = sorted(name for name in self._unreported if name in self._devices)
+        found = sorted(name for name in self._unreported if name in self.devices)
         self._unreported.clear()
         return found
 
@@ -343,7 +337,7 @@ class GpuBook:
 
     def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
         warnings: list[tuple[str, str]] = []
-        for name, device in sorted(self._devices.items()):
+        for name, device in sorted(self.devices.items()):
             warnings += [(f"Device/{name}", text) for text in odd_settings(Holder.DEVICE, device.metadata)]
             machine = self._machines.get(name)
             if machine is None:
@@ -352,7 +346,7 @@ class GpuBook:
             else:
                 warnings += [(f"Device/{name}", text) for _, text in machine.faults]
         for name, (described, _) in sorted(self._nodes.items()):
-            if described and name not in self._devices:
+            if described and name not in self.devices:
                 text = f"annotations {keys.GSOC_PREFIX}... are ignored: there is no Device to tell the GPUs by"
                 warnings.append((f"Node/{name}", text))
         comparison = _comparison([m for m in self._machines.values() if m is not None], self.config)

@@ -4,7 +4,7 @@ A change of a node makes as little anew as it can: the tree where labels change,
 images do, room where allocatable does. The versions tell readers which of these happened.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology, HyperNode
@@ -38,7 +38,8 @@ class NodeBook:
         self._odd: dict[str, tuple[str, ...]] = {}
         """Node -> what its labels and annotations say in vain."""
         self._warnings: tuple[tuple[str, str], ...] | None = None
-        self._hypernodes: dict[str, HyperNode] = {}
+        self.hypernodes: dict[str, HyperNode] = {}
+        """By name, whether or not the tree is made of them."""
         self._tree: Tree | None = None
         self._total: Amounts | None = None
         self._cards: int | None = None
@@ -51,9 +52,6 @@ class NodeBook:
 
     def get(self, name: str) -> NodeInfo | None:
         return self._nodes.get(name)
-
-    def several(self, names: Iterable[str]) -> Iterator[NodeInfo | None]:
-        return map(self._nodes.get, names)
 
     def put(self, node: Node) -> None:
         """Takes a node. Raises UnreadableError where a quantity cannot be read; nothing changes then."""
@@ -122,25 +120,18 @@ class NodeBook:
 
     def put_hypernode(self, obj: HyperNode) -> None:
         """Takes a HyperNode; the tree is made of them where there is no ClusterNetworkTopology."""
-        known = self._hypernodes.get(obj.metadata.name)
-        self._hypernodes[obj.metadata.name] = obj
+        known = self.hypernodes.get(obj.metadata.name)
+        self.hypernodes[obj.metadata.name] = obj
         if known is None or known.spec != obj.spec:
             self._hypernodes_changed()
 
     def drop_hypernode(self, name: str) -> None:
-        self._hypernodes.pop(name, None)
+        self.hypernodes.pop(name, None)
         self._hypernodes_changed()
 
     def _hypernodes_changed(self) -> None:
         if self.topology is None:
             self._tree = None
-
-    def hypernode(self, name: str) -> HyperNode | None:
-        return self._hypernodes.get(name)
-
-    def hypernodes(self) -> Iterator[HyperNode]:
-        """Every HyperNode, whether or not the tree is made of them."""
-        return iter(self._hypernodes.values())
 
     @property
     def tree(self) -> Tree:
@@ -149,9 +140,9 @@ class NodeBook:
             self.hypernode_faults = ()
             if self.topology is None:
                 self.layers = FLAT
-                if self._hypernodes:
-                    self.layers, self.hypernode_faults = read_hypernodes(self._hypernodes, labels)
-            has_object = self.topology is not None or bool(self._hypernodes)
+                if self.hypernodes:
+                    self.layers, self.hypernode_faults = read_hypernodes(self.hypernodes, labels)
+            has_object = self.topology is not None or bool(self.hypernodes)
             self._tree = build_tree(self.layers, labels, has_object=has_object)
             if has_object:
                 self._tree.check()

@@ -60,9 +60,6 @@ class PodBook:
     def pod(self, key: str) -> PodInfo | None:
         return self._pods.get(key)
 
-    def several(self, pods: Iterable[str]) -> Iterator[PodInfo | None]:
-        return map(self._pods.get, pods)
-
     def pods(self) -> Iterator[PodInfo]:
         return iter(self._pods.values())
 

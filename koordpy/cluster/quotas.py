@@ -270,7 +270,8 @@ class QuotaBook:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._objects: dict[str, ElasticQuota] = {}
+        self.objects: dict[str, ElasticQuota] = {}
+        """By `namespace/name`."""
         self._read: ReadQuotas = {}
         self._tree: QuotaTree | None = read_quotas((), settings, self._read)
         self._held: Tally[Owner, str] = Tally()
@@ -283,31 +284,23 @@ class QuotaBook:
     def put(self, quota: ElasticQuota) -> None:
         key = object_key(quota)
         self.version += 1
-        old = self._objects.get(key)
-        self._objects[key] = quota
+        old = self.objects.get(key)
+        self.objects[key] = quota
         if old is None or (old.spec, _marks(old)) != (quota.spec, _marks(quota)):
             self._tree = None
             self.tree_version += 1
 
     def drop(self, key: str) -> None:
-        if self._objects.pop(key, None) is not None:
+        if self.objects.pop(key, None) is not None:
             self._read.pop(key, None)
             self.version += 1
             self.tree_version += 1
             self._tree = None
 
-    def get(self, key: str) -> ElasticQuota | None:
-        return self._objects.get(key)
-
-    @property
-    def objects(self) -> Mapping[str, ElasticQuota]:
-        """Every ElasticQuota by `namespace/name`. Not a copy."""
-        return self._objects
-
     @property
     def tree(self) -> QuotaTree:
         if self._tree is None:
-            self._tree = read_quotas(self._objects.values(), self.settings, self._read)
+            self._tree = read_quotas(self.objects.values(), self.settings, self._read)
         return self._tree
 
     def account(self, pod: PodInfo, sign: int) -> None:

@@ -171,7 +171,7 @@ class ClusterState(PodBook):
 
     def ground(self, nodes: Collection[str]) -> list[object]:
         """Nodes and their Devices as they are: other objects once one of them has changed."""
-        return [*self.nodes.several(nodes), *self.gpus.several(nodes)]
+        return [*map(self.nodes.get, nodes), *map(self.gpus.devices.get, nodes)]
 
     @property
     def sizes(self) -> dict[str, int]:

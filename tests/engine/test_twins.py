@@ -25,7 +25,7 @@ class Cluster:
 
     @property
     def counting(self) -> str:
-        known = self.state.quotas.get("team/gpus")
+        known = self.state.quotas.objects.get("team/gpus")
         return known.metadata.uid if known is not None else ""
 
 

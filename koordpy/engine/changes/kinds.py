@@ -179,7 +179,7 @@ def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
             hub.queue.broadcast(Wake.QUOTA, "ElasticQuota")
 
     def look(state: ClusterState, quota: ElasticQuota) -> _Seen:
-        return state.quotas.get(object_key(quota)), state.quotas.tree_version
+        return state.quotas.objects.get(object_key(quota)), state.quotas.tree_version
 
     return Changes(hub, means, look=look)
 

@@ -202,7 +202,7 @@ class Evictor:
             # nobody goes for a unit that does not need it any more, or that gains nothing by it
             if why := plan.overtaken():
                 raise Dropped(f"overtaken_{why}")
-            if len(waiting) < len(keys) or not all(map(is_, self._state.several(keys), waiting)):
+            if len(waiting) < len(keys) or not all(map(is_, map(self._state.pod, keys), waiting)):
                 waiting[:] = map(self._waits, plan.nominations)
 
         async def one(eviction: Eviction) -> None:

@@ -135,11 +135,11 @@ class References:
                 volcano = _known(feeds.served.get(VOLCANO_GROUPS), feeds.volcano.groups.get(key))
                 return self.pod_group(key) or self.upstream_group(key) or volcano
             case "ElasticQuota":
-                return _known(feeds.quotas.resources.get(key), state.quotas.get(key))
+                return _known(feeds.quotas.resources.get(key), state.quotas.objects.get(key))
             case "Device":
-                return _known(DEVICES, state.gpus.device(key))
+                return _known(DEVICES, state.gpus.devices.get(key))
             case "HyperNode":
-                return _known(feeds.served.get(HYPERNODES), state.nodes.hypernode(key))
+                return _known(feeds.served.get(HYPERNODES), state.nodes.hypernodes.get(key))
             case "Node":
                 return _known(NODES, info.node if (info := state.nodes.get(key)) is not None else None)
             case "Pod":

@@ -53,7 +53,7 @@ class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
         return self._context.state.gpus.take_unreported()
 
     def _find(self, key: str) -> tuple[Device, Resource] | None:
-        device = self._context.state.gpus.device(key)
+        device = self._context.state.gpus.devices.get(key)
         return (device, DEVICES) if device is not None else None
 
     def _render(self, key: str, obj: Device, there: DeviceStatus) -> DeviceStatus:

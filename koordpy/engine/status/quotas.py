@@ -85,7 +85,7 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
         return dict.fromkeys((*before, *self._figures))
 
     def _find(self, key: str) -> tuple[ElasticQuota, Resource] | None:
-        quota, resource = self._context.state.quotas.get(key), self._context.feeds.quotas.resources.get(key)
+        quota, resource = self._context.state.quotas.objects.get(key), self._context.feeds.quotas.resources.get(key)
         return (quota, resource) if quota is not None and resource is not None else None
 
     def _render(self, key: str, obj: ElasticQuota, there: ElasticQuotaStatus) -> ElasticQuotaStatus:
