@@ -8,15 +8,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from koordpy.agent.health import HealthBook
-from koordpy.agent.machine import BackendError, GpuBackend, MachineGpu, XidEvent
+from koordpy.agent.machine import BackendError, GpuBackend, MachineGpu
 from koordpy.agent.publisher import DevicePublisher
 from koordpy.agent.report import ENV, FOREIGN, Report, make_report
 from koordpy.engine.apiserver.client import ApiError, Unreachable
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 POLL_SECONDS = 10.0
 REFRESH_SECONDS = 300.0
@@ -54,24 +56,10 @@ class NodeAgent:
     def look(self, *, timeout: float = 0.0) -> Report:
         """One poll: GPUs and errors are taken in, and the report is made. Raises BackendError at the first look only:
         later a driver that does not answer makes the GPUs unhealthy."""
-        gpus: Sequence[MachineGpu] | None
-        events: Sequence[XidEvent] | None
-        try:
-            if not self._watching:  # before the events are registered, the GPUs must be known
-                self.backend.gpus()
-            events = self.backend.health_events(timeout)
-        except BackendError as fault:
-            if not self._watching:
-                raise
-            logger.error("%s", fault)
-            events = None
-        try:
-            gpus = self.backend.gpus()
-        except BackendError as fault:
-            if not self._watching:
-                raise
-            logger.error("%s", fault)
-            gpus = None
+        if not self._watching:  # before the events are registered, the GPUs must be known
+            self.backend.gpus()
+        events = self._asked(self.backend.health_events, timeout)
+        gpus = self._asked(self.backend.gpus)
         self._watching = True
         self.eventful = bool(events)
         self.book.poll(gpus, events)
@@ -83,6 +71,16 @@ class NodeAgent:
             report = self._report(asked=False)
         self._before = report.matrix.cells()
         return report
+
+    def _asked(self, call: Callable[P, Sequence[T]], *args: P.args, **given: P.kwargs) -> Sequence[T] | None:
+        """What the driver says; None where it does not answer. Raises BackendError at the first look."""
+        try:
+            return call(*args, **given)
+        except BackendError as fault:
+            if not self._watching:
+                raise
+            logger.error("%s", fault)
+            return None
 
     def _report(self, *, asked: bool = True) -> Report:
         measured = self._measure()
