@@ -73,14 +73,13 @@ class KopfThread:
         drained: Asked,
         topology_seen: Callable[..., None],
         definitions_changed: Callable[[], None] | None = None,
-        operator: Callable[[Any], Any] | None = None,
     ) -> None:
         """`loop` is the scheduler's: all that is given is called there. started: returns when the scheduler is in sync;
         drained: stops it if it has not been, and returns when it has ended; topology_seen: hears of each
         ClusterNetworkTopology (body, deleted); definitions_changed: hears that a CustomResourceDefinition came, changed
-        or went, None where they are not watched. `operator` takes the place of kopf's own, for tests."""
+        or went, None where they are not watched."""
         self.starts = 0
-        self._access, self._loop, self._operator = access, loop, operator
+        self._access, self._loop = access, loop
         self._started, self._drained = started, drained
         self._topology_seen, self._definitions_changed = topology_seen, definitions_changed
         self._stop = threading.Event()
@@ -127,9 +126,6 @@ class KopfThread:
         flag = _StopFlag()
         self._flag = (asyncio.get_running_loop(), flag)
         if self._stop.is_set():
-            return
-        if self._operator is not None:
-            await self._operator(flag)
             return
         kopf = _import_kopf()
         # it says that it is not in the main thread, where it would take the signals that are ours

@@ -37,12 +37,13 @@ async def nothing() -> None: ...
 async def test_kopf_is_started_again_when_it_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "FIRST_PAUSE_SECONDS", 0.01)
 
-    async def ends(stop: Any) -> None:
+    async def ends(**_: Any) -> None:
         raise RuntimeError("HTTP 410")
 
+    monkeypatch.setattr("kopf.operator", ends)
     thread = KopfThread(
         ClusterAccess("http://127.0.0.1:9"), asyncio.get_running_loop(), started=nothing, drained=nothing,
-        topology_seen=lambda body, deleted: None, operator=ends,
+        topology_seen=lambda body, deleted: None,
     )  # fmt: skip
     thread.start()
     await until(lambda: thread.starts >= 3)
