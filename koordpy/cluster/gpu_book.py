@@ -98,7 +98,7 @@ def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] 
     return tuple(sorted(found))
 
 
-def holding_of(info: PodInfo, chips: tuple[int, ...] | None = None) -> GpuHolding | None:
+def holding_of(info: PodInfo, chips: tuple[int, ...] = ()) -> GpuHolding | None:
     """What a pod holds of the GPUs of its node; None for a pod that asks for none, whatever is written on it.
 
     chips: of a pod that is only assumed.
@@ -252,7 +252,7 @@ class GpuBook:
         self._unreported.add(name)
         self._machines_changed = True
 
-    def hold(self, info: PodInfo, chips: tuple[int, ...] | None) -> None:
+    def hold(self, info: PodInfo, chips: tuple[int, ...]) -> None:
         """Takes in a pod that is on a node. chips: what an assumed pod is given."""
         key, node = info.key, info.node
         found = holding_of(info, chips)

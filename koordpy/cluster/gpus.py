@@ -132,7 +132,6 @@ class Matrix:
 class Machine:
     """The GPUs of one node, as its Device and its annotations tell."""
 
-    name: str
     minors: tuple[int, ...]
     ids: tuple[str, ...]
     entries: tuple[DeviceEntry, ...]
@@ -264,7 +263,6 @@ def read_machine(
         faults.add(f"metadata.labels[{keys.GPU_DELIVERY}]: {delivery!r} is no way of delivery")
         delivery = ""
     return Machine(
-        name=device.metadata.name,
         minors=ordered,
         ids=tuple(entry.id for entry in entries),
         entries=tuple(entries),

@@ -262,7 +262,8 @@ class PodBook:
             return
         self.npus.account(info, sign)
         if sign > 0:
-            self.gpus.hold(info, self._chips(info.key))
+            found = self.expected.assumption(info.key)
+            self.gpus.hold(info, found.chips if found is not None else ())
         else:
             self.gpus.release(info)
 
@@ -350,11 +351,6 @@ class PodBook:
         """Node an unconfirmed pod is assumed on."""
         found = self.expected.assumption(key)
         return found.node if found is not None else None
-
-    def _chips(self, key: str) -> tuple[int, ...] | None:
-        """Chips that an assumed pod is given; None where it is not assumed or takes none by name."""
-        found = self.expected.assumption(key)
-        return found.chips or None if found is not None else None
 
     def assumed_pods(self) -> list[PodInfo]:
         return [self._pods[key] for key, _ in self.expected.assumed()]
