@@ -43,13 +43,10 @@ def check_measurement(value: Any, size: int) -> tuple[list[list[float]], str]:
         return [], f"not {size} rows of {size} numbers"
     for i, row in enumerate(value):
         for j, cell in enumerate(row):
-            if i != j and (not _is_number(cell) or not 0 <= cell < math.inf):
+            number = isinstance(cell, int | float) and not isinstance(cell, bool)
+            if i != j and not (number and 0 <= cell < math.inf):
                 return [], f"[{i}][{j}]: {literal(cell)} is no bandwidth in GB/s"
     return [[float(cell) if i != j else 0.0 for j, cell in enumerate(row)] for i, row in enumerate(value)], ""
-
-
-def _is_number(cell: Any) -> bool:
-    return isinstance(cell, int | float) and not isinstance(cell, bool)
 
 
 def make_report(

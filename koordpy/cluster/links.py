@@ -155,20 +155,18 @@ Links = tuple[tuple[Link | None, ...], ...]
 def read_links(text: str, size: int, figures: Figures = ()) -> Links:
     """A matrix of link classes; the weaker counts where both sides differ. Raises MatrixFault."""
     rows = read_matrix(text, size)
-    cells: list[list[Link | None]] = [[None] * size for _ in range(size)]
+    cells: dict[tuple[int, int], Link] = {}
     for i, row in enumerate(rows):
         for j, cell in enumerate(row):
             if i != j:
                 found = link(cell, figures) if isinstance(cell, str) else None
                 if found is None:
                     raise MatrixFault(f"cell [{i}][{j}] is {literal(cell)}, no link class")
-                cells[i][j] = found
-    return tuple(tuple(_weaker(cells[i][j], cells[j][i]) if i != j else None for j in range(size)) for i in range(size))
+                cells[i, j] = found
+    return tuple(tuple(_weaker(cells[i, j], cells[j, i]) if i != j else None for j in range(size)) for i in range(size))
 
 
-def _weaker(one: Link | None, other: Link | None) -> Link | None:
-    if one is None or other is None:
-        return None
+def _weaker(one: Link, other: Link) -> Link:
     return min(one, other, key=lambda found: (found.bandwidth_kbs, found.score))
 
 
