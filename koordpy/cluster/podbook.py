@@ -161,7 +161,8 @@ class PodBook:
     def regroup(self, now: float) -> None:
         """Finds the gangs that follow from workloads and pods now (seconds since the epoch)."""
         for ref in self.workloads.pass_over(self.gangs.groups):
-            self._put_again([one.key for one in self._pods.values() if ref in (one.gang, self._named(one.pod))])
+            named = ((one, gang_ref(one.pod, volcano=self.workloads.volcano)) for one in self._pods.values())
+            self._put_again([one.key for one, gang in named if ref in (one.gang, gang)])
         for key in self.workloads.regroup(self.gangs.named(), now):
             if (old := self._pods.get(key)) is None:
                 continue
@@ -181,9 +182,6 @@ class PodBook:
             self.npus.account(old, -1)
             self.npus.account(filed, 1)
         self._file(filed)
-
-    def _named(self, pod: Pod) -> GangRef | None:
-        return gang_ref(pod, volcano=self.workloads.volcano)
 
     def look_for(self, label_keys: Iterable[str]) -> None:
         """Takes in label keys that the configuration's selectors look at pods by, for good."""

@@ -67,7 +67,7 @@ class ClusterState(PodBook):
             PodGroup: (self.gangs.put_group, partial(self.gangs.drop_group, GangSource.GROUP)),
             UpstreamPodGroup: (self._put_upstream_group, self._drop_upstream_group),
             ElasticQuota: (self.quotas.put, self.quotas.drop),
-            Namespace: (self._put_namespace, self._drop_namespace),
+            Namespace: (self._put_namespace, lambda name: self._namespaces.pop(name, None)),
             ConfigMap: (self.npus.put_config_map, self.npus.drop_config_map),
             Device: (self.gpus.put_device, self.gpus.drop_device),
         }
@@ -118,9 +118,6 @@ class ClusterState(PodBook):
 
     def _put_namespace(self, namespace: Namespace) -> None:
         self._namespaces[namespace.metadata.name] = namespace.metadata.labels
-
-    def _drop_namespace(self, name: str) -> None:
-        self._namespaces.pop(name, None)
 
     def _put_owner(self, obj: Wire) -> None:
         self.owners.put(obj)

@@ -55,7 +55,8 @@ class WorkloadBook(DerivedBook):
         known = self.gangs
         pods = self.update([ref.key for ref in named if ref not in self.passed_over], now)
         if self.gangs is not known:
-            self._refs = {key: self._refs.get(key) or ref_of(gang) for key, gang in self.gangs.items()}
+            follows = GangSource.WORKLOAD
+            self._refs = {key: self._refs.get(key) or GangRef.of(key, follows) for key in self.gangs}
             self.derived = {self._refs[key]: gang for key, gang in self.gangs.items()}
         elif self.fresh:
             self.derived = {**self.derived, **{self._refs[key]: self.gangs[key] for key in self.fresh}}
@@ -90,20 +91,16 @@ class WorkloadBook(DerivedBook):
         self.passed_over = found
         return changed
 
-    def ref(self, key: str) -> GangRef | None:
-        """The gang that follows for a pod."""
-        filed = self._pods.get(key)
-        return self._refs.get(filed.gang) if filed is not None else None
-
     def _is_free(self, gang: GangRef | None) -> bool:
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
 
     def filed(self, info: PodInfo) -> tuple[GangRef | None, int | None]:
         """(gang, rank index) of a pod that is known."""
-        gang = self.ref(info.key) if self._is_free(info.gang) else info.gang
+        known = self._pods[info.key]
+        gang = self._refs.get(known.gang) if self._is_free(info.gang) else info.gang
         if gang is None:
             return None, rank_index(info.pod) if info.group is not None else None
-        index = self._pods[info.key].seat.index
+        index = known.seat.index
         if index is None:
             index = kueue_index(info.pod)
         return gang, rank_index(info.pod, index_in(info.pod.metadata, TASK_INDEX) if index is None else index)
@@ -118,8 +115,3 @@ def _steps(workload: Workload) -> list[int]:
         level = levels[role.name] = max(before, default=0)
         sizes[level] = sizes.get(level, 0) + role.number
     return [sizes[level] for level in sorted(sizes)]
-
-
-def ref_of(gang: Derived) -> GangRef:
-    """Identity of a gang that follows."""
-    return GangRef(gang.namespace, gang.name, GangSource.WORKLOAD)
