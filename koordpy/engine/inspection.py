@@ -95,9 +95,9 @@ class Inspection:
         """The gangs of a unit that wait: why each is one, and which steps of its workload are not made yet."""
         pods = (self._state.pod(key) for key in entry.pods)
         refs = sorted({pod.gang for pod in pods if pod is not None and pod.gang is not None}, key=lambda ref: ref.key)
-        book, out = self._state.workloads, []
+        out = []
         for ref in refs:
-            derived = book.derived.get(ref) if book is not None else None
+            derived = self._state.gangs.derived.get(ref)
             steps = derived.steps if derived is not None else ()
             out.append(
                 {

@@ -99,8 +99,7 @@ class References:
         """The topmost workload of a gang without an object, by `namespace/name`, else the controller of its pods; its
         oldest pod where they have none."""
         ref = GangRef.of(key, source)
-        book = self._state.workloads
-        derived = book.derived.get(ref) if book is not None and source is GangSource.WORKLOAD else None
+        derived = self._state.gangs.derived.get(ref)
         workload = _titled(derived.title) if derived is not None else None
         return workload or self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
 
@@ -148,10 +147,8 @@ class References:
 
     def workload(self, kind: str, key: str) -> ObjectReference | None:
         """A workload of which pods are a gang, by its kind and `namespace/name`."""
-        book = self._state.workloads
-        if book is None:
-            return None
-        if self._titled[0] is not book.derived:  # many warnings are told of one round
-            titles = [gang.title for gang in book.derived.values() if gang.title is not None]
-            self._titled = book.derived, {(one.kind, one.key): one for one in titles}
+        gangs = self._state.gangs.derived
+        if self._titled[0] is not gangs:  # many warnings are told of one round
+            titles = [gang.title for gang in gangs.values() if gang.title is not None]
+            self._titled = gangs, {(one.kind, one.key): one for one in titles}
         return _titled(self._titled[1].get((kind, key)))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.cluster.state import ClusterState
 from koordpy.planning.plan import GangReport, GangStatus
-from koordpy.workloads.gangs import Derived
 
 REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.INVALID)
 
@@ -66,18 +65,14 @@ class Census:
         return GangCounts(statuses, half, origins, gated)
 
     def _origin(self, ref: GangRef) -> str:
-        derived = self._derived(ref)
+        derived = self._state.gangs.derived.get(ref)
         return derived.source if derived is not None else ORIGINS.get(ref.source, "workload")
 
     def _gate(self, ref: GangRef, waiting: int, need: int) -> str:
         """What holds a gang of which nothing runs: its owner, members that are missing, what cannot be read."""
-        derived = self._derived(ref)
+        derived = self._state.gangs.derived.get(ref)
         if derived is not None and (derived.is_awaited or derived.halted):
             return "owner"
         if self._refused.get(ref) is GangStatus.INVALID:
             return "unreadable"
         return "members" if waiting < need else ""
-
-    def _derived(self, ref: GangRef) -> Derived | None:
-        book = self._state.workloads
-        return book.derived.get(ref) if book is not None else None

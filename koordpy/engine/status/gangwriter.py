@@ -136,8 +136,8 @@ class NamedGangTeller(GangWriter):
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if report.status not in REFUSED or report.awaits:
             return
-        book = self._context.state.workloads
-        if book is not None and (derived := book.derived.get(report.ref)) is not None and derived.is_awaited:
+        derived = self._context.state.gangs.derived.get(report.ref)
+        if derived is not None and derived.is_awaited:
             return  # nobody has done anything wrong
         waits = report.status is GangStatus.UNSCHEDULABLE
         of_workload = f"; {report.origin}" if waits and report.source is GangSource.WORKLOAD else ""

@@ -121,8 +121,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
         """What a round said about a gang that it tried."""
-        book = self._context.state.workloads
-        derived = book.derived.get(report.ref) if book is not None else None
+        derived = self._context.state.gangs.derived.get(report.ref)
         if derived is not None and not derived.by_workload:
             key = _group_of(report.ref)
             self._reports[key] = report
