@@ -23,6 +23,7 @@ from koordpy.api.storage import (
 )
 from koordpy.api.wirejson import unreadable
 from koordpy.cluster.npus import device_list, said_of_npus
+from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import NodeInfo
 
@@ -238,7 +239,7 @@ def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
     if isinstance(there, ResourceClaim):
         held = before.status.allocation if before is not None else None
         freed = held is not None and (after is None or after.status.allocation != held)
-        return (Wake.DYNAMIC_DEVICE if freed else Wake.NOTHING), _name(there)
+        return (Wake.DYNAMIC_DEVICE if freed else Wake.NOTHING), object_key(there)
     if isinstance(there, DeviceClass) and after is None:
         return Wake.NOTHING, ""
     return Wake.DYNAMIC_DEVICE, ""
@@ -251,7 +252,7 @@ def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
         return Wake.NOTHING, ""
     match there:
         case PersistentVolumeClaim():
-            return Wake.NOTHING, _name(there) if after is not None else ""
+            return Wake.NOTHING, object_key(there) if after is not None else ""
         case PersistentVolume():
             return _of_volume(before, after)
         case StorageClass():
@@ -294,10 +295,6 @@ def _takes_more(before: CSINode, after: CSINode | None) -> bool:
 
 def _limits(node: CSINode) -> dict[str, int | None]:
     return {driver.name: driver.allocatable.count if driver.allocatable else None for driver in node.spec.drivers}
-
-
-def _name(obj: Any) -> str:
-    return f"{obj.metadata.namespace}/{obj.metadata.name}"
 
 
 def _read_of(obj: Any) -> tuple[Any, ...]:

@@ -25,8 +25,9 @@ class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
-    """What comes in place of an object with an error."""
+    """What comes in place of an object with an error, or ends a watch."""
 
+    code: int = 500
     reason: str = ""
     message: str = ""
     details: dict[str, Any] | None = None

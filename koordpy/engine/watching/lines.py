@@ -10,6 +10,7 @@ import msgspec
 
 from koordpy.api.wirejson import WireReader
 from koordpy.engine.apiserver.client import ApiError
+from koordpy.engine.apiserver.replies import Status, reader_of
 
 T = TypeVar("T")
 
@@ -37,15 +38,8 @@ class _Named(msgspec.Struct, frozen=True, gc=False):
     metadata: Names = Names()
 
 
-class _ErrorStatus(msgspec.Struct, frozen=True, gc=False):
-    code: int = 500
-    reason: str = ""
-    message: str = ""
-
-
 _raw_events = msgspec.json.Decoder(RawEvent)
 _named = msgspec.json.Decoder(_Named)
-_statuses = msgspec.json.Decoder(_ErrorStatus)
 OBJECT_EVENTS = (b'{"type":"MODIFIED"', b'{"type":"ADDED"', b'{"type":"DELETED"')
 
 
@@ -83,7 +77,7 @@ def names_in(raw: msgspec.Raw) -> Names:
 def refusal(raw: msgspec.Raw) -> ApiError:
     """The error that a watch ended with."""
     try:
-        status = _statuses.decode(raw)
+        status = reader_of(Status)(raw)
     except ValueError:
-        status = _ErrorStatus(message="unreadable error event")
+        status = Status(message="unreadable error event")
     return ApiError(status.code, status.reason, status.message)

@@ -6,10 +6,11 @@ fails on one object is logged, and hears of all others.
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from koordpy.api.faults import UnreadableError
 from koordpy.api.objects import ObjectMeta
+from koordpy.engine.watching.lines import Names
 
 logger = logging.getLogger(__name__)
 
@@ -104,12 +105,12 @@ class Mirror(Generic[T]):
             yield
 
 
-def uid_of(metadata: ObjectMeta) -> str:
+def uid_of(metadata: ObjectMeta | Names) -> str:
     """Its uid, or its name where it has none."""
     return metadata.uid or f"{metadata.namespace}/{metadata.name}"
 
 
-def label_of(metadata: Any) -> str:
+def label_of(metadata: ObjectMeta | Names) -> str:
     """`namespace/name`, or what there is of it."""
     name = metadata.name or "an object without a name"
     return f"{metadata.namespace}/{name}" if metadata.namespace else name

@@ -60,11 +60,6 @@ class Unreadable:
     why: str
     meaning: str
 
-    @property
-    def uid(self) -> str:
-        """Its uid, or its name where it has none."""
-        return self.names.uid or f"{self.names.namespace}/{self.names.name}"
-
 
 class Reflector(Generic[T]):
     """Keeps `objects` (by uid) and the sink equal to what the API server holds.
@@ -108,7 +103,7 @@ class Reflector(Generic[T]):
         self._kind = kind
         self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
         self._on_access, self._knows = on_access, knows
-        self._policy, self._clock, self._transforms = policy, clock, transform is not None
+        self._policy, self._clock = policy, clock
         self._lines = WatchLines(kind)
         self._version: str | None = None
         self._slice_began = clock()
@@ -266,8 +261,9 @@ class Reflector(Generic[T]):
             obj = self._lines.item(raw)
         except Undecodable as error:
             found = self._found(names_in(raw), str(error))
-            odd[found.uid] = found
-            counting: T | None = stand_in(self._kind, error, self.objects.get(found.uid))
+            uid = uid_of(found.names)
+            odd[uid] = found
+            counting: T | None = stand_in(self._kind, error, self.objects.get(uid))
             if counting is None:
                 return
             obj = counting
@@ -351,7 +347,7 @@ class Reflector(Generic[T]):
         known = self.objects.get(uid)
         if known is not None and known.metadata.resource_version == obj.metadata.resource_version:
             return
-        kept = self.mirror.kept(obj) if self._transforms else obj
+        kept = self.mirror.kept(obj)
         if kept is None:
             self.mirror.drop(uid)
         else:
@@ -363,7 +359,7 @@ class Reflector(Generic[T]):
         """An object that decodes, and says what cannot be read or more than is read (koordpy/api/limits.py)."""
         meta = obj.metadata
         found = self._found(Names(meta.name, meta.namespace, meta.uid, meta.resource_version), why)
-        self.unreadable[found.uid] = found
+        self.unreadable[uid_of(found.names)] = found
 
     def _handle_odd(self, line: bytes) -> None:
         """Bookmarks, errors, and whatever the fast path could not read."""
@@ -385,7 +381,7 @@ class Reflector(Generic[T]):
     def _changed_unreadably(self, event: RawEvent, error: Undecodable[T]) -> T | None:
         """What counts of an object that cannot be read; None where nothing is left of it."""
         names = names_in(event.object)
-        uid = names.uid or f"{names.namespace}/{names.name}"
+        uid = uid_of(names)
         self._version = names.resource_version or self._version
         counting: T | None = None
         if event.type == "DELETED":
@@ -399,7 +395,7 @@ class Reflector(Generic[T]):
 
     def _found(self, names: Names, why: str) -> Unreadable:
         found = Unreadable(self.resource, names, why, closure_of(self._kind).meaning)
-        before = self.unreadable.get(found.uid)
+        before = self.unreadable.get(uid_of(names))
         if before is None or before.why != why:
             label, text = label_of(names), "%s: %s cannot be read: %s; %s"
             extra = {"object": label, "namespace": names.namespace}
