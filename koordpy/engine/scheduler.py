@@ -8,7 +8,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -89,7 +89,8 @@ class Scheduler:
             self.state,
             self.queue,
             UnitNames(),
-            on_applied=lambda resource, events, seconds: lag.labels(resource).observe(seconds),
+            on_applied=lambda resource, seconds: lag.labels(resource).observe(seconds),
+            on_unreadable=self._announce_unreadable,
             owners=config.filters.pod_topology_spread.reads_owners,
             workloads=config.gangs.watched,
             wake=due.set,
@@ -129,7 +130,6 @@ class Scheduler:
                 for name in config.scheduler_names
             }
         self.announcer = Announcer(self._recorders, self.count_refused)
-        self.feeds.heard_unreadable.append(lambda found: self._announce_unreadable([found]))
         self.context = context = Context(
             client,
             self.feeds,
@@ -212,12 +212,11 @@ class Scheduler:
             return False
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
 
-    def _announce_unreadable(self, found: Iterable[Unreadable]) -> None:
-        """Tells of objects that cannot be read; those that are known before this process leads, once it does."""
+    def _announce_unreadable(self, found: Unreadable) -> None:
+        """Tells of an object that cannot be read; one that is known before this process leads, once it does."""
         if self.leading.is_set():
-            for one in found:
-                note = f"{one.meaning}, as it cannot be read: {one.why}"
-                self.announcer.tell(UNREADABLE, of_object(one.resource, one.names), note)
+            note = f"{found.meaning}, as it cannot be read: {found.why}"
+            self.announcer.tell(UNREADABLE, of_object(found.resource, found.names), note)
 
     def count_refused(self, kind: str, reason: str) -> None:
         """Counts what an object says and is not taken."""
@@ -292,7 +291,8 @@ class Scheduler:
         if self.writers is not None:
             self.writers.take_over()
         self.leading.set()
-        self._announce_unreadable(self.feeds.unreadable())
+        for found in self.feeds.unreadable():
+            self._announce_unreadable(found)
         if self.elector is not None and (election := self.settings.election) is not None:
             name, namespace = election.resource_name, election.resource_namespace
             about = ObjectReference(LEASES.api_version, LEASES.kind, name, namespace, self.elector.uid)

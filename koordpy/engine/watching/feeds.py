@@ -85,14 +85,16 @@ class Feeds:
         queue: UnitQueue,
         names: UnitNames,
         *,
-        on_applied: Callable[[str, int, float], None] | None = None,
+        on_applied: Callable[[str, float], None] = lambda name, seconds: None,
+        on_unreadable: Callable[[Unreadable], None] = lambda found: None,
         owners: bool = False,
         workloads: Iterable[str] = (),
         wake: Callable[[], None] = lambda: None,
         rediscovery_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """workloads: the kinds whose pods may be gangs; wake: is called when one of them changed."""
+        """on_applied, on_unreadable: as of the Reflector. workloads: the kinds whose pods may be gangs; wake: is called
+        when one of them changed."""
         self.state, self.queue, self.names = state, queue, names
         hub, claiming = Hub(state, queue, names), ClaimUsers()
         self.listeners = hub.listeners
@@ -120,8 +122,8 @@ class Feeds:
             self.kinds = WatchedKinds(state.workloads, wake)
             for one in kinds:
                 self._optional[Wanted(one.group, one.plural, one.versions)] = WorkloadObject, self.kinds.changes(one)
-        self._client, self._on_applied, self._rediscovery = client, on_applied, rediscovery_seconds
-        self._clock = clock
+        self._client, self._rediscovery, self._clock = client, rediscovery_seconds, clock
+        self._on_applied, self._on_unreadable = on_applied, on_unreadable
         self.reflectors: dict[str, Reflector[Any]] = {}
         """By the name of the resource."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -129,8 +131,6 @@ class Feeds:
         self._discovered = asyncio.Event()
         self._undiscovered = ""
         self._watches = False
-        self.heard_unreadable: list[Callable[[Unreadable], None]] = []
-        """Hear of objects that cannot be read."""
         self._feed(PODS, Pod, self.pods, transform=self.pods.take_in, knows=lambda key: state.pod(key) is not None)
         self._feed(NODES, Node, node_changes(hub))
         self._feed(NAMESPACES, Namespace, kept_changes(hub, of_kept(Wake.NAMESPACE)))
@@ -327,14 +327,10 @@ class Feeds:
             transform=transform,
             knows=knows,
             on_applied=self._on_applied,
-            on_unreadable=self._tell_unreadable,
+            on_unreadable=self._on_unreadable,
             on_access=partial(_may_list, sink) if isinstance(sink, (WorkloadChanges, VolcanoChanges)) else None,
             clock=self._clock,
         )
-
-    def _tell_unreadable(self, found: Unreadable) -> None:
-        for heard in self.heard_unreadable:
-            heard(found)
 
     def _start(self, name: str) -> None:
         if not self._watches:

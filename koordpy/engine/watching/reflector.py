@@ -77,16 +77,16 @@ class Reflector(Generic[T]):
         *,
         transform: Callable[[T], T | None] | None = None,
         knows: Callable[[str], bool] | None = None,
-        on_applied: Callable[[str, int, float], None] | None = None,
-        on_unreadable: Callable[[Unreadable], None] | None = None,
+        on_applied: Callable[[str, float], None] = lambda name, seconds: None,
+        on_unreadable: Callable[[Unreadable], None] = lambda found: None,
         on_access: Callable[[bool, str], None] | None = None,
         policy: ReflectorPolicy = ReflectorPolicy(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`sink` and `transform` as of the `Mirror`, `knows` as of the `Backlog`.
 
-        `on_applied(resource name, events, seconds)` after each batch: seconds from its arrival until its last event was
-        applied (koordpy_watch_lag_seconds). `on_unreadable` hears of an object that cannot be read, once for each text
+        `on_applied(resource name, seconds)` after each batch: seconds from its arrival until its last event was applied
+        (koordpy_watch_lag_seconds). `on_unreadable` hears of an object that cannot be read, once for each text
         that says why; what counts in its place: `standins.py`. `on_access`, of a resource that can be done without,
         hears whether it may be listed, and why not; it is then tried again every ten minutes.
         """
@@ -276,12 +276,9 @@ class Reflector(Generic[T]):
 
     async def _apply(self, fresh: dict[str, T]) -> None:
         began = self._slice_began = self._clock()
-        changes = 0
         for _ in self.mirror.become(fresh):
-            changes += 1
             await self._breathe()
-        if self._on_applied is not None:
-            self._on_applied(self.resource.name, changes, self._clock() - began)
+        self._on_applied(self.resource.name, self._clock() - began)
 
     # watching
 
@@ -321,8 +318,8 @@ class Reflector(Generic[T]):
             await self._breathe()
         self._heard()
         arrived = backlog.done()
-        if self._on_applied is not None and (events := self.events - before):
-            self._on_applied(self.resource.name, events, self._clock() - arrived)
+        if self.events > before:
+            self._on_applied(self.resource.name, self._clock() - arrived)
 
     def _handle(self, line: bytes) -> None:
         if line.startswith(OBJECT_EVENTS):
@@ -400,8 +397,7 @@ class Reflector(Generic[T]):
             label, text = label_of(names), "%s: %s cannot be read: %s; %s"
             extra = {"object": label, "namespace": names.namespace}
             logger.error(text, self.resource.name, label, why, found.meaning, extra=extra)
-            if self._on_unreadable is not None:
-                self._on_unreadable(found)
+            self._on_unreadable(found)
         return found
 
     async def _breathe(self) -> None:
