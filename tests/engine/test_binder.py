@@ -45,7 +45,7 @@ async def bind(
 async def test_a_binding_names_uid_node_and_annotations_in_one_write(server: ScriptedServer) -> None:
     server.on("POST", BIND, CREATED)
     outcome = await bind(server)
-    assert (outcome.result, outcome.node, outcome.message) == (BindResult.BOUND, "n1", "")
+    assert outcome == BindOutcome(BindResult.BOUND, seconds=outcome.seconds)
     assert [request.verb for request in server.seen] == ["POST"]
     assert server.seen[0].body == {
         "apiVersion": "v1",
@@ -63,7 +63,7 @@ async def test_a_binding_names_uid_node_and_annotations_in_one_write(server: Scr
 gated = pod("a", "5")
 gated["spec"]["schedulingGates"] = [{"name": "wait"}]
 READS: dict[str, tuple[Handler, BindResult, str]] = {
-    "on our node": (reply(pod("a", "5", node="n1")), BindResult.BOUND, "n1"),
+    "on our node": (reply(pod("a", "5", node="n1")), BindResult.BOUND, ""),
     "on another node": (reply(pod("a", "5", node="n2")), BindResult.CONFLICT, "n2"),
     "gone": (status(404, "NotFound"), BindResult.GONE, ""),
     "another uid on our node": (reply(pod("a", "5", uid="other", node="n1")), BindResult.GONE, ""),
@@ -71,7 +71,7 @@ READS: dict[str, tuple[Handler, BindResult, str]] = {
     "on our node and being deleted": (
         reply(pod("a", "5", node="n1", deletionTimestamp="2026-01-01T00:00:00Z")),
         BindResult.BOUND,
-        "n1",
+        "",
     ),
     "gated": (reply(gated), BindResult.GATED, ""),
     "simply unbound": (reply(pod("a", "5")), BindResult.REFUSED, ""),
@@ -95,7 +95,7 @@ async def test_after_an_unclear_answer_the_pod_itself_tells(
     server.on("POST", BIND, answer)
     server.on("GET", POD, read)
     outcome = await bind(server)
-    assert (outcome.result, outcome.node) == (result, node)
+    assert (outcome.result, outcome.pod.spec.node_name if outcome.pod is not None else "") == (result, node)
     assert len(server.sent("POST")) == 1, "never posted again blindly"
 
 

@@ -93,7 +93,7 @@ async def test_a_pod_that_another_took_holds_the_gpus_that_its_binding_says(foun
             if found_by != "a conflict":
                 # the reply says that it is ours
                 async def lie(binding: Any, **options: Any) -> Any:
-                    return BindOutcome(binding, BindResult.BOUND, node=binding.node)
+                    return BindOutcome(BindResult.BOUND)
 
                 scheduler.binder.bind = lie  # type: ignore[method-assign]
             theirs = {keys.GPU_ALLOCATION: json.dumps({"allocatedGPUs": {"0": ["2", "3"]}})}
@@ -411,7 +411,7 @@ async def test_an_assumed_pod_that_the_watch_never_confirms_is_read() -> None:
         async def lie(binding: Any, **options: Any) -> Any:
             if not lied:
                 lied.append(binding.name)
-                return BindOutcome(binding, BindResult.BOUND, node=binding.node)
+                return BindOutcome(BindResult.BOUND)
             return await real(binding, **options)
 
         scheduler.binder.bind = lie  # type: ignore[method-assign]

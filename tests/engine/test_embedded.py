@@ -131,8 +131,8 @@ async def test_bindings_through_a_storm_of_faults_are_each_made_once_and_known(t
         server.faults.fail(503, method="GET", path="*/pods/p*", share=0.15)
         binder = Binder(client, settle_seconds=0.05)
         outcomes = await asyncio.wait_for(asyncio.gather(*map(binder.bind, bindings)), 60)
-        for outcome in outcomes:
-            node = server.store.get("pods", outcome.binding.name, "default")["spec"].get("nodeName")
+        for binding, outcome in zip(bindings, outcomes, strict=True):
+            node = server.store.get("pods", binding.name, "default")["spec"].get("nodeName")
             assert outcome.result is (BindResult.BOUND if node == "n1" else BindResult.REFUSED)
         assert {outcome.result for outcome in outcomes} == {BindResult.BOUND, BindResult.REFUSED}
         assert any(outcome.message and outcome.result is BindResult.BOUND for outcome in outcomes)

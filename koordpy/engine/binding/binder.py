@@ -31,7 +31,7 @@ class BindResult(enum.StrEnum):
     GONE = "gone"
     """No such pod, or another uid under its name."""
     CONFLICT = "conflict"
-    """On another node; `BindOutcome.node` says which."""
+    """On another node."""
     TERMINATING = "terminating"
     """Being deleted."""
     GATED = "gated"
@@ -57,10 +57,8 @@ class Binding(msgspec.Struct, frozen=True):
 class BindOutcome(msgspec.Struct, frozen=True):
     """What became of one Binding."""
 
-    binding: Binding
     result: BindResult
     message: str = ""
-    node: str = ""
     retry_after: float | None = None
     passing: bool = False
     """Refused for what mostly passes by itself: too many requests, a conflict, a failure of the server or the network.
@@ -69,26 +67,6 @@ class BindOutcome(msgspec.Struct, frozen=True):
     pod: Pod | None = None
     """As it was read, where it is not what was planned on: bound by another (another scheduler, or on our node the
     leader before us), being deleted, or gated."""
-
-
-_NOT_SENT = "leadership ended before it was sent"
-
-
-class _Target(msgspec.Struct, gc=False, rename="camel"):
-    name: str
-    api_version: str = "v1"
-    kind: str = "Node"
-
-
-class _Body(msgspec.Struct, gc=False, rename="camel"):
-    metadata: dict[str, Any]
-    target: _Target
-    api_version: str = "v1"
-    kind: str = "Binding"
-
-
-def _always() -> bool:
-    return True
 
 
 class Binder:
@@ -104,14 +82,14 @@ class Binder:
         """`settle_seconds`: how long a Binding may still be carried out whose reply was lost."""
         self._client, self._clock, self._settle_seconds = client, clock, settle_seconds
 
-    async def bind(self, binding: Binding, *, may_send: Callable[[], bool] = _always) -> BindOutcome:
+    async def bind(self, binding: Binding, *, may_send: Callable[[], bool] = lambda: True) -> BindOutcome:
         """Binds one pod; raises nothing that the API server does.
 
         `may_send` (leadership) is asked before the POST and while an unknown outcome is looked into.
         """
         began = self._clock()
         if not may_send():
-            return BindOutcome(binding, BindResult.NOT_SENT, _NOT_SENT)
+            return BindOutcome(BindResult.NOT_SENT, "leadership ended before it was sent")
         outcome = await self._post(binding, may_send)
         return replace(outcome, seconds=self._clock() - began)
 
@@ -119,16 +97,17 @@ class Binder:
         metadata: dict[str, Any] = {"name": binding.name, "namespace": binding.namespace, "uid": binding.uid}
         if binding.annotations:
             metadata["annotations"] = binding.annotations
-        path = PODS.path(binding.namespace, binding.name, "binding")
+        target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         try:
-            await self._client.post(path, _Body(metadata, _Target(binding.node)))
+            await self._client.post(PODS.path(binding.namespace, binding.name, "binding"), body)
         except ApiError as error:
             return await self._after_error(binding, error, may_send)
         except Unreachable as error:
             if not error.sent:
-                return BindOutcome(binding, BindResult.REFUSED, str(error), passing=True)
+                return BindOutcome(BindResult.REFUSED, str(error), passing=True)
             return await self._resolve(binding, str(error), may_send, settle=self._settle_seconds)
-        return BindOutcome(binding, BindResult.BOUND, node=binding.node)
+        return BindOutcome(BindResult.BOUND)
 
     async def _after_error(self, binding: Binding, error: ApiError, may_send: Callable[[], bool]) -> BindOutcome:
         if error.status in (404, 409):
@@ -138,7 +117,7 @@ class Binder:
             settle = self._settle_seconds if _may_be_written_yet(error) else 0.0
             return await self._resolve(binding, str(error), may_send, settle=settle)
         busy = error.status == 429
-        return BindOutcome(binding, BindResult.REFUSED, str(error), retry_after=error.retry_after, passing=busy)
+        return BindOutcome(BindResult.REFUSED, str(error), retry_after=error.retry_after, passing=busy)
 
     async def _resolve(
         self, binding: Binding, message: str, may_send: Callable[[], bool], *, settle: float
@@ -156,7 +135,7 @@ class Binder:
                 if outcome.result is not BindResult.REFUSED or asked - began >= settle:
                     return outcome
             if not may_send():
-                return BindOutcome(binding, BindResult.UNKNOWN, message)
+                return BindOutcome(BindResult.UNKNOWN, message)
             if backoff.tries == 4:
                 logger.warning("pod %s/%s: is it bound? still unknown: %s", binding.namespace, binding.name, message)
             await asyncio.sleep(backoff.next())
@@ -170,21 +149,17 @@ def _may_be_written_yet(error: ApiError) -> bool:
 
 def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
     """What a read of the pod after the fact says; REFUSED when it is simply not bound."""
-
-    def outcome(result: BindResult, text: str, *, node: str = "", read: Pod | None = pod) -> BindOutcome:
-        return BindOutcome(binding, result, text, node=node, pod=read)
-
     if pod is None:
-        return outcome(BindResult.GONE, "the pod is gone")
+        return BindOutcome(BindResult.GONE, "the pod is gone")
     if pod.metadata.uid != binding.uid:
-        return outcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})", read=None)
+        return BindOutcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})")
     if pod.spec.node_name == binding.node:
         mine = pod.metadata.annotations.get(BOUND_EPOCH) == binding.annotations.get(BOUND_EPOCH)
-        return outcome(BindResult.BOUND, message, node=binding.node, read=None if mine else pod)
+        return BindOutcome(BindResult.BOUND, message, pod=None if mine else pod)
     if pod.spec.node_name:
-        return outcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", node=pod.spec.node_name)
+        return BindOutcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", pod=pod)
     if pod.metadata.deletion_timestamp:
-        return outcome(BindResult.TERMINATING, "the pod is being deleted")
+        return BindOutcome(BindResult.TERMINATING, "the pod is being deleted", pod=pod)
     if pod.spec.scheduling_gates:
-        return outcome(BindResult.GATED, "the pod has scheduling gates")
-    return BindOutcome(binding, BindResult.REFUSED, message, passing=True)
+        return BindOutcome(BindResult.GATED, "the pod has scheduling gates", pod=pod)
+    return BindOutcome(BindResult.REFUSED, message, passing=True)

@@ -227,7 +227,7 @@ class Committer:
         self._settle(job, outcome)
 
     def _settle(self, job: PendingBinding, outcome: BindOutcome) -> None:
-        key, result = job.placement.pod_key, outcome.result
+        key, node, result = job.placement.pod_key, job.placement.node, outcome.result
         if result is BindResult.BOUND:
             self._bound(job, outcome)
             return
@@ -238,7 +238,7 @@ class Committer:
             return
         self._metrics.attempts.labels("error", job.queued.profile).inc()
         if result is not BindResult.NOT_SENT:
-            logger.warning("pod %s was not bound to %s: %s: %s", key, outcome.binding.node, result, outcome.message)
+            logger.warning("pod %s was not bound to %s: %s: %s", key, node, result, outcome.message)
         if result is BindResult.CONFLICT:
             self._metrics.conflicts.labels("bound_elsewhere").inc()
         if outcome.pod is not None:
@@ -248,7 +248,7 @@ class Committer:
         self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0, gone=result is BindResult.GONE)
         now = self._state.pod(key)
         if result is BindResult.REFUSED and (again or not outcome.passing) and now is not None and now.pending:
-            self._failed(now, job.commit.unit, f"to {outcome.binding.node}: {outcome.message}")
+            self._failed(now, job.commit.unit, f"to {node}: {outcome.message}")
 
     def _bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
         placement = job.placement
