@@ -56,17 +56,11 @@ class Committer:
         self._obstacles = Obstacles(context, may_send=self._may_send)
         self._confirmations = Confirmations(context)
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
-        self._open = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.open = 0
+        """Bindings planned whose outcome is not known yet; not those that wait for claims."""
         self._stopping = False
 
     # -- in -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def open(self) -> int:
-        """Bindings planned whose outcome is not known yet; not those that wait for claims."""
-        return self._open
 
     @property
     def aside(self) -> int:
@@ -128,9 +122,7 @@ class Committer:
     def _line_up(self, commit: UnitCommit) -> None:
         for job in commit.jobs:
             self._jobs.put_nowait(job)
-        self._open += len(commit.jobs)
-        if self._open:
-            self._idle.clear()
+        self.open += len(commit.jobs)
 
     async def run(self) -> None:
         """Sends Bindings and looks after those that stay unconfirmed, until cancelled."""
@@ -148,10 +140,10 @@ class Committer:
         """Waits for the Bindings lined up; after `seconds`, or once all are done, nothing more is sent."""
         try:
             async with asyncio.timeout(seconds):
-                await self._idle.wait()
+                await self._jobs.join()
                 await asyncio.gather(*self._releasing, return_exceptions=True)
         except TimeoutError:
-            logger.warning("%d Bindings were not finished in time", self._open)
+            logger.warning("%d Bindings were not finished in time", self.open)
         finally:
             self._stopping = True
 
@@ -204,9 +196,8 @@ class Committer:
                 logger.exception("pod %s: its Binding failed", job.placement.pod_key)
                 self._give_back(job, errors=1)
             finally:
-                self._open -= 1
-                if not self._open:
-                    self._idle.set()
+                self.open -= 1
+                self._jobs.task_done()
                 del job  # else its pod stays until the worker has another one
 
     async def _bind(self, job: PendingBinding) -> None:
