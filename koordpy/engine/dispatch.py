@@ -7,6 +7,7 @@ the others are carried out as they are, for units of one round were planned on o
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from msgspec import json
@@ -67,8 +68,7 @@ class _Round:
     """A plan, taken apart by units, and what it was made on."""
 
     plan: RoundPlan
-    snapshot: Snapshot
-    began: float
+    begun: Begun
     seconds: float
     """What planning took."""
     placements: Mapping[str, list[Placement]]
@@ -76,7 +76,6 @@ class _Round:
     evictions: Mapping[str, list[Eviction]]
     reports: Mapping[GangRef, GangReport]
     foreign: Mapping[str, list[PodInfo]]
-    meanwhile: Meanwhile
     early: frozenset[str]
     pods: int
     cut: bool
@@ -85,14 +84,6 @@ class _Round:
     """Pods that the plan evicts."""
     void: set[str] = field(default_factory=set)
     """Units with placements that are not carried out: whoever was planned with them found less room than there is."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Gangs:
-    """What a commit must know of the gangs in its unit when its Bindings are through."""
-
-    reports: tuple[GangReport, ...]
-    first_tried: float
 
 
 class Dispatcher:
@@ -135,15 +126,13 @@ class Dispatcher:
         )
         found = _Round(
             plan,
-            snapshot,
-            begun.began,
+            begun,
             seconds,
             placements=_by_unit(plan.placements),
             pending=_by_unit(plan.pending),
             evictions=_by_unit(plan.evictions),
             reports={report.ref: report for report in plan.gangs},
             foreign=by_node(self._feeds.pods.foreign[begun.foreign :]),
-            meanwhile=begun.meanwhile,
             early=leaning(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
             cut=cut,
@@ -170,7 +159,7 @@ class Dispatcher:
                 self._queue.settle_error(entry)
         for unit_id, victims in found.evictions.items():
             # what is left goes for its own gang's sake, which has nobody to be placed
-            overtaken_beside = found.meanwhile.touches(snapshot, (), victims)
+            overtaken_beside = begun.meanwhile.touches(snapshot, (), victims)
             if unit_id not in tried and self._rooms.all_there(victims) and not overtaken_beside:
                 self._rooms.start(plan, unit_id, victims, None)
         self._warn(plan.warnings)
@@ -183,13 +172,13 @@ class Dispatcher:
 
     def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
         """Hands one unit on; True where it has pods left over."""
-        name = unit.unit
+        name, begun = unit.unit, found.begun
         for text in unit.solver_faults:
             if self._told.is_new(name, text, entry.namespace):
                 logger.error("%s: %s", name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
-        if (placed or victims) and found.meanwhile.touches(found.snapshot, placed, victims):
+        if (placed or victims) and begun.meanwhile.touches(begun.snapshot, placed, victims):
             logger.debug("%s: what was placed while it was planned may matter to its plan; planning again", name)
             self._metrics.conflicts.labels("overtaken_beside").inc()
             found.void.add(name)
@@ -206,19 +195,19 @@ class Dispatcher:
             self._rooms.start(found.plan, name, victims, entry)
             return False
         entry.looked_again = False
-        gangs = _gangs_of(found.snapshot, unit.pod_keys)
-        waiting = min((read_gang(found.snapshot, ref).waiting_seconds for ref in gangs), default=WAITING_SECONDS)
+        gangs = _gangs_of(begun.snapshot, unit.pod_keys)
+        waiting = min((read_gang(begun.snapshot, ref).waiting_seconds for ref in gangs), default=WAITING_SECONDS)
         reports = tuple(found.reports[ref] for ref in gangs if ref in found.reports)
         if placed:
-            first = found.began if entry.first_tried is None else entry.first_tried
+            first = begun.began if entry.first_tried is None else entry.first_tried
             entry.first_tried = None
             self._committer.submit(
                 name,
                 placed,
                 gang=bool(gangs),
-                began=found.began,
+                began=begun.began,
                 waiting_seconds=waiting,
-                on_done=self._done(_Gangs(reports, first)) if gangs else None,
+                on_done=partial(self._done, reports, first) if gangs else None,
             )
         for report in reports:
             self._census.hear(report)
@@ -233,7 +222,7 @@ class Dispatcher:
             self._refusals.tell(verdict)
         if left:
             waits = {(one.pod_key, one.node) for one in found.plan.awaiting}
-            self._refusals.void_rooms(name, left, found.snapshot, waits)
+            self._refusals.void_rooms(name, left, begun.snapshot, waits)
         short = sum(max(0, report.min_member - report.members) for report in reports)
         # Verdicts are worded at the end of the round, on the draft without its victims. A node that fits then refuses
         # nothing and gives no hint, so capacity is added to the hints here.
@@ -262,7 +251,7 @@ class Dispatcher:
         waits = entry.deferred is not None and self._clock() - entry.deferred >= self._keep_seconds
         if waits and not how.kept_off and not entry.looked_for:
             entry.looked_for = True
-            text = f"0/{len(found.snapshot.nodes)} nodes are available: still looking for victims."
+            text = f"0/{len(found.begun.snapshot.nodes)} nodes are available: still looking for victims."
             for key in entry.pods:
                 info = self._state.pod(key)
                 gang = info.gang.key if info is not None and info.gang is not None else None
@@ -271,7 +260,7 @@ class Dispatcher:
     def _is_void(self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round) -> bool:
         """Whether a unit's part of the plan cannot be carried out any more, or not yet."""
         unit = entry.unit
-        why = overtaken(self._state, found.snapshot, placed, found.foreign, found.victims if victims else ())
+        why = overtaken(self._state, found.begun.snapshot, placed, found.foreign, found.victims if victims else ())
         if why:
             logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
             self._metrics.conflicts.labels(f"overtaken_{why}").inc()
@@ -317,29 +306,25 @@ class Dispatcher:
         for number, part in enumerate(parts, 1):
             logger.error("%s: the refused plan, %d of %d: %s", rejected.unit, number, len(parts), part)
 
-    def _done(self, gangs: _Gangs) -> Callable[[UnitCommit], None]:
-        """Hears of a gang's Bindings when all of them are through."""
-
-        def done(commit: UnitCommit) -> None:
-            self._metrics.gang_members_bound.inc(commit.bound)
-            if commit.lost:
-                logger.warning(
-                    "%s: %d of %d members bound; %d more are planned again beside them",
-                    commit.unit, commit.bound, commit.total, len(commit.lost),
-                )  # fmt: skip
-                # the wait of the gang goes on from its first try
-                lost = {job.placement.uid for job in commit.jobs if job.placement.pod_key in commit.lost}
-                entry = self._queue.entry(commit.unit)
-                if entry is not None and any(pod.uid in lost for pod in entry.pods.values()):
-                    entry.first_tried = min(gangs.first_tried, entry.first_tried or gangs.first_tried)
-                return
-            self._metrics.gang_wait_seconds.observe(self._clock() - gangs.first_tried)
-            for report in gangs.reports:
-                if report.status is GangStatus.SCHEDULED:
-                    for writer in self._gangs:
-                        writer.scheduled(report)
-
-        return done
+    def _done(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
+        """The Bindings of a unit of gangs are through."""
+        self._metrics.gang_members_bound.inc(commit.bound)
+        if commit.lost:
+            logger.warning(
+                "%s: %d of %d members bound; %d more are planned again beside them",
+                commit.unit, commit.bound, commit.total, len(commit.lost),
+            )  # fmt: skip
+            # the wait of the gang goes on from its first try
+            lost = {job.placement.uid for job in commit.jobs if job.placement.pod_key in commit.lost}
+            entry = self._queue.entry(commit.unit)
+            if entry is not None and any(pod.uid in lost for pod in entry.pods.values()):
+                entry.first_tried = min(first_tried, entry.first_tried or first_tried)
+            return
+        self._metrics.gang_wait_seconds.observe(self._clock() - first_tried)
+        for report in reports:
+            if report.status is GangStatus.SCHEDULED:
+                for writer in self._gangs:
+                    writer.scheduled(report)
 
 
 def _by_unit(parts: Iterable[Part]) -> dict[str, list[Part]]:
