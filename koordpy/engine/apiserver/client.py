@@ -120,6 +120,9 @@ class TokenBucket:
             await self._sleep(wait)
 
 
+UNLIMITED = TokenBucket(0.0, 1)
+
+
 class ApiClient:
     """One API server. Use as `async with ApiClient(access) as client`, or call `close()`.
 
@@ -174,7 +177,7 @@ class ApiClient:
 
     async def get(self, path: str, *, type: type[T]) -> T:
         """GET of one object, decoded as `type` (`dict[str, Any]` for the whole object)."""
-        value: T = self._decode(await self.request("GET", path, limited=False), type, path)
+        value: T = self._decode(await self.request("GET", path, bucket=UNLIMITED), type, path)
         return value
 
     async def get_or_none(self, path: str, *, type: type[T]) -> T | None:
@@ -237,7 +240,7 @@ class ApiClient:
             if response.status != 200:
                 raise self._error(response, await response.read())
             pending: list[bytes] = []
-            while chunk := await self._read_some(response):
+            while chunk := await self._read(response.content.readany(), f"watch {path}"):
                 end = chunk.rfind(b"\n")
                 if end < 0:
                     pending.append(chunk)
@@ -294,20 +297,18 @@ class ApiClient:
         body: Body | None = None,
         params: Params | None = None,
         content_type: str = "application/json",
-        limited: bool = True,
         bucket: TokenBucket | None = None,
     ) -> bytes:
         """Any request; returns the body of the reply. `bucket` takes the place of the client's own rate limit."""
         data = body if body is None or isinstance(body, bytes) else _encoder.encode(body)
         retries = 0 if method == "POST" else MAX_RETRIES_ON_429
         while True:
-            if limited:
-                await (bucket or self.bucket).take()
+            await (bucket or self.bucket).take()
             response = await self._respond(
                 method, path, params=params, data=data, content_type=content_type, limits=self._timeout
             )
             try:
-                reply = await self._read_all(response)
+                reply = await self._read(response.read(), f"{method} {path}")
             finally:
                 # a connection whose body was not read to its end is closed, not reused
                 response.release()
@@ -411,17 +412,11 @@ class ApiClient:
             )
         return self._session
 
-    async def _read_all(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, reading: Awaitable[bytes], what: str) -> bytes:
         try:
-            return await response.read()
+            return await reading
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{response.method} {response.url.path}: {_said(error)}") from error
-
-    async def _read_some(self, response: aiohttp.ClientResponse) -> bytes:
-        try:
-            return await response.content.readany()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"watch {response.url.path}: {_said(error)}") from error
+            raise Unreachable(f"{what}: {_said(error)}") from error
 
     def _error(self, response: aiohttp.ClientResponse, body: bytes) -> ApiError:
         try:
