@@ -179,6 +179,10 @@ CONSTRAINT = "filters.podTopologySpread.defaultConstraints[0]"
             ["leaderElection.resourceNamespace: text ('') is no name of a names"],
         ),
         (
+            "leaderElection: {leaseDuration: 10s, renewDeadline: 10s}",
+            ["leaderElection.leaseDuration: must be longer than renewDeadline"],
+        ),
+        (
             "leaderElection: {renewDeadline: 2300ms, retryPeriod: 2s}",
             ["leaderElection.renewDeadline: must be longer than 1.2 times retryPeriod"],
         ),

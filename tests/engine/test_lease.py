@@ -384,10 +384,3 @@ async def test_release_leaves_anothers_lease_alone() -> None:
         s.shelf.hold("thief")
         await elector.release()
         assert s.shelf.spec["holderIdentity"] == "thief"
-
-
-@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
-async def test_times_that_make_no_sense_are_refused(lease: float, renew: float, retry: float) -> None:
-    async with scene() as s:
-        with pytest.raises(ValueError, match="leaseDuration"):
-            LeaderElector(s.client, lease_seconds=lease, renew_seconds=renew, retry_seconds=retry)

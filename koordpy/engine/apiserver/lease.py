@@ -35,11 +35,6 @@ def boot_clock() -> float:
     return time.monotonic()
 
 
-def own_identity() -> str:
-    """`host_uuid`: another one for each process, so that a restarted one does not take its old term for its own."""
-    return f"{socket.gethostname()}_{uuid.uuid4()}"
-
-
 class LeaderElector:
     """One candidate. `run()` waits for the lease, keeps it, and returns when it is lost; the process then ends.
 
@@ -60,14 +55,9 @@ class LeaderElector:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`now` gives the times that are written. Raises ValueError unless lease > renew > retry, as client-go asks
-        (the retry with its jitter)."""
-        if not (lease_seconds > renew_seconds > retry_seconds * RETRY_JITTER > 0):
-            raise ValueError(
-                f"leaderElection: leaseDuration {lease_seconds:g}s must exceed renewDeadline {renew_seconds:g}s,"
-                f" and that {RETRY_JITTER:g} times retryPeriod {retry_seconds:g}s"
-            )
-        self.identity = identity or own_identity()
+        """`now` gives the times that are written. Lease > renew > retry with its jitter (`api/configfile.py`)."""
+        # another one for each process, so that a restarted one does not take its old term for its own
+        self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()
         self._client, self._clock, self._now, self._sleep = client, clock, now, sleep
         self._collection = LEASES.path(namespace)
@@ -81,14 +71,10 @@ class LeaderElector:
         self._leading = False
         self.quiet_seconds = 0.0
         """How long, when our term began, the leader before us had sent nothing new: it stops at its renew deadline."""
-        self._epoch = self._seen_transitions = -1
+        self.epoch = self._seen_transitions = -1
+        """leaseTransitions of our term: the fencing number in every Binding. -1 before the first term."""
         self._told: dict[str, float] = {}
         """What a candidate has said -> when."""
-
-    @property
-    def epoch(self) -> int:
-        """leaseTransitions of our term: the fencing number in every Binding. -1 before the first term."""
-        return self._epoch
 
     @property
     def leader(self) -> str:
@@ -119,7 +105,7 @@ class LeaderElector:
                 logger.info("waiting for lease %s/%s, held by %s", self._namespace, self._name, leader)
             await self._pause()
         self._leading = True
-        logger.info("leading since now: lease %s/%s, epoch %d", self._namespace, self._name, self._epoch)
+        logger.info("leading since now: lease %s/%s, epoch %d", self._namespace, self._name, self.epoch)
         self.acquired.set()
         try:
             while self.may_write():
@@ -194,45 +180,40 @@ class LeaderElector:
         ours = holder == self.identity
         if holder and not ours and self._left() > 0:
             return False
-        began, now = self._clock(), micro_time(self._now())
-        transitions = int(spec.get("leaseTransitions") or 0)
-        changed = {
-            **spec,
-            "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self._lease_seconds)),
-            "renewTime": now,
-            "acquireTime": spec.get("acquireTime") if ours else now,
-            "leaseTransitions": transitions if ours else transitions + 1,
-        }
         if not ours and self._leading:
             # gone empty or run out under us: a new term needs a new epoch, which is for a new process to have
             return False
-        await self._write(changed)
-        self._renewed_at = began
-        self._epoch = int(changed["leaseTransitions"])
+        began, transitions = self._clock(), int(spec.get("leaseTransitions") or 0) + (not ours)
+        term = self._term(transitions)
+        await self._write({**spec, **term, "acquireTime": spec.get("acquireTime") if ours else term["acquireTime"]})
+        self._renewed_at, self.epoch = began, transitions
         if holder and not ours:
             self.quiet_seconds = self._lease_seconds - self._renew_seconds
         return True
 
     async def _create(self) -> bool:
         # one that was deleted took the count of terms with it; going on from there keeps the epochs apart
-        transitions = self._seen_transitions + 1
-        began, now = self._clock(), micro_time(self._now())
+        began, transitions = self._clock(), self._seen_transitions + 1
         body = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
             "metadata": {"name": self._name, "namespace": self._namespace},
-            "spec": {
-                "holderIdentity": self.identity,
-                "leaseDurationSeconds": max(1, round(self._lease_seconds)),
-                "acquireTime": now,
-                "renewTime": now,
-                "leaseTransitions": transitions,
-            },
+            "spec": self._term(transitions),
         }
         self._observe(await self._client.post(self._collection, body, type=dict[str, Any]))
-        self._renewed_at, self._epoch = began, transitions
+        self._renewed_at, self.epoch = began, transitions
         return True
+
+    def _term(self, transitions: int) -> dict[str, Any]:
+        """What the Lease says of a term of ours that begins now."""
+        now = micro_time(self._now())
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._lease_seconds)),
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
 
     async def _read(self) -> None:
         self._observe(await self._client.get_or_none(self._path, type=dict[str, Any]))
