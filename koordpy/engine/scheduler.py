@@ -24,10 +24,11 @@ from koordpy.engine.context import Context
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.room import RoomMaking
+from koordpy.engine.evictions.watches import Watches
 from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
-from koordpy.engine.loop import Planner, SchedulingLoop, Watches
+from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings, empty_state
@@ -149,9 +150,7 @@ class Scheduler:
         self.binder = Binder(client, clock=clock, settle_seconds=settings.settle_seconds)
         self.claims, self.reserver = ClaimBinder(context), DeviceReserver(context)
         self.releaser = DeviceReleaser(context)
-        self.evictor = Evictor(context) if not settings.dry_run else None
-        if self.evictor is not None and self.writers is not None:
-            self.evictor.gang_evicted.append(self.writers.evicted)
+        self.evictor = Evictor(context, self.writers.evicted) if self.writers is not None else None
         refusals = UnschedulableHandler(
             context,
             pod_status=self.writers.pods if self.writers is not None else None,

@@ -61,16 +61,15 @@ Done = Callable[[EvictionPlan, str], None]
 class Evictor:
     """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
 
-    def __init__(self, context: Context) -> None:
-        self._calls = EvictionCalls(context)
+    def __init__(self, context: Context, gang_evicted: Callable[[GangRef, Sequence[Eviction]], None]) -> None:
+        """`gang_evicted` hears which members of a gang one plan has evicted."""
+        self._calls, self._gang_evicted = EvictionCalls(context), gang_evicted
         self._feeds, self._state = context.feeds, context.state
         self._announcer, self._metrics = context.announcer, context.metrics
         self._unit_of = context.queue.unit_of
         self._clock, self._now = context.clock, context.moment
         self._extra_seconds = context.settings.nomination_extra_seconds
         self.nominations = Nominations(context, self._calls)
-        self.gang_evicted: list[Callable[[GangRef, Sequence[Eviction]], None]] = []
-        """Hear which members of a gang one plan has evicted."""
         self.open = self.nominations.tasks
         """Plans whose evictions are being sent, and void nominations that are being cleared."""
 
@@ -135,8 +134,7 @@ class Evictor:
             )
             self.nominations.keep(plan.unit, kept)
         for ref, victims in broken.items():
-            for hear in self.gang_evicted:
-                hear(ref, victims)
+            self._gang_evicted(ref, victims)
         if plan.benefit is not None and plan.beneficiary is not None and not why:
             self._announcer.tell(ROOM_MADE, plan.beneficiary, plan.benefit.message)
         done(plan, why)

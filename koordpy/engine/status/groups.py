@@ -13,7 +13,7 @@ from koordpy.cluster.members import Members
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
-from koordpy.engine.evictions.stalegangs import StaleWatch
+from koordpy.engine.evictions.watches import StaleWatch
 from koordpy.engine.status.announce import GANG_DEGRADED, GANG_REPAIRED
 from koordpy.engine.status.census import REFUSED
 from koordpy.engine.status.gangwriter import GangWriter
@@ -49,8 +49,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         """Gangs with failed pods -> until when their controllers may make them again."""
         self._degraded: set[str] = set()
         """Gangs that were told of as stale, and are."""
-        stale.told.append(self._staleness_changed)
-        stale.half_over.append(self._grace_half_over)
+        stale.told, stale.half_over = self._staleness_changed, self._grace_half_over
 
     async def flush(self) -> None:
         """Writes every status that is not as it should be; a loss and that the gang is stale by it are one write."""

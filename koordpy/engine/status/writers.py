@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.context import Context
-from koordpy.engine.evictions.stalegangs import StaleWatch
+from koordpy.engine.evictions.watches import StaleWatch
 from koordpy.engine.status.devices import DeviceStatusWriter
 from koordpy.engine.status.gangwriter import GangWriter, NamedGangTeller
 from koordpy.engine.status.groups import GroupStatusWriter

@@ -1,0 +1,199 @@
+"""Rounds that are held though no unit is due: for gangs that have lost members, and for quotas above their runtime.
+
+Live gangs that have lost members are seen at once, it is said in their PodGroup's condition, and acted on when their
+time comes (preemption.md 7): a round in which the missing members find no place, and the grace is over, evicts the
+rest. For quotas that stay above their runtime a round is held even if nobody waits to be scheduled (quota-fairness.md
+5). What is done, or given back, is the planner's choice; this module knows when, and tells whoever writes the status of
+PodGroups which gangs are stale. Since when is in the condition of the PodGroup, or of the quota (OverUsed), so that a
+process that starts anew goes on from there.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from koordpy.api.objects import condition_of
+from koordpy.cluster.ganghistory import STALE
+from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.engine.context import Context
+from koordpy.planning.quota.runtime import tree_figures
+from koordpy.planning.victims.stale import StaleState, stale_state
+
+AGAIN_SECONDS = 10.0
+"""What has come to its time and could not be acted on (a budget, protected pods, a round that failed) is looked at
+again."""
+
+
+class StaleWatch:
+    """Knows the stale gangs. Owned by the event loop."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when a gang may have become due."""
+        self.told: Callable[[GangRef], None] = lambda ref: None
+        """Hears of gangs that became stale or whole again."""
+        self.half_over: Callable[[GangRef], None] = lambda ref: None
+        """Hears of gangs half of whose grace is over."""
+        self._reminded: set[GangRef] = set()
+        self._feeds, self._wake, self._now = context.feeds, wake, context.now
+        self._settings = context.settings.config.stale_gangs
+        self._dirty: dict[GangRef, None] = {}
+        self._stale: dict[GangRef, StaleState] = {}
+        self.due: dict[GangRef, float] = {}
+        """Stale gang -> when a round is to be held for its sake, seconds since the epoch."""
+        self._said: dict[GangRef, str] = {}
+        """Since when each is stale by its condition, as it was read."""
+        self._feeds.listeners.gang.append(self._changed)
+
+    def _changed(self, ref: GangRef) -> None:
+        self._dirty[ref] = None
+
+    def look(self) -> None:
+        """Reads the gangs that changed since the last look."""
+        dirty, self._dirty = self._dirty, {}
+        state = self._feeds.state
+        suspects = [ref for ref in dirty if ref in self._stale or any(pod.bound for pod in state.gangs.members(ref))]
+        suspects = [ref for ref in suspects if ref in self._stale or self._may_be_stale(ref)]
+        # the watch has brought the condition, which says since when
+        suspects += [ref for ref in self._stale if ref not in dirty and self._began(ref) != self._said[ref]]
+        if not suspects:
+            return
+        snapshot = state.snapshot(self._now())
+        for ref in suspects:
+            found, before = stale_state(ref, snapshot, self._settings), self._stale.get(ref)
+            if found is None:
+                for known in (self._stale, self.due, self._said):
+                    known.pop(ref, None)
+            else:
+                self._stale[ref], self._said[ref] = found, self._began(ref)
+                if found.due is None:
+                    self.due.pop(ref, None)
+                elif before is None or before.due != found.due:
+                    self.due[ref] = found.due
+            if found != before:
+                self.told(ref)
+        if self.due:
+            self._wake()
+
+    def remind(self) -> None:
+        """Tells of gangs half of whose grace is over, once each."""
+        now = self._now()
+        self._reminded &= self._stale.keys()
+        for ref, found in self._stale.items():
+            if ref not in self._reminded and found.due is not None and now >= found.due - found.grace / 2:
+                self._reminded.add(ref)
+                if found.grace:
+                    self.half_over(ref)
+
+    def _may_be_stale(self, ref: GangRef) -> bool:
+        """By what is at hand without a snapshot."""
+        group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
+        bound = sum(pod.bound for pod in self._feeds.state.gangs.members(ref))
+        return group is None or bound < group.spec.min_member
+
+    def _began(self, ref: GangRef) -> str:
+        group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
+        said = condition_of(group.status.conditions, STALE) if group is not None else None
+        return (said.last_transition_time or "") if said is not None and said.status == "True" else ""
+
+    def state(self, ref: GangRef) -> StaleState | None:
+        """What is known of a stale gang; None of any other."""
+        return self._stale.get(ref)
+
+    def text(self, key: str) -> str:
+        """What the condition of a PodGroup says; empty for one that is not stale."""
+        found = self._stale.get(GangRef.of(key))
+        return found.text(key) if found is not None else ""
+
+    def take(self) -> list[str]:
+        """The units whose gangs are due: the round under way is to try them."""
+        now = self._now()
+        due = [ref for ref, at in self.due.items() if at <= now]
+        for ref in due:
+            self.due[ref] = now + AGAIN_SECONDS
+        return list(dict.fromkeys(self._feeds.names.of_gang(ref) for ref in due))
+
+
+class OveruseWatch:
+    """Knows when quotas are to give back; only with monitorAllQuotas. Owned by the event loop."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when a quota may have become due."""
+        self._state, self._wake, self._now = context.state, wake, context.now
+        self._settings = context.settings.config.quota
+        self._seen: object = None
+        self._due: dict[str, float] = {}
+        """Quota above its runtime -> when it is to give back."""
+        self._held: dict[str, float] = {}
+        """Quota that a round was held for -> when the next one may be."""
+
+    def look(self) -> None:
+        """Reads which quotas are above their runtime, if anything changed since the last look."""
+        if self._seen == (seen := self._state.quota_marks):
+            return
+        self._seen = seen
+        quotas = self._state.quota_view()
+        figures, delay = tree_figures(quotas, self._settings), self._settings.delay_evict_time
+        now, due = self._now(), {}
+        for name, quota in quotas.tree.quotas.items():
+            if not figures[name].over:
+                continue
+            if delay <= 0:
+                due[name] = self._due.get(name, now)
+            elif quota.over_since is not None:
+                due[name] = quota.over_since + delay
+        self._due = due
+        self._held = {name: at for name, at in self._held.items() if name in due}
+        if due:
+            self._wake()
+
+    def next_due(self) -> float | None:
+        """When a round is to be held, seconds since the epoch; None for never."""
+        return min((max(at, self._held.get(name, 0.0)) for name, at in self._due.items()), default=None)
+
+    def take(self) -> bool:
+        """Whether a quota is due: the round under way is for it, too."""
+        now = self._now()
+        due = [name for name, at in self._due.items() if max(at, self._held.get(name, 0.0)) <= now]
+        self._held |= dict.fromkeys(due, now + AGAIN_SECONDS)
+        return bool(due)
+
+
+class Watches:
+    """Both of them. A dry run has neither: what it decides changes nothing of them."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when one may have become due."""
+        settings, self._now = context.settings, context.now
+        self._interval = settings.group_status_seconds
+        self.stale = StaleWatch(context, wake) if not settings.dry_run else None
+        monitors = settings.config.quota.monitor_all_quotas and settings.config.quota.enable_runtime_quota
+        self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            if self.stale is not None:
+                self.stale.look()
+                self.stale.remind()
+            if self.overuse is not None:
+                self.overuse.look()
+            await asyncio.sleep(self._interval)
+
+    def next_due(self) -> float | None:
+        """When a round is to be held, seconds since the epoch; None for never."""
+        dues = [*self.stale.due.values()] if self.stale is not None else []
+        if self.overuse is not None and (due := self.overuse.next_due()) is not None:
+            dues.append(due)
+        return min(dues, default=None)
+
+    def due(self) -> bool:
+        """Whether a round is to be held now."""
+        due = self.next_due()
+        return due is not None and due <= self._now()
+
+    def stale_units(self) -> list[str]:
+        """Units that the round under way is to try for the sake of their stale gangs."""
+        return self.stale.take() if self.stale is not None and self.stale.due else []
+
+    def over_used(self) -> bool:
+        """Whether the round under way is for quotas, too."""
+        return self.overuse.take() if self.overuse is not None else False
