@@ -24,9 +24,9 @@ from koordpy.engine.staleness import Meanwhile, by_node, leaning, overtaken
 from koordpy.engine.status.announce import INVALID
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.told import Told
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.wakeups import Wake
+from koordpy.observe.lately import Told
 from koordpy.observe.logs import MOST_CHARACTERS
 from koordpy.planning.gangs import read_gang
 from koordpy.planning.plan import (

@@ -9,8 +9,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.config import GangDefaults, Gangs, GatherEntry, KoordpyConfiguration
-from koordpy.engine.status.told import MOST_SUBJECTS, MOST_TEXTS, Told
-from koordpy.observe.lately import MOST_OF_A_NAMESPACE
+from koordpy.observe.lately import MOST_OF_A_NAMESPACE, MOST_SUBJECTS, MOST_TEXTS, Told
 from tests.clusters import training_cluster
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 
