@@ -6,7 +6,7 @@ thousand in memory for /debug/decisions: the question "why is it there", or "who
 
 import logging
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -83,34 +83,28 @@ def _gangs(unit: str) -> Sequence[str]:
 
 
 _KEPT = 2048
-_PACKED_BYTES = 1 << 16
 _TOLD = 1 << 14
 """Units that wait of which the last message is kept."""
 GANG = "gang:"
 
 
 class _Packed:
-    """The last decisions, thousands of small objects, in a few blocks of memory."""
+    """The last decisions, thousands of small objects, in one block of memory."""
 
     def __init__(self) -> None:
-        self._blocks: deque[bytearray] = deque([bytearray()])
-        self._counts: deque[int] = deque([0])
-        self._total = 0
+        self._lines, self._count = bytearray(), 0
 
     def append(self, decision: Decision) -> None:
-        if len(self._blocks[-1]) > _PACKED_BYTES:
-            self._blocks.append(bytearray())
-            self._counts.append(0)
-        self._blocks[-1] += _encoder.encode(decision) + b"\n"
-        self._counts[-1] += 1
-        self._total += 1
-        while self._total - self._counts[0] >= _KEPT:
-            self._total -= self._counts.popleft()
-            del self._blocks[0]
+        self._lines += _encoder.encode(decision) + b"\n"
+        self._count += 1
+        if self._count == 2 * _KEPT:
+            self._lines, self._count = bytearray().join(one + b"\n" for one in self._last()), _KEPT
+
+    def _last(self) -> list[bytearray]:
+        return self._lines.splitlines()[-_KEPT:]
 
     def decisions(self) -> tuple[Decision, ...]:
-        lines = b"".join(self._blocks).splitlines()[-_KEPT:]
-        return tuple(map(_decoder.decode, lines))
+        return tuple(map(_decoder.decode, self._last()))
 
 
 _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Decision)
