@@ -3,7 +3,7 @@
 Source: gpu-topology.md 9. The Device belongs to its Node, so it goes when the node goes.
 """
 
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 from msgspec import to_builtins
@@ -48,7 +48,7 @@ class DevicePublisher:
         if changed:
             await self._client.patch(path, device, kind="apply", field_manager=FIELD_MANAGER)
             self._written = device
-        conditions = merged_conditions(self._conditions, report.conditions, now=datetime.now(UTC))
+        conditions = merged_conditions(self._conditions, report.conditions, now=time.time())
         if conditions == self._conditions:
             return changed
         body = {

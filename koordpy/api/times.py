@@ -15,9 +15,9 @@ def rfc3339(at: datetime | float) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_time(at: datetime) -> str:
-    """metav1.MicroTime."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def micro_time(at: float) -> str:
+    """metav1.MicroTime. at: seconds since the epoch."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def exact_time(at: datetime) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.cluster.state import ClusterState
@@ -39,10 +38,6 @@ class Context:
     @property
     def queue(self) -> UnitQueue:
         return self.feeds.queue
-
-    def moment(self) -> datetime:
-        """`now`, as conditions tell it."""
-        return datetime.fromtimestamp(self.now(), UTC)
 
 
 def begin(work: Coroutine[Any, Any, None], name: str, among: set[asyncio.Task[None]]) -> None:

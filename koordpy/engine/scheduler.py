@@ -9,7 +9,6 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.api.times import SteadyTime
@@ -64,7 +63,6 @@ class Scheduler:
         own (a test's) is the lease's, too, which else counts the time that a machine sleeps."""
         awake = boot_clock if clock is time.monotonic else clock
         time_of_day = SteadyTime(wall_clock, awake)
-        now = functools.partial(_at, time_of_day)
         config = settings.config
         self.settings, self.metrics = settings, Metrics(config.scheduler_names, BindResult)
         self.decisions = DecisionLog(hold_seconds=settings.gated_hold_seconds)
@@ -109,7 +107,7 @@ class Scheduler:
                 renew_seconds=election.renew_deadline,
                 retry_seconds=election.retry_period,
                 clock=awake,
-                now=now,
+                now=time_of_day,
             )
         client.may_repeat = self._may_repeat
         client.on_answer = functools.partial(self.metrics.requested, client.access.host)
@@ -125,7 +123,7 @@ class Scheduler:
                     burst=settings.event_burst,
                     busy=self._writing,
                     clock=clock,
-                    now=now,
+                    now=time_of_day,
                     on_lost=lambda reason: self.metrics.events_dropped.labels(reason).inc(),
                 )
                 for name in config.scheduler_names
@@ -322,10 +320,6 @@ class Scheduler:
                 await self.writers.drain(1.0)
             for recorder in self._recorders.values():
                 await recorder.drain(0.5)
-
-
-def _at(time_of_day: Callable[[], float]) -> datetime:
-    return datetime.fromtimestamp(time_of_day(), UTC)
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

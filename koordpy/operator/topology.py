@@ -8,7 +8,6 @@ warning in the log and an event, once for each process that leads.
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -34,7 +33,7 @@ NOT_USED = f"only the object named {TOPOLOGY_OBJECT} is used"
 
 
 def topology_status(
-    topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, *, now: datetime
+    topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, *, now: float
 ) -> dict[str, Any]:
     """Fields of the status that should be written, the conditions of others kept; none for what must not change."""
     status: dict[str, Any] = {}
@@ -140,7 +139,7 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
         return msgspec.structs.replace(obj, status=said)
 
     def _render(self, key: str, obj: ClusterNetworkTopology, there: dict[str, Any]) -> dict[str, Any]:
-        tree, now = self._context.state.nodes.tree, self._context.moment()
+        tree, now = self._context.state.nodes.tree, self._context.now()
         return {**there, **topology_status(obj, self._faults(key), tree, now=now)}
 
     async def _send(

@@ -1,7 +1,7 @@
 """A part of the scheduler by itself: what it shares with the others, as far as it asks for it."""
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,6 @@ def a_context(*, clock: Callable[[], float] = lambda: 0.0, **given: Any) -> Any:
         "settings": EngineSettings(),
         "may_write": lambda: True,
         "clock": clock,
-        "now": lambda: datetime.now(UTC).timestamp(),
-        "moment": lambda: datetime.now(UTC),
+        "now": time.time,
     }
     return SimpleNamespace(**{**default, **known, **given})

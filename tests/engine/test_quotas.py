@@ -23,7 +23,7 @@ from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
 QUOTAS = "elasticquotas.scheduling.sigs.k8s.io"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 def manifest(name: str, least: dict[str, Any], most: dict[str, Any], **meta: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tests.engine.scripted import ScriptedServer, client_of, drop, reply, script
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/ns/events"
 POD = ObjectReference("v1", "Pod", "a", "ns", "uid-a")
-NOW = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC)
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC).timestamp()
 
 
 class Bench:

@@ -221,7 +221,7 @@ def test_conditions_of_others_are_kept_as_they_are() -> None:
     ]
     before = VolcanoStatus("Running", 2, 0, 0, "Scheduled", "Scheduled", "ok")
     wanted = VolcanoStatus("Inqueue", 1, 0, 0, "Unschedulable", "NotEnoughPods", "few")
-    now = datetime(2026, 2, 3, tzinfo=UTC)
+    now = datetime(2026, 2, 3, tzinfo=UTC).timestamp()
     patch = patch_of(wanted, before, others, now)
     assert (patch["phase"], patch["running"], "failed" in patch) == ("Inqueue", 1, False)
     custom, scheduled, unschedulable = patch["conditions"]

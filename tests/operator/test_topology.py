@@ -12,7 +12,7 @@ from koordpy.cluster.state import ClusterState
 from koordpy.operator.topology import topology_status, topology_warning
 from tests.clusters import topology, training_cluster
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 def one_layer(key: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from koordpy.api.config import RETRY_JITTER
@@ -52,7 +51,7 @@ class LeaderElector:
         renew_seconds: float = 10.0,
         retry_seconds: float = 2.0,
         clock: Callable[[], float] = boot_clock,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`now` gives the times that are written. Lease > renew > retry with its jitter (`api/configfile.py`)."""

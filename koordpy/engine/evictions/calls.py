@@ -38,7 +38,7 @@ class EvictionCalls:
     """The calls of all plans, so many at a time."""
 
     def __init__(self, context: Context, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._client, self._may_write, self._now = context.client, context.may_write, context.moment
+        self._client, self._may_write, self._now = context.client, context.may_write, context.now
         self._sleep = sleep
         self._slots = asyncio.Semaphore(WORKERS)
 

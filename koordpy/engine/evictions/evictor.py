@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from operator import is_
 
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
@@ -67,7 +66,7 @@ class Evictor:
         self._feeds, self._state = context.feeds, context.state
         self._announcer, self._metrics = context.announcer, context.metrics
         self._unit_of = context.queue.unit_of
-        self._clock, self._now = context.clock, context.moment
+        self._clock, self._now = context.clock, context.now
         self._extra_seconds = context.settings.nomination_extra_seconds
         self.nominations = Nominations(context, self._calls)
         self.open = self.nominations.tasks
@@ -79,7 +78,7 @@ class Evictor:
         for one in plan.nominations:
             self._state.foresee_nomination(one.pod_key, one.node, plan.losers)
         for victim in plan.evictions:
-            self._state.foresee_end(victim.pod_key, rfc3339(now + timedelta(seconds=victim.grace_seconds)))
+            self._state.foresee_end(victim.pod_key, rfc3339(now + victim.grace_seconds))
         begin(self._carry_out(plan, done), f"evictions for {plan.unit or 'quotas'}", self.open)
 
     async def run(self) -> None:
@@ -214,7 +213,7 @@ class Evictor:
                 return
             gone.add(eviction.pod_key)
             if eviction.yields:
-                self._state.yields.add(eviction.yields, eviction.unit, self._now().timestamp())
+                self._state.yields.add(eviction.yields, eviction.unit, self._now())
             if evicted is not None:
                 if evicted.gang is not None:
                     broken.setdefault(evicted.gang, []).append(eviction)

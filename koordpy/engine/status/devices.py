@@ -59,7 +59,7 @@ class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
     def _render(self, key: str, obj: Device, there: DeviceStatus) -> DeviceStatus:
         state = self._context.state
         ours = device_conditions(obj, state.gpus.faults(key))
-        conditions = merged_conditions(obj.status.conditions, ours, now=self._context.moment())
+        conditions = merged_conditions(obj.status.conditions, ours, now=self._context.now())
         return DeviceStatus(allocations=device_allocations(state, key), conditions=conditions)
 
     async def _send(self, obj: Device, resource: Resource, wanted: DeviceStatus, there: DeviceStatus) -> bool:

@@ -9,7 +9,6 @@ left alone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -108,7 +107,7 @@ def group_status(
     *,
     stale: str = "",
     evicted: Said = UNSAID,
-    now: datetime,
+    now: float,
 ) -> PodGroupStatus:
     """The whole status of a PodGroup as it should be.
 
@@ -116,7 +115,7 @@ def group_status(
     """
     before, need = group.status, max(1, group.spec.min_member)
     counts = counts_of(gang)
-    phase = phase_of(gang, counts, need=need, now=now.timestamp())
+    phase = phase_of(gang, counts, need=need, now=now)
     if not gang.pods and before.phase in ENDED:
         # its pods were cleaned up after the end
         phase, counts = before.phase, {name: getattr(before, name) for name in COUNTS}
@@ -161,7 +160,7 @@ def _scheduled(
     verdict: GangVerdict | None,
     started: str,
     *,
-    now: datetime,
+    now: float,
 ) -> Condition | None:
     """None where it stays as it is."""
     have, least = counts["scheduled"], group.spec.min_member
@@ -186,7 +185,7 @@ def _scheduled(
             condition_for(group, SCHEDULED, "False", reason, text) if old is not None and old.status == "True" else None
         )
     assert verdict is not None
-    if started and now.timestamp() - waits_since(started, gang) >= verdict.waiting_seconds:
+    if started and now - waits_since(started, gang) >= verdict.waiting_seconds:
         told = f"no place in {verdict.waiting_seconds:g} s; still tried; {told}"
         reason = TIMED_OUT
     return condition_for(group, SCHEDULED, "False", reason, told)

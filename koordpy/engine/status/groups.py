@@ -150,8 +150,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         return (group, resource) if group is not None and resource is not None and self._is_ours(group) else None
 
     def _render(self, key: str, obj: PodGroup, there: PodGroupStatus) -> PodGroupStatus:
-        gang, now = self._gang(obj), self._context.moment()
-        if (until := made_again_until(gang)) > now.timestamp():
+        gang, now = self._gang(obj), self._context.now()
+        if (until := made_again_until(gang)) > now:
             self._made_again[key] = until
         evicted = self._evicted.get(key, UNSAID)
         if len(gang.standing) + gang.succeeded >= obj.spec.min_member:

@@ -5,7 +5,6 @@ The bodies are made without I/O, so that tests and `--dry-run` see what would be
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from msgspec import to_builtins
@@ -43,7 +42,7 @@ def condition_patch(
     reason: str,
     message: str,
     observed_generation: int,
-    now: datetime,
+    now: float,
     anew: bool = False,
 ) -> dict[str, Any] | None:
     """The fields of a condition to merge by type, or None when status, reason and message are there already.
@@ -61,9 +60,7 @@ def condition_patch(
     return condition
 
 
-def pod_unschedulable(
-    pod: Pod, *, reason: str, message: str, now: datetime, anew: bool = False
-) -> dict[str, Any] | None:
+def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: float, anew: bool = False) -> dict[str, Any] | None:
     """Strategic-merge patch of pods/status for PodScheduled=False, or None when the pod says so already.
 
     `reason` is Unschedulable or SchedulerError; autoscalers look for exactly this condition. anew: as in
@@ -85,7 +82,7 @@ def pod_unschedulable(
     return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
 
 
-def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *, now: datetime) -> list[Condition]:
+def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *, now: float) -> list[Condition]:
     """A whole list of conditions for a merge patch of a custom resource, where lists are replaced.
 
     Each of `changed` takes the place of its type; its lastTransitionTime is the old one unless the status changes.

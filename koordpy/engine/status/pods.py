@@ -116,7 +116,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
 
     async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said) -> bool:
         assert wanted is not None
-        now, (reason, message) = self._context.moment(), wanted
+        now, (reason, message) = self._context.now(), wanted
         body = pod_unschedulable(obj, reason=reason, message=message, now=now, anew=True)
         if body is not None and await patch_pod_status(self._context.client, obj, body):
             return True

@@ -5,7 +5,6 @@ figures are those that the next round decides by.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 
 from koordpy.api import keys
 from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
@@ -24,7 +23,7 @@ VALID = "Valid"
 
 
 def quota_status(
-    quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault], *, now: datetime
+    quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault], *, now: float
 ) -> ElasticQuotaStatus:
     """The whole status of an ElasticQuota as it should be. figures: None where it does not count at all."""
     found = figures or QuotaFigures(quota.metadata.name, {}, {}, {})
@@ -89,7 +88,7 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
         return (quota, resource) if quota is not None and resource is not None else None
 
     def _render(self, key: str, obj: ElasticQuota, there: ElasticQuotaStatus) -> ElasticQuotaStatus:
-        return quota_status(obj, self._figures.get(key), self._faults.get(key, []), now=self._context.moment())
+        return quota_status(obj, self._figures.get(key), self._faults.get(key, []), now=self._context.now())
 
 
 def _counted_as(key: str, quota: ElasticQuota, quotas: Quotas) -> str:

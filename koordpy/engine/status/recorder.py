@@ -9,7 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from koordpy.api.objects import ObjectMeta
@@ -83,7 +82,7 @@ class _Series:
     name: str
     count: int
     sent_count: int
-    last_seen: datetime
+    last_seen: float
     sent_at: float
     queued: bool
     due: float = 0.0
@@ -135,7 +134,7 @@ class EventRecorder:
         qps: float,
         burst: int,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], float] = time.time,
         busy: Callable[[], bool] = lambda: False,
         on_lost: Callable[[str], None] = lambda reason: None,
     ) -> None:

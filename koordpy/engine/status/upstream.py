@@ -99,7 +99,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
                 reason=wanted.reason,
                 message=wanted.message,
                 observed_generation=obj.metadata.generation,
-                now=self._context.moment(),
+                now=self._context.now(),
             )
             for name in conditions_of_version(resource.version)
         )

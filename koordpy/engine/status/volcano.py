@@ -7,7 +7,6 @@ Source: workloads.md 9.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from koordpy.api.owners import WorkloadObject, read_part
@@ -81,7 +80,7 @@ def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[s
 
 
 def patch_of(
-    wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: datetime
+    wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
     """The fields of a status that change. A merge patch replaces the list of conditions, so it has those of others."""
     patch: dict[str, Any] = {
@@ -97,7 +96,7 @@ def patch_of(
     return patch
 
 
-def _no_more(condition: Mapping[str, Any], now: datetime) -> Mapping[str, Any]:
+def _no_more(condition: Mapping[str, Any], now: float) -> Mapping[str, Any]:
     """Another condition beside the one that is True: of the two that exclude each other it is False."""
     if condition.get("type") not in OURS or condition.get("status") == "False":
         return condition
@@ -159,7 +158,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         return said.gist == wanted.gist and wobbles(said.message, wanted.message)
 
     async def _send(self, obj: WorkloadObject, resource: Resource, wanted: VolcanoStatus, there: VolcanoStatus) -> bool:
-        patch = patch_of(wanted, there, current_status(obj)[1], self._context.moment())
+        patch = patch_of(wanted, there, current_status(obj)[1], self._context.now())
         return not patch or await patch_status(self._context.client, resource, obj.metadata, patch)
 
     def _written(self, key: str, said: VolcanoStatus, wanted: VolcanoStatus) -> None:
