@@ -20,7 +20,7 @@ from koordpy.api.indexes import indexes
 from koordpy.api.objects import OwnerReference
 from koordpy.api.owners import WorkloadObject
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.workloads import WatchedKinds
+from koordpy.engine.changes.workloads import WatchedKinds, WorkloadChanges
 from koordpy.offline.misspelt import AskedFields
 from koordpy.planning.round import plan_round
 from koordpy.sim.making import followed
@@ -258,7 +258,7 @@ def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> No
         state = ClusterState(gangs=Gangs())
         kind = kind_of(head_of(Source(raw)))
         assert kind is not None
-        changes = WatchedKinds(state.workloads, lambda: None).changes(kind)
+        changes = WorkloadChanges(kind, WatchedKinds(state.workloads, lambda: None))
         obj = decode(json.dumps(raw), type=WorkloadObject)
         state.upsert(nodes_of("s1{b1: n1:9}")[0])
         reference = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "name": raw["metadata"]["name"]}

@@ -47,24 +47,6 @@ class WatchedKinds:
         self.states: dict[str, str] = {}
         """Kind -> watched, not-served or forbidden."""
 
-    def changes(self, kind: WorkloadKind) -> "WorkloadChanges":
-        """The sink of a kind."""
-        return WorkloadChanges(kind, self)
-
-    def now(self, kind: WorkloadKind, state: str, why: str = "") -> None:
-        """Takes what became of the watch of a kind; said once."""
-        if self.states.get(kind.kind) == state:
-            return
-        self.states[kind.kind] = state
-        name = f"{kind.plural}.{kind.group}"
-        if state == NOT_SERVED:
-            logger.info("gangs.auto: %s is not served: its pods are grouped by labels", name)
-        elif state == FORBIDDEN:
-            logger.warning("gangs.auto: %s may not be listed (403): %s: its pods are grouped by labels", name, why)
-        readable = frozenset(kind for kind, state in self.states.items() if state == WATCHED)
-        self.book.watch(readable)
-        self.wake()
-
 
 class VolcanoChanges:
     """The sink of Volcano's PodGroups."""
@@ -141,8 +123,18 @@ class WorkloadChanges:
             self._kinds.wake()
 
     def now(self, state: str, why: str = "") -> None:
-        """Takes what became of the watch."""
-        self._kinds.now(self.kind, state, why)
+        """Takes what became of the watch; said once."""
+        kind, states = self.kind, self._kinds.states
+        if states.get(kind.kind) == state:
+            return
+        states[kind.kind] = state
+        name = f"{kind.plural}.{kind.group}"
+        if state == NOT_SERVED:
+            logger.info("gangs.auto: %s is not served: its pods are grouped by labels", name)
+        elif state == FORBIDDEN:
+            logger.warning("gangs.auto: %s may not be listed (403): %s: its pods are grouped by labels", name, why)
+        self._kinds.book.watch(frozenset(kind for kind, state in states.items() if state == WATCHED))
+        self._kinds.wake()
 
     def delete(self, obj: WorkloadObject) -> None:
         """A workload that is gone."""

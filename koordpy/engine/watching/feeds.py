@@ -19,31 +19,9 @@ from koordpy.cluster.npus import watched
 from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import GangSource
 from koordpy.cluster.state import ClusterState
+from koordpy.engine.apiserver import resources
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import (
-    CLUSTER_NETWORK_TOPOLOGIES,
-    CONFIG_MAPS,
-    DEVICES,
-    DYNAMIC_RESOURCES,
-    ELASTIC_QUOTAS,
-    ELASTIC_QUOTAS_X,
-    HYPERNODES,
-    INSTALLED,
-    NAMESPACES,
-    NODES,
-    OWNERS,
-    POD_DISRUPTION_BUDGETS,
-    POD_GROUPS,
-    POD_GROUPS_X,
-    PODS,
-    PRIORITY_CLASSES,
-    STORAGE,
-    UPSTREAM_POD_GROUPS,
-    VOLCANO_GROUPS,
-    Resource,
-    Wanted,
-    discover,
-)
+from koordpy.engine.apiserver.resources import Resource, Wanted, discover
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.kinds import (
     ClaimUsers,
@@ -100,28 +78,33 @@ class Feeds:
         self.listeners = hub.listeners
         self.pods = PodChanges(hub, claiming)
         self.groups: ServedVersions[PodGroup] = ServedVersions(
-            POD_GROUPS, POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
+            resources.POD_GROUPS, resources.POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
         )
-        self.quotas: ServedVersions[ElasticQuota] = ServedVersions(ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, quota_changes(hub))
+        self.quotas: ServedVersions[ElasticQuota] = ServedVersions(
+            resources.ELASTIC_QUOTAS, resources.ELASTIC_QUOTAS_X, quota_changes(hub)
+        )
         self.served: dict[Wanted, Resource | None] = {}
         """What is not served everywhere, and where it is here."""
         devices = claimed_changes(hub, claiming, of_devices)
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
-            UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
-            HYPERNODES: (HyperNode, hypernode_changes(hub)),
-            **{want: (kind, devices) for want, kind in DYNAMIC_RESOURCES.items()},
+            resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
+            resources.HYPERNODES: (HyperNode, hypernode_changes(hub)),
+            **{want: (kind, devices) for want, kind in resources.DYNAMIC_RESOURCES.items()},
         }
         self.volcano = VolcanoChanges(hub, wake)
         """PodGroups of Volcano; none where they are not read."""
         if state.workloads.volcano:
             state.read_volcano(False)  # until it is known to be served
-            self._optional[VOLCANO_GROUPS] = WorkloadObject, self.volcano
+            self._optional[resources.VOLCANO_GROUPS] = WorkloadObject, self.volcano
         self.kinds: WatchedKinds | None = None
         """None where no workload is watched."""
         if kinds := watched_kinds(workloads):
             self.kinds = WatchedKinds(state.workloads, wake)
             for one in kinds:
-                self._optional[Wanted(one.group, one.plural, one.versions)] = WorkloadObject, self.kinds.changes(one)
+                self._optional[Wanted(one.group, one.plural, one.versions)] = (
+                    WorkloadObject,
+                    WorkloadChanges(one, self.kinds),
+                )
         self._client, self._rediscovery, self._clock = client, rediscovery_seconds, clock
         self._on_applied, self._on_unreadable = on_applied, on_unreadable
         self.reflectors: dict[str, Reflector[Any]] = {}
@@ -131,22 +114,24 @@ class Feeds:
         self._discovered = asyncio.Event()
         self._undiscovered = ""
         self._watches = False
-        self._feed(PODS, Pod, self.pods, transform=self.pods.take_in, knows=lambda key: state.pod(key) is not None)
-        self._feed(NODES, Node, node_changes(hub))
-        self._feed(NAMESPACES, Namespace, kept_changes(hub, of_kept(Wake.NAMESPACE)))
-        self._feed(PRIORITY_CLASSES, PriorityClass, kept_changes(hub, of_kept(Wake.NOTHING)))
-        self._feed(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, kept_changes(hub, of_budget))
+        self._feed(
+            resources.PODS, Pod, self.pods, transform=self.pods.take_in, knows=lambda key: state.pod(key) is not None
+        )
+        self._feed(resources.NODES, Node, node_changes(hub))
+        self._feed(resources.NAMESPACES, Namespace, kept_changes(hub, of_kept(Wake.NAMESPACE)))
+        self._feed(resources.PRIORITY_CLASSES, PriorityClass, kept_changes(hub, of_kept(Wake.NOTHING)))
+        self._feed(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, kept_changes(hub, of_budget))
         for resource, group_sink in self.groups.sinks().items():
             self._feed(resource, PodGroup, group_sink)
         for resource, quota_sink in self.quotas.sinks().items():
             self._feed(resource, ElasticQuota, quota_sink)
-        self._feed(CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, topology_changes(hub))
-        self._feed(DEVICES, Device, kept_changes(hub, of_device))
-        self._feed(CONFIG_MAPS, ConfigMap, kept_changes(hub, of_config_map, "NpuReport"), transform=watched)
+        self._feed(resources.CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, topology_changes(hub))
+        self._feed(resources.DEVICES, Device, kept_changes(hub, of_device))
+        self._feed(resources.CONFIG_MAPS, ConfigMap, kept_changes(hub, of_config_map, "NpuReport"), transform=watched)
         storage = claimed_changes(hub, claiming, of_storage)
-        for resource, kind in STORAGE.items():
+        for resource, kind in resources.STORAGE.items():
             self._feed(resource, kind, storage)
-        for resource, kind in OWNERS.items() if owners else ():
+        for resource, kind in resources.OWNERS.items() if owners else ():
             # others count for a pod, as if they had been relabelled
             self._feed(resource, kind, kept_changes(hub, of_kept(Wake.POD_LABELS)))
 
@@ -177,7 +162,7 @@ class Feeds:
             try:
                 await reflector.list_once()
             except ApiError as error:
-                if error.status != 403 or reflector.resource in (PODS, NODES):
+                if error.status != 403 or reflector.resource in (resources.PODS, resources.NODES):
                     raise
                 without[name] = error.message
 
@@ -185,7 +170,7 @@ class Feeds:
         for failure in await asyncio.gather(*looks, return_exceptions=True):
             if failure is not None:
                 raise failure
-        missing = (one.name for one in INSTALLED if not self.reflectors[one.name].served)
+        missing = (one.name for one in resources.INSTALLED if not self.reflectors[one.name].served)
         return {**without, **dict.fromkeys(missing, "its CustomResourceDefinition is not installed")}
 
     async def synced(self) -> None:
@@ -193,7 +178,7 @@ class Feeds:
         await self._discovered.wait()
         for reflector in list(self.reflectors.values()):
             await reflector.synced.wait()
-        missing = [f"{one.kind} ({one.group})" for one in INSTALLED if not self.reflectors[one.name].served]
+        missing = [f"{one.kind} ({one.group})" for one in resources.INSTALLED if not self.reflectors[one.name].served]
         if missing:
             are = "is" if len(missing) == 1 else "are"
             logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
@@ -230,8 +215,8 @@ class Feeds:
             resource = reflector.resource
             if name != resource.name and resource.name in self.reflectors:
                 continue  # it is watched twice
-            if resource == PODS:
-                yield from ((PODS, info.pod) for info in self.state.pods())
+            if resource == resources.PODS:
+                yield from ((resources.PODS, info.pod) for info in self.state.pods())
                 continue
             both = twins.get(resource)
             for obj in reflector.objects.values():
