@@ -17,7 +17,6 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.kinds import ClaimUsers, node_changes
 from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from tests.clusters import gang, pod, training_cluster
 
@@ -54,8 +53,8 @@ class _Cache:
     """The scheduler's cache with nodes in it."""
 
     def __init__(self, nodes: list[Node]) -> None:
-        self.state, self.queue = ClusterState(), UnitQueue()
-        hub = Hub(self.state, self.queue, UnitNames())
+        self.state, self.queue = ClusterState(storage=True, devices=True), UnitQueue()
+        hub = Hub(self.state, self.queue)
         self.pods = PodChanges(hub, ClaimUsers())
         of_nodes = node_changes(hub)
         for node in nodes:

@@ -18,7 +18,6 @@ from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.credentials import load_access
 from koordpy.engine.apiserver.kubeconfig import CredentialError
 from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.settings import empty_state
 from koordpy.engine.watching.feeds import Feeds
@@ -88,7 +87,7 @@ async def _read(kubeconfig: str | None, context: str | None, config: KoordpyConf
             config, source = await _installed(client, notes)
         state = empty_state(config)
         owners, workloads = config.filters.pod_topology_spread.reads_owners, config.gangs.watched
-        feeds = Feeds(client, state, UnitQueue(), UnitNames(), owners=owners, workloads=workloads)
+        feeds = Feeds(client, state, UnitQueue(), owners=owners, workloads=workloads)
         now, began = time.time(), time.monotonic()
         notes += [f"without {name}: {why}" for name, why in (await feeds.list_once()).items()]
         feeds.regroup(now)

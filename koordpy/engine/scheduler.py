@@ -25,7 +25,6 @@ from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.evictions.watches import Watches
 from koordpy.engine.forgetting import Forgetting
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.inspection import Inspection
 from koordpy.engine.loop import Planner, SchedulingLoop
 from koordpy.engine.queue import State, UnitQueue
@@ -87,7 +86,6 @@ class Scheduler:
             client,
             self.state,
             self.queue,
-            UnitNames(),
             on_applied=lambda resource, seconds: lag.labels(resource).observe(seconds),
             on_unreadable=self._announce_unreadable,
             owners=config.filters.pod_topology_spread.reads_owners,

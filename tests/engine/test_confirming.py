@@ -11,7 +11,6 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.client import ApiClient, Unreachable
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.binding.confirming import Confirmations
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.watching.feeds import Feeds
 from tests.engine.parts import a_context
@@ -58,7 +57,7 @@ class Scene:
         self.client = Answering(answer, meanwhile)
         self.client.state = self.state
         self.now = 0.0
-        feeds = Feeds(self.client, self.state, self.queue, UnitNames())
+        feeds = Feeds(self.client, self.state, self.queue)
         self.confirmations = Confirmations(a_context(client=self.client, feeds=feeds, clock=lambda: self.now))
         self.state.upsert(the_pod())
         self.state.assume(KEY, "n1")

@@ -16,7 +16,6 @@ from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.kinds import ClaimUsers
 from koordpy.engine.changes.pods import PodChanges
 from koordpy.engine.evictions.calls import is_gone
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.scheduler import Scheduler
 from tests.engine.live import Live, in_virtual_time, until
@@ -51,7 +50,7 @@ class Known:
 
     def __init__(self) -> None:
         self.state = ClusterState()
-        self.pods = PodChanges(Hub(self.state, UnitQueue(), UnitNames()), ClaimUsers())
+        self.pods = PodChanges(Hub(self.state, UnitQueue()), ClaimUsers())
 
     @staticmethod
     def pod(uid: str, version: int, **meta: Any) -> Pod:

@@ -7,7 +7,6 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.kinds import ClaimUsers
 from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import Wake
 
@@ -31,7 +30,7 @@ class Waiting:
     def __init__(self) -> None:
         self.now = 100.0
         self.queue = UnitQueue(clock=lambda: self.now)
-        self.changes = PodChanges(Hub(ClusterState(), self.queue, UnitNames()), ClaimUsers())
+        self.changes = PodChanges(Hub(ClusterState(), self.queue), ClaimUsers())
         self.changes.upsert(member("a"), None)
         assert self.tried_again()
         assert not self.tried_again()

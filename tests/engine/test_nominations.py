@@ -13,7 +13,6 @@ from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.evictions.calls import EvictionCalls
 from koordpy.engine.evictions.nominations import Nominations
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.watching.feeds import Feeds
 from tests.engine.parts import a_context
@@ -49,7 +48,7 @@ async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -
     async with ApiClient(ClusterAccess("http://127.0.0.1:9")) as client:
         calls = SlowCalls(client)
         queue = UnitQueue()
-        feeds = Feeds(client, state, queue, UnitNames())
+        feeds = Feeds(client, state, queue)
         for info in state.pods():
             feeds.pods.enqueue(info, event="PodAdd")
         (tried, other) = queue.take(light_pods=2)

@@ -6,7 +6,6 @@ from koordpy.cluster.state import ClusterState
 from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
 from koordpy.engine.changes.hub import Hub
 from koordpy.engine.changes.kinds import ServedVersions, quota_changes
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 
 
@@ -19,7 +18,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.state = ClusterState()
-        changes = quota_changes(Hub(self.state, UnitQueue(), UnitNames()))
+        changes = quota_changes(Hub(self.state, UnitQueue()))
         self.twins: ServedVersions[ElasticQuota] = ServedVersions(ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, changes)
         self.first, self.second = self.twins.sinks().values()
 

@@ -37,7 +37,7 @@ class Hub:
 
     state: ClusterState
     queue: UnitQueue
-    names: UnitNames
+    names: UnitNames = field(default_factory=UnitNames)
     listeners: Listeners = field(default_factory=Listeners)
 
     def topology_changed(self) -> None:

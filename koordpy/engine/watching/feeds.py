@@ -43,7 +43,6 @@ from koordpy.engine.changes.workloads import (
     WatchedKinds,
     WorkloadChanges,
 )
-from koordpy.engine.grouping import UnitNames
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.wakeups import Wake, of_budget, of_config_map, of_device, of_devices, of_kept, of_storage
 from koordpy.engine.watching.mirror import Sink
@@ -61,7 +60,6 @@ class Feeds:
         client: ApiClient,
         state: ClusterState,
         queue: UnitQueue,
-        names: UnitNames,
         *,
         on_applied: Callable[[str, float], None] = lambda name, seconds: None,
         on_unreadable: Callable[[Unreadable], None] = lambda found: None,
@@ -73,9 +71,8 @@ class Feeds:
     ) -> None:
         """on_applied, on_unreadable: as of the Reflector. workloads: the kinds whose pods may be gangs; wake: is called
         when one of them changed."""
-        self.state, self.queue, self.names = state, queue, names
-        hub, claiming = Hub(state, queue, names), ClaimUsers()
-        self.listeners = hub.listeners
+        hub, claiming = Hub(state, queue), ClaimUsers()
+        self.state, self.queue, self.names, self.listeners = state, queue, hub.names, hub.listeners
         self.pods = PodChanges(hub, claiming)
         self.groups: ServedVersions[PodGroup] = ServedVersions(
             resources.POD_GROUPS, resources.POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
