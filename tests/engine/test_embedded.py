@@ -97,11 +97,11 @@ async def test_a_pod_is_seen_told_of_bound_and_seen_bound(tmp_path: Any) -> None
         async with running(reflector.run(), recorder.run()):
             await asyncio.wait_for(reflector.synced.wait(), 60)
             (pod,) = sink.held.values()
-            body = patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time())
-            assert body is not None and await patches.patch_pod_status(client, pod, body)
+            said = patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time())
+            assert said and await patches.patch_status(client, PODS, pod.metadata, said, kind="strategic")
             await until(lambda: next(iter(sink.held.values())).status.conditions)
             pod = sink.held[pod.metadata.uid]
-            assert patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time()) is None
+            assert patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time()) == {}
             binding = Binding("default", "a", pod.metadata.uid, "n1", {"scheduling.koordinator.sh/rank": "0"})
             assert (await Binder(client).bind(binding)).result is BindResult.BOUND
             again = await Binder(client).bind(binding)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, PodStatus
-from koordpy.engine.apiserver.resources import POD_GROUPS
+from koordpy.engine.apiserver.resources import POD_GROUPS, PODS
 from koordpy.engine.status import patches
 from koordpy.engine.status.recorder import WARNINGS_A_MINUTE, EventRecorder, ObjectReference, cut_note
 from tests.engine.scripted import ScriptedServer, client_of, drop, reply, scripted_server, status, until
@@ -275,9 +275,9 @@ def told(reason: str, message: str, status: str = "False") -> Condition:
 )
 def test_the_condition_is_sent_when_it_says_something_new(before: list[Condition], changes: bool, since: bool) -> None:
     patch = patches.pod_unschedulable(pending(*before), reason="Unschedulable", message="no room", now=NOW)
-    assert (patch is not None) == changes
-    if patch is not None:
-        (condition,) = patch["status"]["conditions"]
+    assert bool(patch) == changes
+    if patch:
+        (condition,) = patch["conditions"]
         assert ("lastTransitionTime" in condition) == since
         assert condition.pop("lastTransitionTime", "2026-01-02T03:04:05Z") == "2026-01-02T03:04:05Z"
         assert condition == {
@@ -325,8 +325,8 @@ async def test_a_status_patch_of_what_is_gone_is_no_error(answer: Any, there: bo
     async with scripted_server() as server, client_of(server) as client:
         server.on("PATCH", "/api/v1/namespaces/ns/pods/a/status", answer)
         server.on("PATCH", "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/ns/podgroups/g/status", answer)
-        body = patches.pod_unschedulable(pending(), reason="Unschedulable", message="m", now=NOW)
-        assert body is not None and await patches.patch_pod_status(client, pending(), body) is there
+        said = patches.pod_unschedulable(pending(), reason="Unschedulable", message="m", now=NOW)
+        assert await patches.patch_status(client, PODS, pending().metadata, said, kind="strategic") is there
         sent = await patches.patch_status(client, POD_GROUPS, ObjectMeta("g", "ns"), {"phase": "Pending"})
         assert sent is there
         kinds = [request.headers["Content-Type"] for request in server.seen]

@@ -16,7 +16,7 @@ from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import MAX_RETRY_AFTER_SECONDS, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import PODS
 from koordpy.engine.context import Context
-from koordpy.engine.status.patches import patch_pod_status
+from koordpy.engine.status.patches import patch_status
 
 WORKERS = 32
 """Writes at a time: sixteen take longer, sixty-four do not take less, and each is a connection."""
@@ -53,9 +53,11 @@ class EvictionCalls:
             if isinstance(result, BaseException):
                 raise result
 
-    async def patch(self, info: PodInfo, body: Mapping[str, Any]) -> bool:
+    async def patch(self, info: PodInfo, status: Mapping[str, Any]) -> bool:
         """Patches a pod's status; False where it is gone or another one. Raises Dropped."""
-        return bool(await self._send(lambda: patch_pod_status(self._client, info.pod, body), info.key))
+        meta = info.pod.metadata
+        sent = await self._send(lambda: patch_status(self._client, PODS, meta, status, kind="strategic"), info.key)
+        return bool(sent)
 
     async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> bool:
         """Marks a pod as preempted by a scheduler, and deletes it; whether the reply shows it gone. Raises Dropped."""
@@ -66,7 +68,7 @@ class EvictionCalls:
             "message": f"{scheduler}: preempting to accommodate a higher priority pod",
             "lastTransitionTime": rfc3339(self._now()),
         }
-        await self.patch(info, {"metadata": {"uid": info.uid}, "status": {"conditions": [condition]}})
+        await self.patch(info, {"conditions": [condition]})
         path = PODS.path(info.namespace, info.name)
         reply = await self._send(lambda: self._client.delete(path, uid=info.uid), info.key, victim=info, wanted=wanted)
         return reply is not None and is_gone(reply, info.uid)

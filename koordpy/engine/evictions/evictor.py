@@ -145,10 +145,8 @@ class Evictor:
         async def one(nomination: Nomination) -> None:
             await self.nominations.before_writing(nomination.pod_key)
             info = self._waits(nomination)
-            body = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
-            body = body or {"metadata": {"uid": info.uid}, "status": {}}
-            body["status"]["nominatedNodeName"] = nomination.node
-            if not await self._calls.patch(info, body):
+            status = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
+            if not await self._calls.patch(info, {**status, "nominatedNodeName": nomination.node}):
                 raise Dropped(f"pod {nomination.pod_key} is gone")
 
         await self._calls.each(plan.nominations, one)

@@ -80,9 +80,7 @@ class Nominations:
             self._uncleared[info.key] = info.uid
             done = self._clearing[info.key] = asyncio.Event()
             try:
-                if await self._calls.patch(
-                    info, {"metadata": {"uid": info.uid}, "status": {"nominatedNodeName": None}}
-                ):
+                if await self._calls.patch(info, {"nominatedNodeName": None}):
                     self._uncleared.pop(info.key, None)
             except (Dropped, ApiError, Unreachable) as why:
                 logger.warning("pod %s: its nomination was not cleared: %s", info.key, why)

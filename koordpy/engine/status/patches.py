@@ -14,7 +14,7 @@ from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire, condition_of
 from koordpy.api.remembered import remembered
 from koordpy.api.times import rfc3339
 from koordpy.engine.apiserver.client import ApiClient, ApiError, PatchKind
-from koordpy.engine.apiserver.resources import PODS, Resource
+from koordpy.engine.apiserver.resources import Resource
 
 POD_SCHEDULED = "PodScheduled"
 FIELD_MANAGER = "koordpy-scheduler"
@@ -34,52 +34,27 @@ def wobbles(old: str, new: str) -> bool:
     return old != new and _NUMBER.sub("#", old) == _NUMBER.sub("#", new)
 
 
-def condition_patch(
-    old: Condition | None,
-    *,
-    type: str,
-    status: str,
-    reason: str,
-    message: str,
-    observed_generation: int,
-    now: float,
-    anew: bool = False,
-) -> dict[str, Any] | None:
+def condition_patch(old: Condition | None, new: Condition, *, now: float, anew: bool = False) -> dict[str, Any] | None:
     """The fields of a condition to merge by type, or None when status, reason and message are there already.
 
     lastTransitionTime is given only when the status changes; left out, the merge keeps the old one. anew: `old` may be
     out of date, so that nothing is known to be there.
     """
-    if not anew and old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+    if not anew and old is not None and (old.status, old.reason, old.message) == (new.status, new.reason, new.message):
         return None
-    condition: dict[str, Any] = {"type": type, "status": status, "reason": reason, "message": message}
-    if observed_generation:
-        condition["observedGeneration"] = observed_generation
-    if old is None or old.status != status:
-        condition["lastTransitionTime"] = rfc3339(now)
-    return condition
+    turned = old is None or old.status != new.status
+    return condition_body(replace(new, last_transition_time=rfc3339(now)) if turned else new)
 
 
-def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: float, anew: bool = False) -> dict[str, Any] | None:
-    """Strategic-merge patch of pods/status for PodScheduled=False, or None when the pod says so already.
+def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: float, anew: bool = False) -> dict[str, Any]:
+    """What a strategic merge of a pod's status takes for PodScheduled=False; nothing when the pod says so already.
 
     `reason` is Unschedulable or SchedulerError; autoscalers look for exactly this condition. anew: as in
     `condition_patch`.
     """
-    condition = condition_patch(
-        condition_of(pod.status.conditions, POD_SCHEDULED),
-        type=POD_SCHEDULED,
-        status="False",
-        reason=reason,
-        message=message,
-        observed_generation=pod.metadata.generation,
-        now=now,
-        anew=anew,
-    )
-    if condition is None:
-        return None
-    # with the uid, a pod recreated under the name is left alone instead of told of another's failure
-    return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+    new = condition_for(pod, POD_SCHEDULED, "False", reason, message)
+    condition = condition_patch(condition_of(pod.status.conditions, POD_SCHEDULED), new, now=now, anew=anew)
+    return {"conditions": [condition]} if condition is not None else {}
 
 
 def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *, now: float) -> list[Condition]:
@@ -95,12 +70,6 @@ def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *,
     return list(conditions.values())
 
 
-async def patch_pod_status(client: ApiClient, pod: Pod, body: Mapping[str, Any]) -> bool:
-    """Sends a strategic-merge patch of a pod's status. False: the pod is gone or another one. Raises as the client."""
-    path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
-    return await _unless_gone(client, path, body, "strategic")
-
-
 async def patch_status(
     client: ApiClient,
     resource: Resource,
@@ -112,7 +81,7 @@ async def patch_status(
     """Merges fields into an object's status; None removes one. False: the object is gone. Raises as the client does.
 
     kind: strategic merges conditions by type, where the API server knows the object's fields; apply leaves what others
-    own. Both are of the object with this uid alone.
+    own. Both are of the object with this uid alone: one made anew under the name is not told of another's failure.
     """
     body: dict[str, Any] = {"status": status}
     if kind == "strategic":
@@ -120,7 +89,15 @@ async def patch_status(
     elif kind == "apply":
         named = {"name": meta.name, "uid": meta.uid}
         body |= {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": named}
-    return await _unless_gone(client, resource.path(meta.namespace, meta.name, "status"), body, kind)
+    path = resource.path(meta.namespace, meta.name, "status")
+    try:
+        await client.patch(path, body, kind=kind, field_manager=FIELD_MANAGER)
+    except ApiError as error:
+        # a uid that is not the object's: a real API server calls the field immutable (422), others a conflict
+        if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in error.message):
+            return False
+        raise
+    return True
 
 
 def status_patch(wanted: Wire, there: Wire) -> dict[str, Any]:
@@ -145,14 +122,3 @@ def _body(status: Any) -> dict[str, Any]:
 def condition_body(condition: Condition) -> dict[str, Any]:
     """A condition as it is written: reason and message are there even if they are empty."""
     return {"reason": "", "message": "", **to_builtins(condition)}
-
-
-async def _unless_gone(client: ApiClient, path: str, body: Mapping[str, Any], kind: PatchKind) -> bool:
-    try:
-        await client.patch(path, body, kind=kind, field_manager=FIELD_MANAGER)
-    except ApiError as error:
-        # a uid that is not the object's: a real API server calls the field immutable (422), others a conflict
-        if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in error.message):
-            return False
-        raise
-    return True

@@ -15,7 +15,7 @@ from koordpy.api.objects import Pod, condition_of
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.resources import PODS, Resource
 from koordpy.engine.context import Context
-from koordpy.engine.status.patches import POD_SCHEDULED, patch_pod_status, pod_unschedulable, wobbles
+from koordpy.engine.status.patches import POD_SCHEDULED, patch_status, pod_unschedulable, wobbles
 from koordpy.engine.status.reconciler import RETRY_SECONDS, StatusWriter
 from koordpy.planning.plan import PendingPod
 
@@ -117,8 +117,8 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
     async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said) -> bool:
         assert wanted is not None
         now, (reason, message) = self._context.now(), wanted
-        body = pod_unschedulable(obj, reason=reason, message=message, now=now, anew=True)
-        if body is not None and await patch_pod_status(self._context.client, obj, body):
+        status = pod_unschedulable(obj, reason=reason, message=message, now=now, anew=True)
+        if await patch_status(self._context.client, resource, obj.metadata, status, kind="strategic"):
             return True
         # gone, which the watch will tell; or others wrote it again and again
         self._marked.setdefault(obj.key, self._context.clock() + RETRY_SECONDS)

@@ -16,7 +16,7 @@ from koordpy.engine.apiserver.resources import UPSTREAM_POD_GROUPS, Resource
 from koordpy.engine.status.announce import GANG_UNSCHEDULABLE, INVALID
 from koordpy.engine.status.census import REFUSED
 from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.patches import condition_patch, patch_status, wobbles
+from koordpy.engine.status.patches import condition_for, condition_patch, patch_status, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport, GangStatus
@@ -94,11 +94,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
         made = (
             condition_patch(
                 condition_of(obj.status.conditions, name),
-                type=name,
-                status=wanted.status,
-                reason=wanted.reason,
-                message=wanted.message,
-                observed_generation=obj.metadata.generation,
+                condition_for(obj, name, wanted.status, wanted.reason, wanted.message),
                 now=self._context.now(),
             )
             for name in conditions_of_version(resource.version)
