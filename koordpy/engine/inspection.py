@@ -4,14 +4,13 @@ Nothing here changes anything, and nothing of the way from an event to a Binding
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from koordpy.api.objects import Wire
 from koordpy.api.owners import WorkloadObject
-from koordpy.cluster.resources import Amounts
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.apiserver.lease import LeaderElector
 from koordpy.engine.apiserver.resources import Resource
@@ -22,6 +21,7 @@ from koordpy.engine.status.census import Census
 from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
 from koordpy.observe.health import Check
 from koordpy.planning.gangs import origin_of
+from koordpy.planning.plan import GangStatus
 
 STUCK_SECONDS = 120.0
 
@@ -150,14 +150,16 @@ class Inspection:
             metrics.cache_size.labels(kind).set(size)
         if not self._feeds.out_of_sync():
             gangs = self._census.count()
-            metrics.set_gangs(gangs.by_status, gangs.half_bound)
+            metrics.set_gauge(metrics.gangs, {(status,): gangs.by_status[status] for status in GangStatus})
+            metrics.gangs_half_bound.set(gangs.half_bound)
             metrics.set_gauge(metrics.gangs_by_origin, {(origin,): count for origin, count in gangs.by_origin.items()})
             metrics.set_gauge(metrics.gang_gated, {(why,): count for why, count in gangs.gated.items()})
         kinds = self._feeds.kinds.states if self._feeds.kinds is not None else {}
         metrics.set_gauge(metrics.workload_kinds, dict.fromkeys(kinds.items(), 1))
         metrics.set_gauge(metrics.quota, quota_gauges(self._state.quota_view(), self._settings.config.quota))
         metrics.set_gauge(metrics.share, share_gauges(self._state.quota_view(), self._settings.config.fairness))
-        metrics.set_gauge(metrics.accelerators, accelerator_gauges(self._held()))
+        held = ((node.allocatable, self._state.usage.held(node.name)[1]) for node in self._state.nodes)
+        metrics.set_gauge(metrics.accelerators, accelerator_gauges(held))
         metrics.has_layers(self._state.nodes.layers.names)
         metrics.topology_faults.set(len(self._state.nodes.topology_faults))
         unreadable = Counter(one.resource.kind for one in self._feeds.unreadable())
@@ -168,10 +170,6 @@ class Inspection:
         election = self._settings.election
         lease = f"{election.resource_namespace}/{election.resource_name}" if election is not None else ""
         metrics.leader.labels(lease).set(self._leading())
-
-    def _held(self) -> Iterator[tuple[Amounts, Amounts]]:
-        """(allocatable, what pods hold) of every node."""
-        return ((node.allocatable, self._state.usage.held(node.name)[1]) for node in self._state.nodes)
 
 
 def _fields(obj: Wire) -> dict[str, Any]:

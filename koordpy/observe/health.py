@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
@@ -77,12 +78,12 @@ class HealthServer:
         """Listens. Raises OSError where the address cannot be had."""
         app = web.Application()
         app.router.add_get("/healthz", self._alive)
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/livez", partial(_verdict, self._live))
+        app.router.add_get("/readyz", partial(_verdict, self._ready))
         if self._metrics is not None:
             app.router.add_get("/metrics", self._render)
         if self._configuration is not None:
-            app.router.add_get("/configz", self._configz)
+            app.router.add_get("/configz", partial(self._show, self._configuration))
         app.router.add_get("/debug", self._list_debug)
         app.router.add_get("/debug/{name:.*}", self._debugged)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=15.0)
@@ -102,21 +103,11 @@ class HealthServer:
         # answering is the proof: the event loop turns
         return web.Response(text="ok\n")
 
-    async def _livez(self, request: web.Request) -> web.Response:
-        return _verdict(self._live, "livez", verbose="verbose" in request.query)
-
-    async def _readyz(self, request: web.Request) -> web.Response:
-        return _verdict(self._ready, "readyz", verbose="verbose" in request.query)
-
     async def _render(self, request: web.Request) -> web.Response:
         assert self._metrics is not None
         if time.monotonic() - self._rendered[0] >= METRICS_SECONDS:
             self._rendered = time.monotonic(), self._metrics.render()
         return web.Response(body=self._rendered[1], headers={"Content-Type": CONTENT_TYPE})
-
-    async def _configz(self, request: web.Request) -> web.StreamResponse:
-        assert self._configuration is not None
-        return await self._show(request, self._configuration)
 
     async def _debugged(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
@@ -128,9 +119,9 @@ class HealthServer:
         show = self._debug.get(name)
         if show is None:
             raise web.HTTPNotFound(text=f"no /debug/{name}; there is\n{self._pages()}")
-        return await self._show(request, show)
+        return await self._show(show, request)
 
-    async def _show(self, request: web.Request, show: Callable[[], Any]) -> web.StreamResponse:
+    async def _show(self, show: Callable[[], Any], request: web.Request) -> web.StreamResponse:
         """One answer at a time, in pieces: that of a large cluster has tens of megabytes."""
         await self._let_in(request)
         if self._waiting >= SHOWING:
@@ -166,10 +157,10 @@ class HealthServer:
         return "".join(f"/debug/{name}\n" for name in sorted((*self._debug, *self._handlers)))
 
 
-def _verdict(checks: Mapping[str, Check], name: str, *, verbose: bool) -> web.Response:
-    found = {check: ask() for check, ask in checks.items()}
+async def _verdict(checks: Mapping[str, Check], request: web.Request) -> web.Response:
+    found, name = {check: ask() for check, ask in checks.items()}, request.path.removeprefix("/")
     failed = any(found.values())
-    if not failed and not verbose:
+    if not failed and "verbose" not in request.query:
         return web.Response(text="ok\n")
     lines = [f"[-]{check} failed: {wrong}" if wrong else f"[+]{check} ok" for check, wrong in found.items()]
     lines.append(f"{name} check {'failed' if failed else 'passed'}")

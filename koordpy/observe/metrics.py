@@ -208,7 +208,6 @@ class Metrics:
         self.events_dropped = counter(
             "koordpy_events_dropped_total", "Events that were not sent: queue_full, too_many, failed.", ["reason"]
         )
-        self._statuses = {status: self.gangs.labels(status=status.value) for status in GangStatus}
         self._refresh: list[Callable[[], None]] = []
         self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
         self._begin(profiles, outcomes)
@@ -216,7 +215,8 @@ class Metrics:
     def _begin(self, profiles: Iterable[str], outcomes: Iterable[str]) -> None:
         """Has series whose labels are known begin at 0: in one that begins at 1 Prometheus sees no increase, and a
         first eviction, or a first plan that is refused, would be on no dashboard."""
-        known: tuple[tuple[Counter, Iterable[str]], ...] = (
+        known: tuple[tuple[Counter | Gauge, Iterable[str]], ...] = (
+            (self.gangs, GangStatus),
             (self.victims, RuleName),
             (self.solver_status, Proof),
             (self.rejected_plans, Check),
@@ -224,9 +224,9 @@ class Metrics:
             (self.conflicts, FIRST_CONFLICTS),
             (self.events_dropped, LOSSES),
         )
-        for counter, values in known:
+        for metric, values in known:
             for value in values:
-                counter.labels(str(value))
+                metric.labels(str(value))
         for profile in profiles:
             for result in RESULTS:
                 self.attempts.labels(result, profile)
@@ -293,12 +293,6 @@ class Metrics:
         """Counts a request to the API server."""
         self.child(self.requests, code, method, host).inc()
         self.child(self.request_seconds, method, host).observe(seconds)
-
-    def set_gangs(self, statuses: Mapping[GangStatus, int], half_bound: int) -> None:
-        """Sets the gauges of gangs."""
-        for status, gauge in self._statuses.items():
-            gauge.set(statuses.get(status, 0))
-        self.gangs_half_bound.set(half_bound)
 
     def render(self) -> bytes:
         """The exposition of everything, in the text format of Prometheus."""

@@ -41,7 +41,8 @@ def test_metrics_of_a_round() -> None:
     metrics = Metrics()
     metrics.planned(plan(), seconds=0.1)
     metrics.planned(plan("no place"), seconds=0.1)
-    metrics.set_gangs({GangStatus.UNSCHEDULABLE: 1}, 2)
+    metrics.gangs.labels(GangStatus.UNSCHEDULABLE).set(1)
+    metrics.gangs_half_bound.set(2)
     text = metrics.render().decode()
     for line in (
         'koordpy_gangs{status="Unschedulable"} 1.0',
