@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
+from koordpy.api.config import KoordpyConfiguration
 from koordpy.engine.turns import RecentSeconds, SearchTurns
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
@@ -202,25 +203,21 @@ class UnitQueue:
 
     def __init__(
         self,
+        config: KoordpyConfiguration | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        initial_backoff_seconds: float = 1.0,
-        max_backoff_seconds: float = 10.0,
-        max_unschedulable_seconds: float = 300.0,
-        search_part_seconds: float = 0.5,
-        search_seconds: float = 2.0,
         tenant_of: Callable[[str], str] = str,
         on_ready: Callable[[], None] = lambda: None,
         on_incoming: Callable[[State, str, int], None] = lambda state, event, pods: None,
     ) -> None:
         """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state.
-        search_part_seconds: of searches, by which one tenant may be ahead of others that wait. search_seconds: of those
-        that were given up, after which a unit is searched for alone. tenant_of: whose a
-        namespace is."""
-        self.clock = clock
+        tenant_of: whose a namespace is. By planning.roundSeconds of searches one tenant may be ahead of others that
+        wait; after planning.searchSeconds of those that were given up a unit is searched for alone."""
+        config, self.clock = config or KoordpyConfiguration(), clock
         self.rooms = 0
         """How often room may have come."""
-        self._initial, self._most, self._flush = initial_backoff_seconds, max_backoff_seconds, max_unschedulable_seconds
+        self._initial, self._most = config.pod_initial_backoff, config.pod_max_backoff
+        self._flush = config.pod_max_in_unschedulable
         self._on_ready, self._on_incoming, self._tenant_of = on_ready, on_incoming, tenant_of
         self._entries: dict[str, Entry] = {}
         self._states: dict[State, dict[str, Entry]] = {state: {} for state in State}
@@ -232,9 +229,9 @@ class UnitQueue:
         self.last_added = 0.0
         self.came: dict[str, int] = {}
         """Namespaces of the pods added since the last units were taken, with the highest priority of each."""
-        self.turns = SearchTurns(clock, search_part_seconds)
-        self.planned = RecentSeconds(clock, search_part_seconds)
-        self._search_seconds = search_seconds
+        self.turns = SearchTurns(clock, config.planning.round_seconds)
+        self.planned = RecentSeconds(clock, config.planning.round_seconds)
+        self._search_seconds = config.planning.search_seconds
         self._carries = False
         """Whether the last units searched for were one alone."""
         self._turn = False

@@ -70,14 +70,11 @@ class Scheduler:
 
         # what is known, and what waits
         self.state = empty_state(config)
+        by_quota = config.planning.share_by == "quota"
         self.queue = UnitQueue(
+            config,
             clock=clock,
-            initial_backoff_seconds=config.pod_initial_backoff,
-            max_backoff_seconds=config.pod_max_backoff,
-            max_unschedulable_seconds=config.pod_max_in_unschedulable,
-            search_part_seconds=config.planning.round_seconds,
-            search_seconds=config.planning.search_seconds,
-            tenant_of=self._tenant_of if config.planning.share_by == "quota" else str,
+            tenant_of=(lambda namespace: self.state.quotas.tree.tenant_of(namespace)) if by_quota else str,
             on_ready=due.set,
             on_incoming=self._incoming,
         )
@@ -96,17 +93,8 @@ class Scheduler:
         )
         self.feeds.listeners.conflict.append(lambda reason: conflicts.labels(f"kubelet_{reason}").inc())
         self.elector: LeaderElector | None = None
-        if (election := settings.election) is not None:
-            self.elector = LeaderElector(
-                client,
-                namespace=election.resource_namespace,
-                name=election.resource_name,
-                lease_seconds=election.lease_duration,
-                renew_seconds=election.renew_deadline,
-                retry_seconds=election.retry_period,
-                clock=awake,
-                now=time_of_day,
-            )
+        if settings.election is not None:
+            self.elector = LeaderElector(client, settings.election, clock=awake, now=time_of_day)
         client.may_repeat = self._may_repeat
         client.on_answer = functools.partial(self.metrics.requested, client.access.host)
 
@@ -216,9 +204,6 @@ class Scheduler:
     def count_refused(self, kind: str, reason: str) -> None:
         """Counts what an object says and is not taken."""
         self.metrics.refused_inputs.labels(kind, reason).inc()
-
-    def _tenant_of(self, namespace: str) -> str:
-        return self.state.quotas.tree.tenant_of(namespace)
 
     def _may_repeat(self) -> bool:
         """Whether a write of ours that was put off may be sent now; also the lease's, which comes before all others."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from koordpy.api.config import LeaderElection
 from koordpy.api.objects import Pod
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import load_access
@@ -184,9 +185,9 @@ async def test_through_any_weather_the_mirror_ends_equal_to_the_server(tmp_path:
 
 async def test_of_two_replicas_one_leads_and_the_other_takes_over(tmp_path: Any) -> None:
     async with cluster(tmp_path) as (server, client):
-        times = {"lease_seconds": 60.0, "renew_seconds": 40.0, "retry_seconds": 0.5}
-        first = LeaderElector(client, identity="first", **times)
-        second = LeaderElector(client, identity="second", **times)
+        election = LeaderElection(lease_duration=60.0, renew_deadline=40.0, retry_period=0.5)
+        first = LeaderElector(client, election, identity="first")
+        second = LeaderElector(client, election, identity="second")
         async with AsyncExitStack() as replicas:
             leads = await replicas.enter_async_context(AsyncExitStack())
             await leads.enter_async_context(running(second.run()))

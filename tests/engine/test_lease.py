@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from koordpy.api.config import LeaderElection
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.lease import LeaderElector
 from tests.engine.scripted import Handler, ScriptedServer, client_of, drop, scripted_server, status, until
@@ -106,7 +107,8 @@ class Scene:
 
     def candidate(self, name: str, *, retry_seconds: float = 2.0) -> LeaderElector:
         clock = self.clock
-        return LeaderElector(self.client, identity=name, retry_seconds=retry_seconds, clock=clock, sleep=clock.sleep)
+        election = LeaderElection(retry_period=retry_seconds)
+        return LeaderElector(self.client, election, identity=name, clock=clock, sleep=clock.sleep)
 
     def start(self, elector: LeaderElector) -> asyncio.Task[None]:
         self.tasks.append(asyncio.create_task(elector.run()))

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from koordpy.api.config import RETRY_JITTER
+from koordpy.api.config import RETRY_JITTER, LeaderElection
 from koordpy.api.times import micro_time
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.complaints import AGAIN_SECONDS
@@ -43,13 +43,9 @@ class LeaderElector:
     def __init__(
         self,
         client: ApiClient,
+        election: LeaderElection,
         *,
         identity: str = "",
-        namespace: str = "kube-system",
-        name: str = "koordpy",
-        lease_seconds: float = 15.0,
-        renew_seconds: float = 10.0,
-        retry_seconds: float = 2.0,
         clock: Callable[[], float] = boot_clock,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -59,10 +55,10 @@ class LeaderElector:
         self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()
         self._client, self._clock, self._now, self._sleep = client, clock, now, sleep
-        self._collection = LEASES.path(namespace)
-        self._path = LEASES.path(namespace, name)
-        self._namespace, self._name = namespace, name
-        self._lease_seconds, self._renew_seconds, self._retry_seconds = lease_seconds, renew_seconds, retry_seconds
+        self._namespace, self._name = election.resource_namespace, election.resource_name
+        self._lease_seconds, self._renew_seconds = election.lease_duration, election.renew_deadline
+        self._retry_seconds = election.retry_period
+        self._path = LEASES.path(self._namespace, self._name)
         self._lease: dict[str, Any] | None = None
         self._record: tuple[object, ...] | None = None
         self._observed_at = 0.0
@@ -199,7 +195,7 @@ class LeaderElector:
             "metadata": {"name": self._name, "namespace": self._namespace},
             "spec": self._term(transitions),
         }
-        self._observe(await self._client.post(self._collection, body, type=dict[str, Any]))
+        self._observe(await self._client.post(LEASES.path(self._namespace), body, type=dict[str, Any]))
         self._renewed_at, self.epoch = began, transitions
         return True
 
