@@ -308,11 +308,12 @@ class Dispatcher:
 
     def _done(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
         """The Bindings of a unit of gangs are through."""
-        self._metrics.gang_members_bound.inc(commit.bound)
+        bound = commit.total - len(commit.lost)
+        self._metrics.gang_members_bound.inc(bound)
         if commit.lost:
             logger.warning(
                 "%s: %d of %d members bound; %d more are planned again beside them",
-                commit.unit, commit.bound, commit.total, len(commit.lost),
+                commit.unit, bound, commit.total, len(commit.lost),
             )  # fmt: skip
             # the wait of the gang goes on from its first try
             lost = {job.placement.uid for job in commit.jobs if job.placement.pod_key in commit.lost}

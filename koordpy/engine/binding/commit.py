@@ -76,7 +76,7 @@ class Committer:
         began: float,
         waiting_seconds: float,
         on_done: Callable[[UnitCommit], None] | None = None,
-    ) -> UnitCommit:
+    ) -> None:
         """Assumes every pod of a unit, takes them out of the queue, and lines up their Bindings in the order given.
 
         The caller has made sure that the plan still holds.
@@ -106,18 +106,16 @@ class Committer:
                 commit.jobs.append(PendingBinding(commit, info, placement, queued, mark, node, unbound))
         self._queue.broadcast(Wake.POD_BOUND, "AssignedPodAdd")
         if self._dry_run:
-            commit.left, commit.bound = 0, len(placements)
             for placement in placements:
                 if (info := self._state.pod(placement.pod_key)) is not None:
                     self._metrics.attempts.labels("scheduled", info.pod.spec.scheduler_name).inc()
-            return commit
+            return
         if claims:
             # the waiting time is the Bindings'
             commit.deadline = math.inf
             begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self._aside)
         else:
             self._line_up(commit)
-        return commit
 
     def _line_up(self, commit: UnitCommit) -> None:
         for job in commit.jobs:
@@ -308,8 +306,6 @@ class Committer:
         commit.left -= 1
         if lost:
             commit.lost.append(job.placement.pod_key)
-        else:
-            commit.bound += 1
         if commit.left:
             return
         if commit.on_done is not None:

@@ -36,7 +36,6 @@ class UnitCommit:
     total: int = 0
     left: int = 0
     sent: int = 0
-    bound: int = 0
     withdrawn: bool = False
     lost: list[str] = field(default_factory=list)
     """Keys of the pods that were not bound."""
