@@ -10,18 +10,14 @@ UNKNOWN_AUTHORITY = (2, 7, 18, 19, 20, 21, 24, 30)
 
 
 def trusting(*, ca_file: str | None = None, ca_text: str | None = None) -> ssl.SSLContext:
-    """A client's context with the authorities given, else those of the system. Raises OSError, ssl.SSLError."""
+    """A client's context with the authorities given, else those of the system. It takes the certificates that Go takes,
+    whichever Python this is. Raises OSError, ssl.SSLError."""
     context = ssl.create_default_context(cafile=ca_file, cadata=ca_text)
-    judge_as_go_does(context)
-    return context
-
-
-def judge_as_go_does(context: ssl.SSLContext) -> None:
-    """Takes the certificates that Go takes, whichever Python this is."""
     # set by default from Python 3.13 on: certificates without key usage or key identifiers, EKS has them, are refused
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     # the same the other way round: an authority that is no root is one all the same
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
 
 
 def refusal(error: ssl.SSLCertVerificationError, context: ssl.SSLContext | None, host: str, source: str) -> str:

@@ -94,13 +94,10 @@ class Nominations:
 
     def restore(self) -> None:
         """Nominations of pods that another process made: their room is kept for a while."""
+        deadline = self._clock() + RESTORED_SECONDS
         for info in self._state.nominated():
-            if info.pending and (unit := self._queue.unit_of(info.key)) is not None and unit not in self._kept:
-                deadline = self._clock() + RESTORED_SECONDS
-                self._kept[unit] = Kept(deadline, {})
-        for info in self._state.nominated():
-            if (unit := self._queue.unit_of(info.key)) is not None and unit in self._kept:
-                self._kept[unit].pods[info.key] = info.uid
+            if (unit := self._queue.unit_of(info.key)) is not None:
+                self._kept.setdefault(unit, Kept(deadline, {})).pods[info.key] = info.uid
 
     async def look(self) -> None:
         """Ends what is over: units that are bound or gone, and nominations whose time is up."""

@@ -78,15 +78,10 @@ class RoomMaking:
         )
 
         def done(ended: EvictionPlan, why: str) -> None:
-            if entry is None:
-                return
-            if why == OUTDATED:
-                entry.looked_again = True
-                self._queue.settle_again(entry)
-            elif why:
+            if entry is not None and why not in ("", OUTDATED):
                 self._queue.settle_error(entry)
-            else:
-                entry.looked_again = False
+            elif entry is not None:
+                entry.looked_again = why == OUTDATED
                 self._queue.settle_again(entry)
 
         self._evictor.submit(chosen, done)

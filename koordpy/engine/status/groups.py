@@ -58,7 +58,6 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         await super().flush()
 
     def scheduled(self, report: GangReport) -> None:
-        """The Bindings of a gang's plan are through and its minimum is bound."""
         super().scheduled(report)
         if report.source is self.source:
             self._tried.add(report.name)

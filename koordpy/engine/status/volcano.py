@@ -114,12 +114,10 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         context.feeds.listeners.volcano_group.append(self.mark)
 
     def changed(self, ref: GangRef) -> None:
-        """Pods or the object of a gang changed, or what is to be said of it."""
         if ref.source is self.source and (key := _group_of(ref)) in self._context.feeds.volcano.groups:
             self.mark(key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
-        """What a round said about a gang that it tried."""
         derived = self._context.state.gangs.derived.get(report.ref)
         if derived is not None and not derived.by_workload:
             key = _group_of(report.ref)
