@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -247,11 +247,9 @@ class SchedulingLoop:
         for told in (self._watches.next_due(), self._decisions.next_due(), self._feeds.regroup_due()):
             if told is not None:
                 pause = min(pause, LOOK_SECONDS, max(0.001, told - self._now()))
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(pause):
                 await self._due.wait()
-        except TimeoutError:
-            pass
 
     async def _gather(self) -> None:
         """Waits a moment while pods pour in, so that a gang is not planned once for each member."""

@@ -8,7 +8,7 @@ the object's version as its precondition, so that a plan made on an older pictur
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from koordpy.api.counted import named
@@ -261,11 +261,9 @@ class ClaimBinder:
                 del awaited[key]
             if not awaited:
                 return
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_SECONDS):
                     await event.wait()
-            except TimeoutError:
-                pass
 
     def _is_through(self, key: str, one: _Awaited) -> bool:
         """Whether a claim is bound. Raises ClaimsFailed where it will not be, or is bound to what the node lacks."""

@@ -9,6 +9,7 @@ stands until the pod is told something again.
 """
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 
 from koordpy.api.objects import Pod, condition_of
@@ -82,19 +83,11 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         """Lets go of what was written long since: a write may be answered when its pod is gone."""
         self._writes.forget_old()
 
-    async def run(self) -> None:
-        """Sends verdicts until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                try:
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await self.news.wait()
-                except TimeoutError:
-                    pass
-                self.news.clear()
-                if self._marked:
-                    # one that is answered late holds up no other
-                    group.create_task(self.flush())
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self.news.wait()
+        self.news.clear()
 
     async def _look(self, key: str) -> bool:
         looked = await super()._look(key)

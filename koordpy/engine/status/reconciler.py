@@ -57,9 +57,12 @@ class Reconciler(abc.ABC):
         """Looks until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await asyncio.sleep(self._context.settings.group_status_seconds)
+                await self._pause()
                 # what waits for thousands of one namespace holds up no other
                 group.create_task(self.flush())
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._context.settings.group_status_seconds)
 
     async def flush(self) -> None:
         """Looks at every object that is marked."""
