@@ -62,7 +62,6 @@ class UnitNames:
         return {self.of_gang(one) for one in (ref, *self._named_by.get(ref.key, ()))}
 
     def of_pod(self, pod: PodInfo) -> str:
-        """Id of the unit that a pod is planned in."""
         if pod.gang is not None:
             return self.of_gang(pod.gang)
         group = pod.group

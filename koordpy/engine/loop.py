@@ -72,7 +72,6 @@ class RoundTime:
     over: bool = False
 
     def now(self) -> float:
-        """The clock."""
         return self.clock() - (self.pauses.seconds if self.pauses is not None else 0.0)
 
     def begins(self) -> None:

@@ -561,7 +561,6 @@ class UnitQueue:
         return iter(self._entries.values())
 
     def entry(self, unit: str) -> Entry | None:
-        """The entry of a unit."""
         return self._entries.get(unit)
 
     def unit_of(self, key: str) -> str | None:

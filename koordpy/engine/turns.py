@@ -32,7 +32,6 @@ class ByTurns(Generic[T]):
         return self._count
 
     def add(self, namespace: str, one: T) -> None:
-        """One more."""
         self._count += 1
         self.lines.setdefault(namespace, deque()).append(one)
 

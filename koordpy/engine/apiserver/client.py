@@ -115,7 +115,6 @@ class TokenBucket:
         return max(0.0, -self._tokens / self.qps)
 
     async def take(self) -> None:
-        """Waits for a token."""
         if wait := self.reserve():
             await self._sleep(wait)
 

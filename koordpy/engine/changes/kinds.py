@@ -44,7 +44,6 @@ class Changes(Generic[T]):
         self._state, self._means, self._look, self._put = hub.state, means, look, put or hub.state.upsert
 
     def upsert(self, obj: T, old: T | None) -> None:
-        """An object that came or changed."""
         if self._look is None:
             self._put(obj)
             self._means(obj, old, obj)
@@ -54,7 +53,6 @@ class Changes(Generic[T]):
         self._means(obj, before, self._look(self._state, obj))
 
     def delete(self, obj: T) -> None:
-        """An object that is gone."""
         before = self._look(self._state, obj) if self._look is not None else obj
         self._state.delete(type(obj), object_key(obj))
         self._means(obj, before, self._look(self._state, obj) if self._look is not None else None)

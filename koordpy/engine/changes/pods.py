@@ -70,7 +70,6 @@ class PodChanges:
             self._apply(kept)
 
     def upsert(self, pod: Pod, old: Pod | None) -> None:
-        """A pod that came or changed."""
         if pod.metadata.uid in self._ended:
             return
         if self._ahead and (ahead := self._ahead.get(pod.key)) is not None:
@@ -91,7 +90,6 @@ class PodChanges:
         self._changed(key, before, self._state.pod(key), assumed=assumed)
 
     def delete(self, pod: Pod) -> None:
-        """A pod that is gone."""
         self._intake.gone(pod)
         self._ended.discard(pod.metadata.uid)
         self._ahead.pop(pod.key, None)
@@ -185,7 +183,6 @@ class PodChanges:
                 heard(ref)
 
     def enqueue(self, info: PodInfo, *, event: str) -> None:
-        """Puts a pending pod into the queue."""
         pod = QueuedPod(
             key=info.key,
             uid=info.uid,

@@ -65,7 +65,6 @@ class VolcanoChanges:
         self._wake()
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
-        """A PodGroup that came or changed."""
         key = object_key(obj)
         self.groups[key] = obj
         self._tell(key)
@@ -83,7 +82,6 @@ class VolcanoChanges:
         self._wake()
 
     def delete(self, obj: WorkloadObject) -> None:
-        """A PodGroup that is gone."""
         key = object_key(obj)
         self.groups.pop(key, None)
         self._tell(key)
@@ -137,7 +135,6 @@ class WorkloadChanges:
         self._kinds.wake()
 
     def delete(self, obj: WorkloadObject) -> None:
-        """A workload that is gone."""
         if self._kinds.seen.pop(obj.metadata.uid, None) is not None:
             self._kinds.book.drop_workload(obj.metadata.uid)
             self._kinds.wake()

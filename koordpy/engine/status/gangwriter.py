@@ -105,7 +105,6 @@ class GangWriter(Reconciler):
         self._context.announcer.tell(event, about, message)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
-        """Keeps what a round said."""
         self._reports[report.name] = report
 
     def _forget(self, key: str) -> None:

@@ -56,12 +56,10 @@ class ObjectReference(NamedTuple):
 
 
 def of_pod(info: PodInfo) -> ObjectReference:
-    """A pod."""
     return ObjectReference("v1", "Pod", info.name, info.namespace, info.uid)
 
 
 def of_object(resource: Resource, meta: ObjectMeta | Names) -> ObjectReference:
-    """An object by its metadata."""
     namespace = meta.namespace if resource.namespaced else ""
     return ObjectReference(resource.api_version, resource.kind, meta.name, namespace, meta.uid)
 

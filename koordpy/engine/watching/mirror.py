@@ -78,7 +78,6 @@ class Mirror(Generic[T]):
             logger.exception("%s: %s was not taken in", self._name, label_of(obj.metadata))
 
     def drop(self, uid: str) -> None:
-        """An object is gone."""
         known = self.objects.pop(uid, None)
         if known is None:
             return

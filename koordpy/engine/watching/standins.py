@@ -57,7 +57,6 @@ def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any
 
 
 def closure_of(kind: type[Any]) -> Closure:
-    """That of a kind."""
     return CLOSURES.get(kind, _KEPT)
 
 
