@@ -336,9 +336,5 @@ def _by_unit(parts: Iterable[Part]) -> dict[str, list[Part]]:
 
 
 def _gangs_of(snapshot: Snapshot, keys: Iterable[str]) -> list[GangRef]:
-    found: dict[GangRef, None] = {}
-    for key in keys:
-        info = snapshot.pods.get(key)
-        if info is not None and info.gang is not None:
-            found[info.gang] = None
-    return list(found)
+    pods = (snapshot.pods.get(key) for key in keys)
+    return list(dict.fromkeys(info.gang for info in pods if info is not None and info.gang is not None))

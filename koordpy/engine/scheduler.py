@@ -27,7 +27,7 @@ from koordpy.engine.evictions.watches import Watches
 from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.inspection import Inspection
 from koordpy.engine.loop import Planner, SchedulingLoop
-from koordpy.engine.queue import State, UnitQueue
+from koordpy.engine.queue import UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings, empty_state
 from koordpy.engine.status.announce import LEADS, UNREADABLE, Announcer, References
@@ -70,13 +70,14 @@ class Scheduler:
 
         # what is known, and what waits
         self.state = empty_state(config)
+        child, incoming = self.metrics.child, self.metrics.incoming
         by_quota = config.planning.share_by == "quota"
         self.queue = UnitQueue(
             config,
             clock=clock,
             tenant_of=(lambda namespace: self.state.quotas.tree.tenant_of(namespace)) if by_quota else str,
             on_ready=due.set,
-            on_incoming=self._incoming,
+            on_incoming=lambda state, event, pods: child(incoming, state.value, event).inc(pods),
         )
         lag, conflicts = self.metrics.watch_lag, self.metrics.conflicts
         self.feeds = Feeds(
@@ -214,9 +215,6 @@ class Scheduler:
         evicting = self.evictor is not None and self.evictor.open
         telling = self.writers is not None and (self.writers.pods.under_way or self.writers.pods.news.is_set())
         return bool(self.committer.open or evicting or telling)
-
-    def _incoming(self, state: State, event: str, pods: int) -> None:
-        self.metrics.child(self.metrics.incoming, state.value, event).inc(pods)
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, PodStatus
 from koordpy.engine.apiserver.resources import POD_GROUPS, PODS
@@ -205,7 +206,7 @@ async def test_an_object_that_changes_all_the_time_is_warned_of_25_things_a_minu
             bench.seconds = second
             for i in range(30):
                 bench.fail(f"another at {second}: {i}")
-            bench.fail("as always", on=POD._replace(name="b"))
+            bench.fail("as always", on=replace(POD, name="b"))
         await bench.settled()
         assert len(bench.server.sent("POST")) == 2 * WARNINGS_A_MINUTE + 1
         assert bench.lost == ["too_many"] * (2 * 5 + 30)
@@ -230,7 +231,7 @@ async def test_recording_returns_while_the_server_hangs() -> None:
     async with recording() as bench:
         bench.server.scripts["POST", EVENTS] = [hang]
         for n in range(100):
-            bench.fail("note", on=POD._replace(name=f"p{n}"))
+            bench.fail("note", on=replace(POD, name=f"p{n}"))
         await until(lambda: len(bench.server.seen) == 4)
         await bench.recorder.drain(0.05)
         assert bench.recorder.sent == 0 and not bench.lost

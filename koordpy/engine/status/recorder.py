@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.times import micro_time
 from koordpy.cluster.pods import PodInfo
@@ -35,24 +37,14 @@ WORKERS = 4
 EventType = Literal["Normal", "Warning"]
 
 
-class ObjectReference(NamedTuple):
+class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The object that an event is about, or related to."""
 
     api_version: str
     kind: str
-    name: str
+    name: str = ""
     namespace: str = ""
     uid: str = ""
-
-    def body(self) -> dict[str, str]:
-        named = {
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "name": self.name,
-            "namespace": self.namespace,
-            "uid": self.uid,
-        }
-        return {key: value for key, value in named.items() if value}
 
 
 def of_pod(info: PodInfo) -> ObjectReference:
@@ -282,11 +274,11 @@ class EventRecorder:
             "type": key.type,
             "reason": key.reason,
             "action": key.action,
-            "regarding": key.regarding.body(),
+            "regarding": key.regarding,
             "note": key.note,
         }
         if key.related is not None:
-            body["related"] = key.related.body()
+            body["related"] = key.related
         if series.count > 1:
             body["series"] = {"count": series.count, "lastObservedTime": micro_time(series.last_seen)}
         return body
