@@ -317,7 +317,7 @@ class Dispatcher:
             )  # fmt: skip
             # the wait of the gang goes on from its first try
             lost = {job.placement.uid for job in commit.jobs if job.placement.pod_key in commit.lost}
-            entry = self._queue.entry(commit.unit)
+            entry = self._queue.entries.get(commit.unit)
             if entry is not None and any(pod.uid in lost for pod in entry.pods.values()):
                 entry.first_tried = min(first_tried, entry.first_tried or first_tried)
             return

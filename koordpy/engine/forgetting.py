@@ -56,7 +56,7 @@ class Forgetting:
         self._state.forget_labels()
         self._census.count()
         self._refusals.forget()
-        self._decisions.forget(lambda unit: self._queue.entry(unit) is not None)
+        self._decisions.forget(lambda unit: unit in self._queue.entries)
         self._watched.clear()
         for one in self._reflectors.values():
             self._watched.setdefault((one.resource.api_version, one.resource.kind), []).append(one)

@@ -73,7 +73,7 @@ class Inspection:
 
     def queue(self) -> list[dict[str, Any]]:
         """Every unit of the queue, the active ones first."""
-        now = self._clock()
+        now, order = self._clock(), list(State)
         return [
             {
                 "unit": entry.unit,
@@ -88,7 +88,7 @@ class Inspection:
                 "plugins": entry.plugins,
                 "gangs": self._gangs_of(entry),
             }
-            for entry in sorted(self._queue.entries(), key=lambda entry: (list(State).index(entry.state), entry.unit))
+            for entry in sorted(self._queue.entries.values(), key=lambda one: (order.index(one.state), one.unit))
         ]
 
     def _gangs_of(self, entry: Entry) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ class Inspection:
         now = self._now()
         if self._feeds.is_regroup_due(now):
             self._feeds.regroup(now)  # a snapshot finds the gangs that follow, and the queue must hear of it
-        return self._state.snapshot(now), {entry.unit: entry.state.value for entry in self._queue.entries()}
+        return self._state.snapshot(now), {entry.unit: entry.state.value for entry in self._queue.entries.values()}
 
     def unreadable(self) -> list[dict[str, str]]:
         """Every object that cannot be read, and what that means."""
@@ -140,7 +140,7 @@ class Inspection:
         for state, count in counts.items():
             metrics.pending.labels(state.value).set(count)
         by_plugin: dict[tuple[str, ...], float] = {}
-        for entry in self._queue.entries():
+        for entry in self._queue.entries.values():
             if entry.state in (State.UNSCHEDULABLE, State.GATED):
                 for plugin in entry.plugins or ("Gang",):
                     for pod in entry.pods.values():
@@ -165,7 +165,7 @@ class Inspection:
         unreadable = Counter(one.resource.kind for one in self._feeds.unreadable())
         metrics.set_gauge(metrics.unreadable_objects, {(kind,): count for kind, count in unreadable.items()})
         metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
-        created = [entry.created for entry in self._queue.entries() if entry.state is not State.GATED]
+        created = [entry.created for entry in self._queue.entries.values() if entry.state is not State.GATED]
         metrics.pending_oldest_seconds.set(max(0.0, self._now() - min(created, default=self._now())))
         election = self._settings.election
         lease = f"{election.resource_namespace}/{election.resource_name}" if election is not None else ""

@@ -12,7 +12,7 @@ was tried waits at least ten times as long as its share of that round took.
 
 import enum
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
@@ -219,9 +219,11 @@ class UnitQueue:
         self._initial, self._most = config.pod_initial_backoff, config.pod_max_backoff
         self._flush = config.pod_max_in_unschedulable
         self._on_ready, self._on_incoming, self._tenant_of = on_ready, on_incoming, tenant_of
-        self._entries: dict[str, Entry] = {}
+        self.entries: dict[str, Entry] = {}
+        """Of the units, in no particular order."""
         self._states: dict[State, dict[str, Entry]] = {state: {} for state in State}
-        self._unit_of: dict[str, str] = {}
+        self.unit_of: dict[str, str] = {}
+        """Queued pod -> the unit that it is in."""
         self._wakes = Wake.NOTHING
         self._wake_event = ""
         self._missed = Wake.NOTHING
@@ -245,14 +247,14 @@ class UnitQueue:
 
     def add(self, unit: str, pod: QueuedPod, *, event: str = "PodAdd") -> None:
         """A pending pod appeared, or changed in what a decision reads: its unit is tried at once."""
-        if self._unit_of.get(pod.key, unit) != unit:
+        if self.unit_of.get(pod.key, unit) != unit:
             self.discard(pod.key)
         entry = self._entry(unit, event)
         known = entry.pods.get(pod.key)
         if known is not None and known.uid == pod.uid:
             pod.added, pod.attempts, pod.failures = known.added, known.attempts, known.failures
         entry.pods[pod.key] = pod
-        self._unit_of[pod.key] = unit
+        self.unit_of[pod.key] = unit
         self.last_added = self.clock()
         namespace = pod.key.partition("/")[0]
         self.came[namespace] = max(self.came.get(namespace, pod.priority), pod.priority)
@@ -263,10 +265,10 @@ class UnitQueue:
 
     def discard(self, key: str) -> QueuedPod | None:
         """The pod is not pending any more: placed, gone, gated, or of another scheduler."""
-        unit = self._unit_of.pop(key, None)
+        unit = self.unit_of.pop(key, None)
         if unit is None:
             return None
-        entry = self._entries[unit]
+        entry = self.entries[unit]
         pod = entry.pods.pop(key)
         if not entry.pods:
             # in flight it stays: whoever is made anew under its name has not waited yet
@@ -277,20 +279,20 @@ class UnitQueue:
 
     def touch(self, unit: str, event: str) -> None:
         """The unit is to be tried again: it changed itself, or what was decided for it."""
-        if (entry := self._entries.get(unit)) is not None:
+        if (entry := self.entries.get(unit)) is not None:
             entry.resumes, entry.woken = 0.0, event not in OWN_CHANGES
             self._touch(entry, event)
 
     def hurry(self, unit: str, event: str) -> None:
         """A unit is to be in the round that begins now, whatever it waits for."""
-        entry = self._entries.get(unit)
+        entry = self.entries.get(unit)
         if entry is not None and entry.state is not State.IN_FLIGHT:
             entry.due, entry.woken = entry.not_before, False
             self._touch(entry, event)
 
     def touch_gangs(self, event: str) -> None:
         """Any gang may belong to another group now."""
-        for entry in list(self._entries.values()):
+        for entry in list(self.entries.values()):
             if entry.unit.startswith("gang:"):
                 self._touch(entry, event)
 
@@ -319,8 +321,8 @@ class UnitQueue:
 
     def wake(self, key: str, wake: Wake, event: str) -> None:
         """Something changed that a pod of the queue names; no other unit is concerned."""
-        unit = self._unit_of.get(key)
-        entry = self._entries.get(unit) if unit is not None else None
+        unit = self.unit_of.get(key)
+        entry = self.entries.get(unit) if unit is not None else None
         if entry is None:
             return
         if entry.state is State.IN_FLIGHT:
@@ -330,10 +332,10 @@ class UnitQueue:
 
     def regroup(self, unit_of: Callable[[str], str | None]) -> None:
         """Moves pods to the units they belong to now (GangGroups change with the `groups` annotations)."""
-        for key, unit in list(self._unit_of.items()):
+        for key, unit in list(self.unit_of.items()):
             now = unit_of(key)
             if now is not None and now != unit:
-                self.add(now, self._entries[unit].pods[key], event="GroupChange")
+                self.add(now, self.entries[unit].pods[key], event="GroupChange")
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
@@ -532,7 +534,7 @@ class UnitQueue:
         for pod in pods:
             entry = self._entry(unit, "BindFailure")
             entry.pods[pod.key] = pod
-            self._unit_of[pod.key] = unit
+            self.unit_of[pod.key] = unit
             pod.failures += errors
             if errors:
                 entry.errors = max(entry.errors, pod.failures)
@@ -547,25 +549,6 @@ class UnitQueue:
                 entry.due = 0.0
                 self._enter(entry, State.ACTIVE, "BindFailure")
         self._on_ready()
-
-    # -- looking in ---------------------------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._unit_of
-
-    def entries(self) -> Iterator[Entry]:
-        """Every entry, in no particular order."""
-        return iter(self._entries.values())
-
-    def entry(self, unit: str) -> Entry | None:
-        return self._entries.get(unit)
-
-    def unit_of(self, key: str) -> str | None:
-        """Unit that a queued pod is in."""
-        return self._unit_of.get(key)
 
     def counts(self) -> dict[State, int]:
         """Pods by state; those in flight count as active."""
@@ -590,9 +573,9 @@ class UnitQueue:
 
     def _entry(self, unit: str, event: str) -> Entry:
         """The entry of a unit that gains a pod."""
-        entry = self._entries.get(unit)
+        entry = self.entries.get(unit)
         if entry is None:
-            entry = self._entries[unit] = Entry(unit, tenant_of=self._tenant_of)
+            entry = self.entries[unit] = Entry(unit, tenant_of=self._tenant_of)
             self._enter(entry, State.ACTIVE, event, 1)
         return entry
 
@@ -615,7 +598,7 @@ class UnitQueue:
 
     def _ended(self, entry: Entry) -> bool:
         """Removes an entry that has nothing left."""
-        if self._entries.get(entry.unit) is not entry:
+        if self.entries.get(entry.unit) is not entry:
             return True
         if not entry.pods:
             self._remove(entry)
@@ -638,4 +621,4 @@ class UnitQueue:
 
     def _remove(self, entry: Entry) -> None:
         self._states[entry.state].pop(entry.unit, None)
-        del self._entries[entry.unit]
+        del self.entries[entry.unit]

@@ -31,7 +31,7 @@ class RoundReservations:
             there = [snapshot.pods.get(one.pod_key) for one in known]
             if any(info is None or not info.pending for info in there):
                 del self._awaiting[unit]
-            elif any(self._queue.unit_of(one.pod_key) not in (unit, None) for one in known):
+            elif any(self._queue.unit_of.get(one.pod_key) not in (unit, None) for one in known):
                 # a member is of another gang by now, which has been promised nothing
                 del self._awaiting[unit]
                 moved = True

@@ -175,7 +175,7 @@ class UnconfirmedHint:
 
     def refused(self, entries: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
         """These units found no room in a round in which these pods were no victims."""
-        if len(self._shielded) > 2 * len(self._queue) + 100:
+        if len(self._shielded) > 2 * len(self._queue.entries) + 100:
             self.forget()
         kinds: dict[_Kind, bool] = {}
         for info in assumed:
@@ -194,7 +194,7 @@ class UnconfirmedHint:
 
     def forget(self) -> None:
         """Lets go of what is known of units that wait no more."""
-        self._shielded = {unit: mine for unit, mine in self._shielded.items() if self._queue.entry(unit) is not None}
+        self._shielded = {unit: mine for unit, mine in self._shielded.items() if unit in self._queue.entries}
 
     def confirmed(self, info: PodInfo) -> None:
         """The watch shows a pod on its node that was assumed there."""

@@ -145,7 +145,7 @@ async def misfortunes(cluster: Live, scheduler: Scheduler, one: Prometheus) -> N
     cluster.bind("taken", "node-1")
     await until(lambda: (seen := scheduler.state.pod("default/taken")) is not None and seen.bound)
     cluster.planner.hold.set()
-    await until(lambda: not scheduler.queue.entry("default/taken"))
+    await until(lambda: not scheduler.queue.entries.get("default/taken"))
 
 
 def small_pod(name: str, **options: Any) -> Json:

@@ -302,7 +302,7 @@ class Contention:
     def _charge(self, plan: RoundPlan) -> None:
         """Planning took its time: in virtual time it takes none."""
         queue, dice = self.scheduler.queue, self.loop.dice
-        tried = [queue.entry(one.unit) for one in (*plan.units, *plan.deferred)]
+        tried = [queue.entries.get(one.unit) for one in (*plan.units, *plan.deferred)]
         queue.planned.took((entry.tenant, dice.choice((0.0, 0.1, 1.0))) for entry in tried if entry is not None)
 
     def hurried(self, patience: Patience) -> Patience:
@@ -416,7 +416,7 @@ class Contention:
             or committer.aside
             or evictor.open
             or scheduler.queue._wakes
-            or any(entry.state in BUSY for entry in scheduler.queue.entries())
+            or any(entry.state in BUSY for entry in scheduler.queue.entries.values())
             or any(
                 nominated_node(obj) or obj["metadata"].get("deletionTimestamp") for obj in self.cluster.pods().values()
             )

@@ -164,7 +164,10 @@ class Live:
             committer, queue = scheduler.committer, scheduler.queue
             # what was broadcast is heeded with the next poll
             return self.is_known_to(scheduler, *plurals) and not (
-                committer.open or committer.aside or queue._wakes or any(one.state in _BUSY for one in queue.entries())
+                committer.open
+                or committer.aside
+                or queue._wakes
+                or any(one.state in _BUSY for one in queue.entries.values())
             )
 
         await until(idle)

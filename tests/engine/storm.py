@@ -241,7 +241,7 @@ class Storm:
             or scheduler.releaser._tasks
             or scheduler.reserver._asking
             or (evictor is not None and evictor.open)
-            or any(entry.state in BUSY for entry in scheduler.queue.entries())
+            or any(entry.state in BUSY for entry in scheduler.queue.entries.values())
             or (scheduler.writers is not None and scheduler.writers.pods._verdicts)
             or any(
                 nominated_node(obj) or obj["metadata"].get("deletionTimestamp") for obj in self.cluster.pods().values()

@@ -288,7 +288,7 @@ async def test_who_finds_no_room_in_rounds_that_are_cut_is_searched_for_though_o
         await cluster.at_rest(scheduler, "pods")
         cluster.planner.hurried = lambda patience: replace(patience, searches=False)
         comes("a", "high")
-        await until(lambda: any(one.deferred is not None for one in scheduler.queue.entries()))
+        await until(lambda: any(one.deferred is not None for one in scheduler.queue.entries.values()))
         cluster.planner.hurried = lambda patience: patience
         loop.on_result = lambda plan: 0.2
         for i in range(100):

@@ -63,7 +63,7 @@ async def test_pods_that_wait_for_volumes_keep_no_other_from_being_bound() -> No
         cluster.pod("plain")
         await until(lambda: cluster.bound("plain"))
         assert cluster.places() == {"plain": "n1"}
-        assert scheduler.committer.aside == 3
+        assert len(scheduler.committer.aside) == 3
         async with storage.controller():
             await until(lambda: cluster.bound("p-0", "p-1", "p-2"))
 
@@ -91,7 +91,7 @@ async def test_a_volume_is_kept_while_its_write_is_under_way() -> None:
             storage.claim(name)
         write = hold_writes(scheduler.claims)
         cluster.create(pod_with("p", "first"))
-        await until(lambda: scheduler.committer.aside == 1)
+        await until(lambda: len(scheduler.committer.aside) == 1)
         cluster.create(pod_with("q", "second"))
         await until(lambda: "didn't find available persistent volumes" in cluster.condition("q").get("message", ""))
         assert storage.holder("v1") == ""
@@ -135,7 +135,7 @@ async def test_a_claim_that_is_bound_to_a_volume_nobody_has_heard_of_yet_is_wait
         storage.step()
         await until(lambda: cluster.is_known_to(scheduler, "persistentvolumeclaims"))
         await asyncio.sleep(0.2)
-        assert cluster.places() == {} and scheduler.committer.aside == 1
+        assert cluster.places() == {} and len(scheduler.committer.aside) == 1
         cluster.server.faults.clear()
         await until(lambda: cluster.bound("p"))
 
@@ -147,7 +147,7 @@ async def test_a_claim_made_anew_under_its_name_is_another() -> None:
         storage.volume("v2", "n1", size="8Gi")
         storage.claim("data")
         cluster.create(pod_with("p", "data"))
-        await until(lambda: storage.holder("v1") == "data" and scheduler.committer.aside == 1)
+        await until(lambda: storage.holder("v1") == "data" and len(scheduler.committer.aside) == 1)
         first = storage.get_claim("data")["metadata"]["uid"]
         cluster.server.store.remove("persistentvolumeclaims", "data", "default")
         storage.claim("data")
@@ -267,7 +267,7 @@ async def test_a_volume_lost_while_its_claim_waits_voids_the_plan_and_another_is
         storage.volume("v2", "n1", size="8Gi")
         storage.claim("data")
         cluster.create(pod_with("p", "data"))
-        await until(lambda: storage.holder("v1") == "data" and scheduler.committer.aside == 1)
+        await until(lambda: storage.holder("v1") == "data" and len(scheduler.committer.aside) == 1)
         if fate == "deleted":
             cluster.server.store.remove("persistentvolumes", "v1")
         else:

@@ -319,7 +319,7 @@ async def test_nothing_is_planned_that_could_not_be_sent() -> None:
         loop = scheduler._loop
         loop._may_write = lambda: False
         cluster.pod("p")
-        await until(lambda: "default/p" in scheduler.queue)
+        await until(lambda: "default/p" in scheduler.queue.unit_of)
         await asyncio.sleep(0.3)
         assert not cluster.planner.tried("default/p")
         loop._may_write = scheduler.may_write
@@ -383,7 +383,7 @@ async def test_a_gang_made_anew_under_an_old_name_has_not_waited_yet() -> None:
         await until(lambda: cluster.condition("g-0").get("status") == "False")
         cluster.delete("g-0")
         cluster.delete("g-1")
-        await until(lambda: not list(scheduler.queue.entries()))
+        await until(lambda: not scheduler.queue.entries)
         cluster.ahead_seconds += 1000
         _, *members = gang("g", 2, gpus=1)
         cluster.create(*members)

@@ -42,7 +42,7 @@ def fail(queue: UnitQueue, name: str, *plugins: str, gated: bool = False, second
 
 
 def state(queue: UnitQueue, name: str) -> State:
-    return next(entry.state for entry in queue.entries() if entry.unit == f"default/{name}")
+    return next(entry.state for entry in queue.entries.values() if entry.unit == f"default/{name}")
 
 
 def test_a_new_pod_is_due_at_once_and_taken_once(queue: UnitQueue) -> None:
@@ -116,7 +116,7 @@ def test_a_member_that_comes_during_the_attempt_makes_the_unit_due_again(queue: 
     (entry,) = queue.take(light_pods=10)
     queue.add("gang:default/g", pod("g-1", light=False))
     queue.settle_unschedulable(entry, wakes=GANG, plugins=(), gated=True, seconds=0.0)
-    assert next(iter(queue.entries())).state is State.ACTIVE
+    assert next(iter(queue.entries.values())).state is State.ACTIVE
 
 
 def lacking(queue: UnitQueue, short: int) -> None:
@@ -188,7 +188,7 @@ def test_a_verdict_of_the_planner_ends_the_count_of_errors(queue: UnitQueue, clo
     clock.now += 1
     queue.poll()
     fail(queue, "a", "NodeResourcesFit")
-    assert next(iter(queue.entries())).errors == 0
+    assert next(iter(queue.entries.values())).errors == 0
 
 
 def test_an_unschedulable_unit_is_tried_after_five_minutes_without_any_event(queue: UnitQueue, clock: Clock) -> None:
@@ -247,7 +247,7 @@ def test_the_load_of_a_pod_grows_with_what_it_says_of_others() -> None:
 def test_a_pod_that_is_gone_leaves_no_trace(queue: UnitQueue) -> None:
     add(queue, "a")
     queue.discard("default/a")
-    assert len(queue) == 0
+    assert not queue.entries
     assert sum(queue.counts().values()) == 0
 
 
@@ -256,7 +256,7 @@ def test_a_pod_that_goes_during_the_attempt_is_not_settled_back(queue: UnitQueue
     (entry,) = queue.take(light_pods=10)
     queue.discard("default/a")
     queue.settle_unschedulable(entry, wakes=GANG, plugins=(), gated=False, seconds=0.0)
-    assert len(queue) == 0
+    assert not queue.entries
 
 
 def test_a_pod_recreated_under_its_name_during_the_attempt_is_tried(queue: UnitQueue) -> None:
@@ -301,7 +301,7 @@ def test_retry_after_of_the_server_is_honoured_whatever_happens(queue: UnitQueue
         case "its gang is due":
             queue.hurry("default/a", "StaleGang")
         case "the last member comes":
-            (one,) = queue.entries()
+            (one,) = queue.entries.values()
             one.whole = 2
             queue.add("default/a", pod("b"))
         case _:
@@ -331,7 +331,7 @@ def test_the_pause_doubles_as_bindings_of_a_pod_fail_one_after_the_other(queue: 
         assert len(queue.take(light_pods=10)) == 1
         # placed: its Binding is sent
         queue.discard("default/a")
-        (entry,) = queue.entries()
+        (entry,) = queue.entries.values()
         queue.settle_again(entry)
     assert pauses == [1, 2, 4, 8, 10, 10]
 
@@ -353,7 +353,7 @@ def test_units_move_while_they_are_planned(queue: UnitQueue) -> None:
     (entry,) = queue.take(light_pods=10, beside=True)
     assert set(entry.pods) == {"default/a-0", "default/b-0"}
     queue.settle_again(old)
-    assert [one.unit for one in queue.entries()] == ["gang:default/a,default/b"]
+    assert [one.unit for one in queue.entries.values()] == ["gang:default/a,default/b"]
 
 
 def test_room_that_a_round_gives_up_wakes_who_waits_and_who_is_in_another_round_but_not_its_own(
@@ -391,7 +391,7 @@ def test_who_was_searched_for_in_vain_for_long_is_searched_for_alone_every_other
     add(queue, "a", "b", "c")
     defer(queue, clock, "a", "b", "c")
     for name, seconds in (("a", 1.9), ("b", 2.0), ("c", 3.0)):
-        entry = queue.entry(f"default/{name}")
+        entry = queue.entries.get(f"default/{name}")
         assert entry is not None
         entry.interrupted = seconds
     turns = []
@@ -497,7 +497,7 @@ def test_an_answer_ends_the_wait_for_a_search_and_deferrals_are_no_attempts(queu
     for _ in range(3):
         defer(queue, clock, "a")
     fail(queue, "a", "NodeResourcesFit")
-    (entry,) = queue.entries()
+    (entry,) = queue.entries.values()
     assert (entry.deferred, entry.resumes, entry.attempts) == (None, 0.0, 1)
     assert [pod.attempts for pod in entry.pods.values()] == [1]
 

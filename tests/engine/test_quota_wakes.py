@@ -96,7 +96,7 @@ async def test_with_guaranteed_usage_a_job_starts_when_another_pod_has_raised_th
             cluster.pod("first", cpu="0")
             await until(lambda: cluster.planner.tried("default/first"))
             cluster.create(asks("x", 0, "x", cpu="2"), asks("y", 0, "y", cpu="3"))
-            await until(lambda: {"default/x", "default/y"} <= {entry.unit for entry in scheduler.queue.entries()})
+            await until(lambda: {"default/x", "default/y"} <= scheduler.queue.entries.keys())
             cluster.planner.hold = None
             hold.set()
             await until(lambda: cluster.bound("x"))

@@ -22,7 +22,7 @@ def round_of(**parts: Any) -> RoundPlan:
 def test_room_that_a_cut_round_gave_to_others_does_not_come_back(at: str, kept: bool) -> None:
     snapshot = World().add(node("n1:4"), node("n2:4"), pod("late", cpu="4"), pod("taker", cpu="2")).snapshot()
     woken: list[str] = []
-    queue = SimpleNamespace(unit_of=lambda key: key, wake_waiting=lambda _, event, **__: woken.append(event))
+    queue = SimpleNamespace(unit_of={LATE: LATE, TAKER: TAKER}, wake_waiting=lambda _, event, **__: woken.append(event))
     feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
     promises = RoundReservations(cast(Feeds, feeds))
     [tried] = plan_round(snapshot, only=frozenset({LATE})).units

@@ -36,13 +36,8 @@ class Cluster:
         for one in pods:
             self.state.upsert(one)
         self.woken: list[str] = []
+        self.entries: dict[str, Entry] = {}
         self.shields = UnconfirmedHint(self.state, self, owners_matter=lambda: quotas)  # type: ignore[arg-type]
-
-    def __len__(self) -> int:
-        return 0
-
-    def entries(self) -> list[Entry]:
-        return []
 
     def touch(self, unit: str, event: str) -> None:
         self.woken.append(unit)

@@ -77,7 +77,7 @@ def test_namespaces_of_one_tenant_have_one_part() -> None:
     queue = UnitQueue(tenant_of=lambda namespace: namespace[0])
     for name in ("a1/p", "a2/p", "b/p"):
         queue.add(name, QueuedPod(name, name, added=0.0, priority=0, created=float(name[1] == "/"), light=True))
-    entries = [queue.entry(name) for name in ("a1/p", "a2/p", "b/p")]
+    entries = [queue.entries.get(name) for name in ("a1/p", "a2/p", "b/p")]
     assert [one.unit for one in first_of([one for one in entries if one is not None], 2)] == ["a1/p", "b/p"]
 
 

@@ -45,7 +45,8 @@ class Committer:
     ) -> None:
         """`failed` hears (pod, unit, why) of pods that the API server does not bind, or whose claims."""
         self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
-        self._aside: set[asyncio.Task[None]] = set()
+        self.aside: set[asyncio.Task[None]] = set()
+        """Units that wait for their claims."""
         self._releasing: set[asyncio.Task[None]] = set()
         self._binder, self._epoch = binder, epoch
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
@@ -61,11 +62,6 @@ class Committer:
         self._stopping = False
 
     # -- in -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def aside(self) -> int:
-        """Units that wait for their claims."""
-        return len(self._aside)
 
     def submit(
         self,
@@ -113,7 +109,7 @@ class Committer:
         if claims:
             # the waiting time is the Bindings'
             commit.deadline = math.inf
-            begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self._aside)
+            begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self.aside)
         else:
             self._line_up(commit)
 
@@ -131,7 +127,7 @@ class Committer:
                 group.create_task(self._confirmations.run())
         finally:
             # claims stay as they are; whoever leads next goes on from there
-            for task in (*self._aside, *self._releasing):
+            for task in (*self.aside, *self._releasing):
                 task.cancel()
 
     async def drain(self, seconds: float) -> None:

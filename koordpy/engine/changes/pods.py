@@ -118,7 +118,7 @@ class PodChanges:
             if before is None or before.uid != after.uid or not before.pending or changes_itself(before.pod, after.pod):
                 new = before is None or before.uid != after.uid
                 self.enqueue(after, event="PodAdd" if new else "PodUpdate")
-        elif key in self._queue:
+        elif key in self._queue.unit_of:
             self._queue.discard(key)
         claims = after is not None and after.pending and (after.ties or after.pod.spec.resource_claims)
         if claims or key in self._claiming.named:

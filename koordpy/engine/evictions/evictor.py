@@ -131,7 +131,7 @@ class Evictor:
                 {one.pod_key: one.uid for one in plan.nominations},
                 {victim.pod_key: victim.uid for victim in plan.evictions},
             )
-            self.nominations.keep(plan.unit, kept)
+            self.nominations.kept[plan.unit] = kept
         for ref, victims in broken.items():
             self._gang_evicted(ref, victims)
         if plan.benefit is not None and plan.beneficiary is not None and not why:
@@ -184,8 +184,9 @@ class Evictor:
         ]
         if not lesser:
             return
-        units = {unit: None for info in lesser if (unit := self._unit_of(info.key)) is not None and unit != plan.unit}
-        theirs = [info for info in self._state.nominated() if self._unit_of(info.key) in units]
+        others = (self._unit_of[info.key] for info in lesser if info.key in self._unit_of)
+        units = dict.fromkeys(unit for unit in others if unit != plan.unit)
+        theirs = [info for info in self._state.nominated() if self._unit_of.get(info.key) in units]
         await self.nominations.give_up(units, {info.key: info for info in (*lesser, *theirs)}.values())
 
     async def _evict_all(self, plan: EvictionPlan, gone: set[str], broken: dict[GangRef, list[Eviction]]) -> None:
@@ -273,5 +274,5 @@ class Evictor:
         """A victim does not go after all. One whose Binding was given up meanwhile waits for a place again."""
         self._state.unforesee(victim.pod_key, victim.uid)
         info = self._state.pod(victim.pod_key)
-        if info is not None and info.uid == victim.uid and info.pending and self._unit_of(info.key) is None:
+        if info is not None and info.uid == victim.uid and info.pending and info.key not in self._unit_of:
             self._feeds.pods.enqueue(info, event="BindFailure")

@@ -43,15 +43,12 @@ class Nominations:
         """Void nominations that are being cleared."""
         self._state, self._queue, self._calls = context.state, context.queue, calls
         self._may_write, self._clock, self._now = context.may_write, context.clock, context.now
-        self._kept: dict[str, Kept] = {}
+        self.kept: dict[str, Kept] = {}
+        """Unit whose victims are going -> the room that is kept for it."""
         self._clearing: dict[str, asyncio.Event] = {}
         """Pods whose nomination is being cleared at the API server."""
         self._uncleared: dict[str, str] = {}
         """key -> uid of pods where that failed: tried again."""
-
-    def keep(self, unit: str, kept: Kept) -> None:
-        """The victims of a unit are going: its room is kept for it."""
-        self._kept[unit] = kept
 
     async def before_writing(self, key: str) -> None:
         """A pod is about to be nominated: waits for an older write, which must not be the last."""
@@ -64,7 +61,7 @@ class Nominations:
         units = list(units)
         for unit in units:
             logger.info("%s: a more important unit takes the room it is nominated to; it is planned anew", unit)
-            self._kept.pop(unit, None)
+            self.kept.pop(unit, None)
         await self.clear(pods)
         for unit in units:
             self._queue.touch(unit, "NominationVoid")
@@ -96,22 +93,22 @@ class Nominations:
         """Nominations of pods that another process made: their room is kept for a while."""
         deadline = self._clock() + RESTORED_SECONDS
         for info in self._state.nominated():
-            if (unit := self._queue.unit_of(info.key)) is not None:
-                self._kept.setdefault(unit, Kept(deadline, {})).pods[info.key] = info.uid
+            if (unit := self._queue.unit_of.get(info.key)) is not None:
+                self.kept.setdefault(unit, Kept(deadline, {})).pods[info.key] = info.uid
 
     async def look(self) -> None:
         """Ends what is over: units that are bound or gone, and nominations whose time is up."""
-        for unit, kept in list(self._kept.items()):
-            if self._kept.get(unit) is not kept:
+        for unit, kept in list(self.kept.items()):
+            if self.kept.get(unit) is not kept:
                 # given up, or kept anew, while another's nominations were cleared
                 continue
             waiting = self._waiting(kept)
             if not waiting:
-                del self._kept[unit]
+                del self.kept[unit]
                 # a quota that was promised to it lends again what others ask for in vain (planning/queue/lending.py)
                 self._queue.broadcast(Wake.ASKED, "NominationEnd")
             elif any(self._is_void(info) for info in waiting) and self._may_write():
-                del self._kept[unit]
+                del self.kept[unit]
                 logger.info("%s: the room it is nominated to will not come; it is planned anew", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationVoid")
@@ -120,7 +117,7 @@ class Nominations:
                 kept.tried = True
                 self._queue.touch(unit, "VictimsGone")
             elif self._clock() > kept.deadline and self._may_write():
-                del self._kept[unit]
+                del self.kept[unit]
                 logger.warning("%s: its victims are not gone in time; it is planned anew", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationExpired")
@@ -131,17 +128,17 @@ class Nominations:
 
     def refused(self, unit: str, pods: Iterable[PodInfo]) -> None:
         """A unit was planned anew and found no place: room that it is nominated to and nobody is leaving is void."""
-        kept = self._kept.get(unit)
+        kept = self.kept.get(unit)
         if kept is not None and any(self._still_there(key, uid) for key, uid in kept.victims.items()):
             return
         void = [info for info in pods if info.nominated_node and info.pending]
         if any(self._state.leaving(info.nominated_node) for info in void):
             if kept is None:
                 deadline = self._clock() + RESTORED_SECONDS
-                self._kept[unit] = Kept(deadline, {info.key: info.uid for info in void})
+                self.kept[unit] = Kept(deadline, {info.key: info.uid for info in void})
             return
         if void and self._may_write():
-            self._kept.pop(unit, None)
+            self.kept.pop(unit, None)
             begin(self.clear(void), f"void nominations of {unit}", self.tasks)
 
     def _is_void(self, info: PodInfo) -> bool:
