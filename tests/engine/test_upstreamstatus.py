@@ -6,10 +6,10 @@ import pytest
 from msgspec import convert
 
 from koordpy.api.groups import UpstreamPodGroup
-from koordpy.api.objects import Pod
+from koordpy.api.objects import Condition, Pod
 from koordpy.cluster.pods import PodInfo, pod_info
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.status.upstream import CONDITION, UpstreamCondition, conditions_of_version, wanted_condition
+from koordpy.engine.status.upstream import CONDITION, condition, conditions_of_version, wanted_condition
 from koordpy.planning.plan import GangReport, GangStatus
 
 OURS = frozenset({"koord-scheduler"})
@@ -55,12 +55,12 @@ ON = [info("a", "n1"), info("b", "n1")]
 @pytest.mark.parametrize(
     ("of", "pods", "verdict", "said"),
     [
-        (group(GANG), ON, None, UpstreamCondition("True", "Scheduled", "2 pods have a node, 2 were needed")),
+        (group(GANG), ON, None, condition("True", "Scheduled", "2 pods have a node, 2 were needed")),
         (group(GANG), [ON[0], info("b", assumed="n1")], None, None),
         (group(GANG), [ON[0], info("b", "", "Succeeded")], None, "True"),
         (group(GANG), [ON[0], info("b", "", "Failed")], None, None),
-        (group(GANG), ON[:1], GangStatus.UNSCHEDULABLE, UpstreamCondition("False", "Unschedulable", "no room")),
-        (group(GANG), ON[:1], GangStatus.INVALID, UpstreamCondition("False", "SchedulerError", "no room")),
+        (group(GANG), ON[:1], GangStatus.UNSCHEDULABLE, condition("False", "Unschedulable", "no room")),
+        (group(GANG), ON[:1], GangStatus.INVALID, condition("False", "SchedulerError", "no room")),
         (group(GANG), ON[:1], GangStatus.INCOMPLETE, None),
         (group(BASIC), ON[:1], GangStatus.UNSCHEDULABLE, "True"),
         (group(BASIC), [], GangStatus.UNSCHEDULABLE, "False"),
@@ -68,7 +68,7 @@ ON = [info("a", "n1"), info("b", "n1")]
     ],
 )
 def test_the_condition_follows_the_requirement_until_it_is_true(
-    of: UpstreamPodGroup, pods: list[PodInfo], verdict: GangStatus | None, said: UpstreamCondition | str | None
+    of: UpstreamPodGroup, pods: list[PodInfo], verdict: GangStatus | None, said: Condition | str | None
 ) -> None:
     found = wanted_condition(of, pods, report(verdict) if verdict is not None else None)
     assert (found.status if isinstance(said, str) and found is not None else found) == said

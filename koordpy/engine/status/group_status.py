@@ -32,14 +32,6 @@ MADE_AGAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class GangVerdict:
-    """What the last round said about a gang."""
-
-    report: GangReport
-    waiting_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Said:
     """Reason and message of a condition that is True; empty where it is not."""
 
@@ -103,7 +95,8 @@ def _ended_from_outside(pod: PodInfo) -> bool:
 def group_status(
     group: PodGroup,
     gang: Members,
-    verdict: GangVerdict | None,
+    report: GangReport | None,
+    waiting_seconds: float,
     *,
     stale: str = "",
     evicted: Said = UNSAID,
@@ -111,6 +104,7 @@ def group_status(
 ) -> PodGroupStatus:
     """The whole status of a PodGroup as it should be.
 
+    report: what the last round said about the gang, whose members wait so long together.
     stale: how many members a gang has left that has lost some of those it needs; evicted: what koordpy did to members.
     """
     before, need = group.status, max(1, group.spec.min_member)
@@ -120,11 +114,11 @@ def group_status(
         # its pods were cleaned up after the end
         phase, counts = before.phase, {name: getattr(before, name) for name in COUNTS}
     started = before.schedule_start_time or ""
-    if not started and verdict is not None and verdict.report.status is not GangStatus.INCOMPLETE:
+    if not started and report is not None and report.status is not GangStatus.INCOMPLETE:
         started = rfc3339(now)
     occupied_by, uid = _occupied(group, gang)
     conditions = (
-        _scheduled(group, gang, counts, verdict, started, now=now),
+        _scheduled(group, gang, counts, report, waiting_seconds, started, now=now),
         _staleness(group, gang, stale),
         _disruption(group, evicted, met=counts["scheduled"] >= need),
     )
@@ -157,7 +151,8 @@ def _scheduled(
     group: PodGroup,
     gang: Members,
     counts: Mapping[str, int],
-    verdict: GangVerdict | None,
+    report: GangReport | None,
+    waiting_seconds: float,
     started: str,
     *,
     now: float,
@@ -169,7 +164,6 @@ def _scheduled(
         return condition_for(
             group, SCHEDULED, "True", SCHEDULED, f"{have} members have a node or have Succeeded, minMember is {least}"
         )
-    report = verdict.report if verdict is not None else None
     told = report.message if report is not None and report.status is not GangStatus.SCHEDULED else ""
     reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
     text = f"{have} of minMember {least} members are bound or have Succeeded"
@@ -184,9 +178,8 @@ def _scheduled(
         return (
             condition_for(group, SCHEDULED, "False", reason, text) if old is not None and old.status == "True" else None
         )
-    assert verdict is not None
-    if started and now - waits_since(started, gang) >= verdict.waiting_seconds:
-        told = f"no place in {verdict.waiting_seconds:g} s; still tried; {told}"
+    if started and now - waits_since(started, gang) >= waiting_seconds:
+        told = f"no place in {waiting_seconds:g} s; still tried; {told}"
         reason = TIMED_OUT
     return condition_for(group, SCHEDULED, "False", reason, told)
 

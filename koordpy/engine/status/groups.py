@@ -4,6 +4,7 @@ PodGroups whose pods all name other schedulers are left alone.
 """
 
 from collections.abc import Iterable
+from math import inf
 
 from koordpy.api.groups import PodGroup, PodGroupStatus
 from koordpy.api.objects import condition_of
@@ -20,7 +21,6 @@ from koordpy.engine.status.gangwriter import GangWriter
 from koordpy.engine.status.group_status import (
     TIMED_OUT,
     UNSAID,
-    GangVerdict,
     Said,
     group_status,
     made_again_until,
@@ -41,7 +41,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         """`stale` says what is to be said of gangs that have lost members."""
         super().__init__(context)
         self._stale = stale
-        self._verdicts: dict[str, GangVerdict] = {}
+        self._verdicts: dict[str, tuple[GangReport, float]] = {}
+        """What the last round said about a gang, and its waiting time in seconds."""
         self._tried: set[str] = set()
         """Gangs that rounds of this process have tried."""
         self._evicted: dict[str, Said] = {}
@@ -102,7 +103,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         if self._about(report.name) is None:
             return
         self._tried.add(report.name)
-        self._verdicts[report.name] = GangVerdict(report, waiting_seconds)
+        self._verdicts[report.name] = report, waiting_seconds
         if report.status in REFUSED and not report.awaits:
             self._refused(report.name, report.status.value, report.message)
 
@@ -113,7 +114,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             if now >= until:
                 del self._made_again[key]
                 yield key
-        for key, verdict in list(self._verdicts.items()):
+        for key, (_, waiting_seconds) in list(self._verdicts.items()):
             group = self._context.state.gangs.groups.get(key)
             if group is None:
                 self._forget(key)
@@ -121,9 +122,9 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             started, old = group.status.schedule_start_time, condition_of(group.status.conditions, SCHEDULED)
             if not started or old is None or old.status == "True" or old.reason == TIMED_OUT:
                 continue
-            if now - seconds(started) < verdict.waiting_seconds:
+            if now - seconds(started) < waiting_seconds:
                 continue
-            if now - waits_since(started, self._gang(group)) >= verdict.waiting_seconds:
+            if now - waits_since(started, self._gang(group)) >= waiting_seconds:
                 yield key
 
     def _forget(self, key: str) -> None:
@@ -156,7 +157,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         if len(gang.standing) + gang.succeeded >= obj.spec.min_member:
             # what it may lose from now on it has not lost by that
             self._evicted.pop(key, None)
-        return group_status(obj, gang, self._verdicts.get(key), stale=self._stale.text(key), evicted=evicted, now=now)
+        report, waits = self._verdicts.get(key, (None, inf))
+        return group_status(obj, gang, report, waits, stale=self._stale.text(key), evicted=evicted, now=now)
 
     def _only_wobbles(self, said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
         return only_wobbles(wanted, said)

@@ -6,17 +6,18 @@ condition as PodGroupScheduled, so readers of that version find it under both na
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from koordpy.api.groups import UpstreamPodGroup
-from koordpy.api.objects import condition_of
+from koordpy.api.objects import Condition, condition_of
 from koordpy.cluster.pods import GangRef, GangSource, PodInfo
 from koordpy.engine.apiserver.resources import UPSTREAM_POD_GROUPS, Resource
 from koordpy.engine.status.announce import GANG_UNSCHEDULABLE, INVALID
 from koordpy.engine.status.census import REFUSED
 from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.patches import condition_for, condition_patch, patch_status, wobbles
+from koordpy.engine.status.patches import condition_patch, patch_status, wobbles
 from koordpy.engine.status.reconciler import StatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport, GangStatus
@@ -26,23 +27,17 @@ OLDER_NAMES = {"v1alpha2": "PodGroupScheduled"}
 """Version -> the condition's name in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamCondition:
-    """Status, reason and message of the condition."""
-
-    status: str
-    reason: str
-    message: str
-
-
 def conditions_of_version(version: str) -> tuple[str, ...]:
     """Names under which the condition is written to groups of a version, the one that is read back first."""
     return (CONDITION, OLDER_NAMES[version]) if version in OLDER_NAMES else (CONDITION,)
 
 
-def wanted_condition(
-    group: UpstreamPodGroup, pods: Iterable[PodInfo], report: GangReport | None
-) -> UpstreamCondition | None:
+def condition(status: str, reason: str, message: str) -> Condition:
+    """The condition as far as it is compared."""
+    return Condition(type=CONDITION, status=status, reason=reason, message=message)
+
+
+def wanted_condition(group: UpstreamPodGroup, pods: Iterable[PodInfo], report: GangReport | None) -> Condition | None:
     """What the condition should say; None where it stays as it is, as it does for ever once it is True."""
     old = condition_of(group.status.conditions, CONDITION)
     if old is not None and old.status == "True":
@@ -51,14 +46,14 @@ def wanted_condition(
     need = max(1, gang.min_count) if gang is not None else 1
     have = sum(pod.pod.status.phase == "Succeeded" or (pod.bound and bool(pod.pod.spec.node_name)) for pod in pods)
     if have >= need:
-        return UpstreamCondition("True", "Scheduled", f"{have} pods have a node, {need} were needed")
+        return condition("True", "Scheduled", f"{have} pods have a node, {need} were needed")
     if report is None or report.status not in REFUSED:
         return None
     reason = "Unschedulable" if report.status is GangStatus.UNSCHEDULABLE else "SchedulerError"
-    return UpstreamCondition("False", reason, report.message)
+    return condition("False", reason, report.message)
 
 
-class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCondition | None]):
+class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition | None]):
     """Of PodGroups of scheduling.k8s.io."""
 
     source = GangSource.UPSTREAM
@@ -71,30 +66,28 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
         )
         return (group, resource) if group is not None and resource is not None else None
 
-    def _read(self, obj: UpstreamPodGroup) -> UpstreamCondition | None:
+    def _read(self, obj: UpstreamPodGroup) -> Condition | None:
         there = condition_of(obj.status.conditions, CONDITION)
-        return UpstreamCondition(there.status, there.reason, there.message) if there is not None else None
+        return condition(there.status, there.reason, there.message) if there is not None else None
 
-    def _render(self, key: str, obj: UpstreamPodGroup, there: UpstreamCondition | None) -> UpstreamCondition | None:
+    def _render(self, key: str, obj: UpstreamPodGroup, there: Condition | None) -> Condition | None:
         last = self._writes.last(key, obj.metadata.uid)
         if last is not None and last.status == "True":
             return None
         pods = self._context.state.gangs.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))
         return wanted_condition(obj, pods, self._reports.get(key))
 
-    def _only_wobbles(self, said: UpstreamCondition | None, wanted: UpstreamCondition | None) -> bool:
+    def _only_wobbles(self, said: Condition | None, wanted: Condition | None) -> bool:
         if said is None or wanted is None or (said.status, said.reason) != (wanted.status, wanted.reason):
             return False
         return wobbles(said.message, wanted.message)
 
-    async def _send(
-        self, obj: UpstreamPodGroup, resource: Resource, wanted: UpstreamCondition | None, there: Any
-    ) -> bool:
+    async def _send(self, obj: UpstreamPodGroup, resource: Resource, wanted: Condition | None, there: Any) -> bool:
         assert wanted is not None
         made = (
             condition_patch(
                 condition_of(obj.status.conditions, name),
-                condition_for(obj, name, wanted.status, wanted.reason, wanted.message),
+                replace(wanted, type=name, observed_generation=obj.metadata.generation),
                 now=self._context.now(),
             )
             for name in conditions_of_version(resource.version)
@@ -102,7 +95,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, UpstreamCo
         status = {"conditions": [body for body in made if body is not None]}
         return await patch_status(self._context.client, resource, obj.metadata, status, kind="strategic")
 
-    def _written(self, key: str, said: UpstreamCondition | None, wanted: UpstreamCondition | None) -> None:
+    def _written(self, key: str, said: Condition | None, wanted: Condition | None) -> None:
         about = self._about(key)
         if about is not None and wanted is not None and wanted.status == "False":
             if wanted.reason != "Unschedulable":
