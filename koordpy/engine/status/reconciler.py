@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -141,15 +142,10 @@ class LastWrites(Generic[Said]):
         self._known.move_to_end(key)
         self.forget_old()
 
-    def last(self, key: str, uid: str) -> Said | None:
-        """What was written last, however long ago; None where nothing was."""
+    def last(self, key: str, uid: str) -> tuple[Said | None, float]:
+        """What was written last, and how many seconds ago; None and endless where nothing was."""
         known = self._known.get(key)
-        return known[1] if known is not None and known[0] == uid else None
-
-    def age(self, key: str, uid: str) -> float:
-        """Seconds since the last write; endless where nothing was written."""
-        known = self._known.get(key)
-        return self._clock() - known[2] if known is not None and known[0] == uid else float("inf")
+        return (known[1], self._clock() - known[2]) if known is not None and known[0] == uid else (None, inf)
 
     def forget(self, key: str) -> None:
         """The object is gone."""
@@ -169,7 +165,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        keep = float("inf") if self.stands else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
+        keep = inf if self.stands else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
         self._writes: LastWrites[Said] = LastWrites(context.clock, keep)
         self._unsure: set[str] = set()
         """Objects of which nobody knows what became of the last write."""
@@ -181,7 +177,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
             return True
         obj, resource = found
         uid, seen, there = obj.metadata.uid, self._read(obj), self._there(key, obj)
-        last, age = self._writes.last(key, uid), self._writes.age(key, uid)
+        last, age = self._writes.last(key, uid)
         said = last if last is not None and self.stands else there
         wanted = self._render(key, obj if there is seen else self._with(obj, there), there)
         if wanted is None:
@@ -208,9 +204,8 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
 
     def _there(self, key: str, obj: Seen) -> Said:
         """What its status says, as far as is known: the watch may not have brought our last write."""
-        uid = obj.metadata.uid
-        last = self._writes.last(key, uid)
-        return last if last is not None and self._writes.age(key, uid) < TRUSTED_SECONDS else self._read(obj)
+        last, age = self._writes.last(key, obj.metadata.uid)
+        return last if last is not None and age < TRUSTED_SECONDS else self._read(obj)
 
     def _forget(self, key: str) -> None:
         super()._forget(key)

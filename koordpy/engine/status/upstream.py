@@ -71,7 +71,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
         return condition(there.status, there.reason, there.message) if there is not None else None
 
     def _render(self, key: str, obj: UpstreamPodGroup, there: Condition | None) -> Condition | None:
-        last = self._writes.last(key, obj.metadata.uid)
+        last, _ = self._writes.last(key, obj.metadata.uid)
         if last is not None and last.status == "True":
             return None
         pods = self._context.state.gangs.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))

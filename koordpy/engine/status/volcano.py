@@ -146,7 +146,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
             return wanted_status(group.min_member, pods, self._reports.get(key))
         if pods:
             return None
-        if self._writes.last(key, obj.metadata.uid) is not None and there.phase != COMPLETED:
+        if self._writes.last(key, obj.metadata.uid)[0] is not None and there.phase != COMPLETED:
             return VolcanoStatus(INQUEUE, condition=there.condition, reason=there.reason, message=there.message)
         if self._context.settings.config.gangs.volcano == "take" and there.phase in ("", PENDING):
             return VolcanoStatus(INQUEUE, *(getattr(there, name) for name in COUNTS))
