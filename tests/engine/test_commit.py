@@ -512,7 +512,7 @@ async def test_a_pod_that_is_bound_keeps_its_room_when_telling_of_it_fails(
         forgotten: list[str] = []
         known = scheduler.feeds.state.forget
         monkeypatch.setattr(scheduler.feeds.state, "forget", lambda key: (forgotten.append(key), known(key)))
-        monkeypatch.setattr(scheduler.announcer, "scheduled", fails)
+        monkeypatch.setattr(scheduler.announcer, "tell", fails)
         cluster.pod("first", cpu="3")
         await until(lambda: cluster.bound("first") and not scheduler.committer.open)
         assert not forgotten

@@ -131,7 +131,7 @@ class Told:
     writer: PodStatusWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        nobody: Any = SimpleNamespace(failed=lambda info, message: None)
+        nobody: Any = SimpleNamespace(tell=lambda reason, about, note: None)
         context = a_context(client=self.server, state=self.state, announcer=nobody, clock=lambda: self.now)
         self.writer = PodStatusWriter(context)
         self.shows("")

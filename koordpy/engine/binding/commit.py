@@ -23,6 +23,7 @@ from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
 from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
 from koordpy.engine.context import Context, begin
 from koordpy.engine.queue import QueuedPod
+from koordpy.engine.status.announce import SCHEDULED
 from koordpy.engine.wakeups import Wake
 from koordpy.planning.plan import Placement
 
@@ -258,7 +259,8 @@ class Committer:
             # by the leader before us, who has told of it: what it gave the pod counts, not what we would have given
             self._feeds.pods.read(outcome.pod)
         else:
-            self._announcer.scheduled(job.info, job.placement.node)
+            note = f"Successfully assigned {job.info.key} to {job.placement.node}"
+            self._announcer.tell(SCHEDULED, job.info, note)
 
     def _give_back(self, *jobs: PendingBinding, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
         """Takes assumptions back, and before that the resource claims that were written for the pods. gone: the API

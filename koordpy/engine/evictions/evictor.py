@@ -218,7 +218,7 @@ class Evictor:
                     broken.setdefault(evicted.gang, []).append(eviction)
                 self._metrics.victims.labels(eviction.rule).inc()
                 # told of the pod that was evicted: it may be gone already, or another be there under its name
-                self._announcer.evicted(evicted, eviction.reason, eviction.message, plan.beneficiary)
+                self._announcer.tell(eviction.reason, evicted, eviction.message, plan.beneficiary)
 
         await self._calls.each(plan.evictions, one)
         if refused:

@@ -15,8 +15,12 @@ from koordpy.workloads.source import Head
 
 GANG_SCHEDULED, GANG_UNSCHEDULABLE, GANG_EVICTED = "GangScheduled", "GangUnschedulable", "GangEvicted"
 GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
+SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
 EVENTS: Mapping[str, tuple[EventType, str]] = {
+    SCHEDULED: ("Normal", "Binding"),
+    FAILED: ("Warning", "Scheduling"),
+    "Preempted": ("Normal", "Preempting"),
     GANG_SCHEDULED: ("Normal", "Scheduling"),
     GANG_UNSCHEDULABLE: ("Warning", "Scheduling"),
     GANG_EVICTED: ("Warning", "Preempting"),
@@ -27,7 +31,9 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
     UNREADABLE: ("Warning", "Validating"),
     INVALID: ("Warning", "Validating"),
 }
-"""Reason of an event that is not of a pod -> (type, action)."""
+"""Reason of an event -> (type, action)."""
+RECLAIMED: tuple[EventType, str] = "Normal", "Reclaiming"
+"""Of a pod that is evicted for any other reason."""
 
 
 class Announcer:
@@ -39,34 +45,18 @@ class Announcer:
         self._recorders, self._on_refused = recorders, on_refused
         self._default = next(iter(recorders.values()), None)
 
-    def _of(self, info: PodInfo) -> EventRecorder | None:
-        return self._recorders.get(info.pod.spec.scheduler_name, self._default)
-
-    def scheduled(self, info: PodInfo, node: str) -> None:
-        """The pod was bound."""
-        if (recorder := self._of(info)) is not None:
-            note = f"Successfully assigned {info.key} to {node}"
-            recorder.record(of_pod(info), type="Normal", reason="Scheduled", action="Binding", note=note)
-
-    def failed(self, info: PodInfo, message: str) -> None:
-        """The pod stays pending; the message is that of its condition."""
-        if (recorder := self._of(info)) is not None:
-            recorder.record(of_pod(info), type="Warning", reason="FailedScheduling", action="Scheduling", note=message)
-
-    def evicted(self, info: PodInfo, reason: str, message: str, beneficiary: ObjectReference | None) -> None:
-        """The pod makes room for others, or its gang is below its minimum."""
-        if (recorder := self._of(info)) is not None:
-            action = "Preempting" if reason == "Preempted" else "Reclaiming"
-            about = of_pod(info)
-            recorder.record(about, type="Normal", reason=reason, action=action, note=message, related=beneficiary)
-
-    def tell(self, reason: str, about: ObjectReference, note: str, related: ObjectReference | None = None) -> None:
-        """Something happened to an object, one of EVENTS."""
+    def tell(
+        self, reason: str, about: ObjectReference | PodInfo, note: str, related: ObjectReference | None = None
+    ) -> None:
+        """Something happened to an object."""
+        recorder = self._default
+        if isinstance(about, PodInfo):
+            recorder, about = self._recorders.get(about.pod.spec.scheduler_name, recorder), of_pod(about)
         if reason in (UNREADABLE, INVALID):
             self._on_refused(about.kind, reason)
-        if self._default is not None:
-            type, action = EVENTS[reason]
-            self._default.record(about, type=type, reason=reason, action=action, note=note, related=related)
+        if recorder is not None:
+            type, action = EVENTS.get(reason, RECLAIMED)
+            recorder.record(about, type=type, reason=reason, action=action, note=note, related=related)
 
 
 def _known(resource: Resource | None, obj: Any) -> ObjectReference | None:

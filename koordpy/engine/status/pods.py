@@ -16,6 +16,7 @@ from koordpy.api.objects import Pod, condition_of
 from koordpy.cluster.pods import PodInfo
 from koordpy.engine.apiserver.resources import PODS, Resource
 from koordpy.engine.context import Context
+from koordpy.engine.status.announce import FAILED
 from koordpy.engine.status.patches import POD_SCHEDULED, patch_status, pod_unschedulable, wobbles
 from koordpy.engine.status.reconciler import RETRY_SECONDS, StatusWriter
 from koordpy.planning.plan import PendingPod
@@ -122,7 +123,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
             del self._verdicts[key]
         info = self._context.state.pod(key)
         if info is not None and wanted is not None:
-            self._context.announcer.failed(info, wanted[1])
+            self._context.announcer.tell(FAILED, info, wanted[1])
 
     def _forget(self, key: str) -> None:
         super()._forget(key)
