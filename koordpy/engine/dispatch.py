@@ -5,7 +5,7 @@ the others are carried out as they are, for units of one round were planned on o
 """
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -106,7 +106,8 @@ class Dispatcher:
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
         self._clock, self._keep_seconds = context.clock, context.settings.config.planning.search_seconds
         """How long room is kept from those behind a unit that has no answer yet."""
-        self._told = Told(context.clock)
+        self.told = Told(context.clock)
+        """What was said of objects."""
         self._warned: dict[int, tuple[str, str]] = {}
         """Warnings of the last round that were said, by their ids: what stands, thousands of quotas say, is one object
         in each round."""
@@ -166,15 +167,11 @@ class Dispatcher:
         for rejected in plan.rejected:
             self._report(rejected)
 
-    def forget(self, there: Callable[[Hashable], bool]) -> None:
-        """Lets go of what was said of objects that are not there any more."""
-        self._told.forget(there)
-
     def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
         """Hands one unit on; True where it has pods left over."""
         name, begun = unit.unit, found.begun
         for text in unit.solver_faults:
-            if self._told.is_new(name, text, entry.namespace):
+            if self.told.is_new(name, text, entry.namespace):
                 logger.error("%s: %s", name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
@@ -282,11 +279,11 @@ class Dispatcher:
                 about, text = warning
                 reference = self._references.warned(about)
                 whose = self._maker(about) or reference or about, text, reference.namespace if reference else ""
-                if self._told.is_new(*whose):
+                if self.told.is_new(*whose):
                     logger.warning("%s: %s", about, text)
                     if reference is not None:
                         self._announcer.tell(INVALID, reference, text)
-                elif not self._told.is_said(*whose):
+                elif not self.told.is_said(*whose):
                     continue
             self._warned[id(warning)] = warning
 
@@ -298,7 +295,7 @@ class Dispatcher:
 
     def _report(self, rejected: RejectedPlan) -> None:
         """A plan that its check refused, with all of it; once for as long as the same is found wrong."""
-        if not self._told.is_new(rejected.unit, rejected.text):
+        if not self.told.is_new(rejected.unit, rejected.text):
             return
         logger.error("%s: %s", rejected.unit, rejected.text)
         whole = json.encode(rejected).decode()

@@ -43,7 +43,7 @@ class Inspection:
         self._loop, self._elector, self._census = loop, elector, census
         self._metrics, self._settings = context.metrics, context.settings
         self._leading, self._stopping, self._clock, self._now = leading, stopping, context.clock, context.now
-        self._metrics.on_scrape(self._set_gauges)
+        self._metrics.refresh = self._set_gauges
 
     def live_checks(self) -> Mapping[str, Check]:
         """For /livez."""

@@ -164,7 +164,7 @@ class Scheduler:
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
         )
-        told = [dispatcher.forget, *(recorder.forget for recorder in self._recorders.values())]
+        told = [dispatcher.told.forget, *(recorder.forget for recorder in self._recorders.values())]
         if self.writers is not None:
             told.append(self.writers.pods.forget)
         self._loop = SchedulingLoop(

@@ -208,7 +208,8 @@ class Metrics:
         self.events_dropped = counter(
             "koordpy_events_dropped_total", "Events that were not sent: queue_full, too_many, failed.", ["reason"]
         )
-        self._refresh: list[Callable[[], None]] = []
+        self.refresh: Callable[[], None] = lambda: None
+        """Called before each rendering, to set gauges."""
         self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
         self._begin(profiles, outcomes)
 
@@ -239,10 +240,6 @@ class Metrics:
         for name in names:
             self.gang_layer.labels(name)
             self.pp_crossings.labels(name)
-
-    def on_scrape(self, refresh: Callable[[], None]) -> None:
-        """`refresh` is called before each rendering, to set gauges."""
-        self._refresh.append(refresh)
 
     def set_gauge(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
         """Makes a labelled gauge hold exactly these values; keys are label values in the gauge's order."""
@@ -296,6 +293,5 @@ class Metrics:
 
     def render(self) -> bytes:
         """The exposition of everything, in the text format of Prometheus."""
-        for refresh in self._refresh:
-            refresh()
+        self.refresh()
         return generate_latest(self.registry)

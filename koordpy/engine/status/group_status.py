@@ -218,13 +218,13 @@ def _disruption(group: PodGroup, evicted: Said, *, met: bool) -> Condition | Non
     return condition_for(group, DISRUPTED, "False", WHOLE, f"its minimum is bound again; before: {old.message}")
 
 
-def only_wobbles(wanted: PodGroupStatus, there: PodGroupStatus) -> bool:
+def only_wobbles(said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
     """Whether nothing but counts in messages is to be changed, other than those of a quota: they are what its team acts
     on."""
-    if replace(wanted, conditions=[]) != replace(there, conditions=[]):
+    if replace(wanted, conditions=[]) != replace(said, conditions=[]):
         return False
     for condition in wanted.conditions:
-        before = condition_of(there.conditions, condition.type)
+        before = condition_of(said.conditions, condition.type)
         if before is None or (before.status, before.reason) != (condition.status, condition.reason):
             return False
         if before.message != condition.message and (

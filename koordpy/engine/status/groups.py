@@ -11,6 +11,7 @@ from koordpy.api.objects import condition_of
 from koordpy.api.times import seconds
 from koordpy.cluster.ganghistory import SCHEDULED, STALE
 from koordpy.cluster.members import Members
+from koordpy.cluster.objectbook import object_key
 from koordpy.cluster.pods import GangRef, GangSource
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.context import Context
@@ -142,8 +143,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         gang, names = self._gang(group), self._context.state.scheduler_names
         if gang.pods:
             return any(pod.pod.spec.scheduler_name in names for pod in gang.pods)
-        key = f"{group.metadata.namespace}/{group.metadata.name}"
-        return key in self._tried or condition_of(group.status.conditions, SCHEDULED) is not None
+        return object_key(group) in self._tried or condition_of(group.status.conditions, SCHEDULED) is not None
 
     def _find(self, key: str) -> tuple[PodGroup, Resource] | None:
         group, resource = self._context.state.gangs.groups.get(key), self._context.feeds.groups.resources.get(key)
@@ -160,8 +160,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         report, waits = self._verdicts.get(key, (None, inf))
         return group_status(obj, gang, report, waits, stale=self._stale.text(key), evicted=evicted, now=now)
 
-    def _only_wobbles(self, said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
-        return only_wobbles(wanted, said)
+    _only_wobbles = staticmethod(only_wobbles)
 
     def _written(self, key: str, said: PodGroupStatus, wanted: PodGroupStatus) -> None:
         before, after = (condition_of(status.conditions, SCHEDULED) for status in (said, wanted))

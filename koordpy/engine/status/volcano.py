@@ -6,7 +6,7 @@ Source: workloads.md 9.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from koordpy.api.owners import WorkloadObject, read_part
@@ -40,11 +40,6 @@ class VolcanoStatus:
     """Scheduled or Unschedulable, the one of the two that is True."""
     reason: str = ""
     message: str = ""
-
-    @property
-    def gist(self) -> "VolcanoStatus":
-        """The same without the message."""
-        return VolcanoStatus(self.phase, self.running, self.succeeded, self.failed, self.condition, self.reason)
 
 
 def wanted_status(least: int, pods: Sequence[WorkloadPod], report: GangReport | None) -> VolcanoStatus:
@@ -153,7 +148,8 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         return None
 
     def _only_wobbles(self, said: VolcanoStatus, wanted: VolcanoStatus) -> bool:
-        return said.gist == wanted.gist and wobbles(said.message, wanted.message)
+        same = replace(said, message="") == replace(wanted, message="")
+        return same and wobbles(said.message, wanted.message)
 
     async def _send(self, obj: WorkloadObject, resource: Resource, wanted: VolcanoStatus, there: VolcanoStatus) -> bool:
         patch = patch_of(wanted, there, current_status(obj)[1], self._context.now())

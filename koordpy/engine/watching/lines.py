@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from koordpy.api.wirejson import WireReader
 from koordpy.engine.apiserver.client import ApiError
 from koordpy.engine.apiserver.replies import Status, reader_of
 
@@ -45,17 +44,6 @@ OBJECT_EVENTS = (b'{"type":"MODIFIED"', b'{"type":"ADDED"', b'{"type":"DELETED"'
 
 class Malformed(Exception):
     """A line of the watch that is no event."""
-
-
-class WatchLines(Generic[T]):
-    """Reads the objects of one kind."""
-
-    def __init__(self, kind: type[T]) -> None:
-        events: msgspec.json.Decoder[Event[T]] = msgspec.json.Decoder(Event[kind])  # type: ignore[valid-type]
-        self.item = WireReader(kind).read
-        """An object by itself. Raises Undecodable."""
-        self.event = events.decode
-        """A line that starts as OBJECT_EVENTS do. Raises ValueError, also of an object with nulls."""
 
 
 def raw_event(line: bytes) -> RawEvent:

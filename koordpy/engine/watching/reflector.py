@@ -14,17 +14,17 @@ from typing import Generic
 
 import msgspec
 
-from koordpy.api.wirejson import Undecodable, unreadable
+from koordpy.api.wirejson import Undecodable, WireReader, unreadable
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.watching.backlog import Backlog
 from koordpy.engine.watching.lines import (
     OBJECT_EVENTS,
+    Event,
     Malformed,
     Names,
     RawEvent,
-    WatchLines,
     names_in,
     raw_event,
     refusal,
@@ -104,7 +104,11 @@ class Reflector(Generic[T]):
         self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
         self._on_access, self._knows = on_access, knows
         self._policy, self._clock = policy, clock
-        self._lines = WatchLines(kind)
+        self._item = WireReader(kind).read
+        """An object by itself. Raises Undecodable."""
+        events: msgspec.json.Decoder[Event[T]] = msgspec.json.Decoder(Event[kind])  # type: ignore[valid-type]
+        self._event = events.decode
+        """A line that starts as OBJECT_EVENTS do. Raises ValueError, also of an object with nulls."""
         self._version: str | None = None
         self._slice_began = clock()
         self._backoff = Backoff(policy.first_backoff_seconds, policy.most_backoff_seconds)
@@ -258,7 +262,7 @@ class Reflector(Generic[T]):
 
     def _take(self, raw: msgspec.Raw, fresh: dict[str, T], odd: dict[str, Unreadable]) -> None:
         try:
-            obj = self._lines.item(raw)
+            obj = self._item(raw)
         except Undecodable as error:
             found = self._found(names_in(raw), str(error))
             uid = uid_of(found.names)
@@ -324,7 +328,7 @@ class Reflector(Generic[T]):
     def _handle(self, line: bytes) -> None:
         if line.startswith(OBJECT_EVENTS):
             try:
-                event = self._lines.event(line)
+                event = self._event(line)
             except ValueError:
                 pass
             else:
@@ -367,7 +371,7 @@ class Reflector(Generic[T]):
             raise refusal(event.object)
         elif event.type in ("ADDED", "MODIFIED", "DELETED"):
             try:
-                obj: T | None = self._lines.item(event.object)
+                obj: T | None = self._item(event.object)
             except Undecodable as error:
                 obj = self._changed_unreadably(event, error)
             if obj is not None:
