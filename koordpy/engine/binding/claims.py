@@ -13,12 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from koordpy.api.counted import named
 from koordpy.api.objects import ObjectMeta, Wire
-from koordpy.api.storage import (
-    BOUND_BY_CONTROLLER,
-    SELECTED_NODE,
-    PersistentVolume,
-    PersistentVolumeClaim,
-)
+from koordpy.api.storage import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from koordpy.cluster.devices import DeviceId
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.selectors import term_matches

@@ -19,16 +19,7 @@ from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.watching.backlog import Backlog
-from koordpy.engine.watching.lines import (
-    OBJECT_EVENTS,
-    Event,
-    Malformed,
-    Names,
-    RawEvent,
-    names_in,
-    raw_event,
-    refusal,
-)
+from koordpy.engine.watching.lines import OBJECT_EVENTS, Event, Malformed, Names, RawEvent, names_in, raw_event, refusal
 from koordpy.engine.watching.mirror import Mirror, Sink, T, label_of, uid_of
 from koordpy.engine.watching.standins import closure_of, stand_in
 
