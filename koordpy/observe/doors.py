@@ -66,8 +66,11 @@ class _Guest(asyncio.Protocol):
 
     def __init__(self, doors: Doors, server: Callable[[], asyncio.Protocol]) -> None:
         self.address = ""
-        self._doors, self._inner, self._greeting = doors, server(), cast(asyncio.Task[None] | None, None)
+        self._doors, self._greeting = doors, cast(asyncio.Task[None] | None, None)
         self._greeted = False
+        self._inner = inner = server()
+        self.data_received, self.eof_received = inner.data_received, inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing, self.resume_writing = inner.pause_writing, inner.resume_writing  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         plain = cast(asyncio.Transport, transport)
@@ -97,15 +100,3 @@ class _Guest(asyncio.Protocol):
         self._doors.leave(self)
         if self._greeted:
             self._inner.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._inner.data_received(data)
-
-    def eof_received(self) -> bool | None:
-        return self._inner.eof_received()
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()
