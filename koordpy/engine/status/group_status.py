@@ -8,7 +8,6 @@ left alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -29,17 +28,6 @@ COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
 ENDED = ("Finished", "Failed")
 MADE_AGAIN_SECONDS = 600.0
 """So long after a failure a controller may make the pod again: the longest back-off of a Job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """Reason and message of a condition that is True; empty where it is not."""
-
-    reason: str = ""
-    message: str = ""
-
-
-UNSAID = Said()
 
 
 def counts_of(gang: Members) -> dict[str, int]:
@@ -98,14 +86,15 @@ def group_status(
     report: GangReport | None,
     waiting_seconds: float,
     *,
-    stale: str = "",
-    evicted: Said = UNSAID,
+    stale: str,
+    evicted: tuple[str, str],
     now: float,
 ) -> PodGroupStatus:
     """The whole status of a PodGroup as it should be.
 
     report: what the last round said about the gang, whose members wait so long together.
-    stale: how many members a gang has left that has lost some of those it needs; evicted: what koordpy did to members.
+    stale: how many members a gang has left that has lost some of those it needs; evicted: what koordpy did to members,
+    reason and message; empty where it did nothing.
     """
     before, need = group.status, max(1, group.spec.min_member)
     counts = counts_of(gang)
@@ -208,11 +197,11 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
     return condition_for(group, STALE, "False", WHOLE, text)
 
 
-def _disruption(group: PodGroup, evicted: Said, *, met: bool) -> Condition | None:
+def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Condition | None:
     """What koordpy did to members stays said until the gang has its minimum again."""
     old = condition_of(group.status.conditions, DISRUPTED)
-    if evicted.reason and not met:
-        return condition_for(group, DISRUPTED, "True", evicted.reason, evicted.message)
+    if any(evicted) and not met:
+        return condition_for(group, DISRUPTED, "True", *evicted)
     if old is None or old.status != "True" or not met:
         return None
     return condition_for(group, DISRUPTED, "False", WHOLE, f"its minimum is bound again; before: {old.message}")

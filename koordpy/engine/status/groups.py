@@ -19,15 +19,7 @@ from koordpy.engine.evictions.watches import StaleWatch
 from koordpy.engine.status.announce import GANG_DEGRADED, GANG_REPAIRED
 from koordpy.engine.status.census import REFUSED
 from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.group_status import (
-    TIMED_OUT,
-    UNSAID,
-    Said,
-    group_status,
-    made_again_until,
-    only_wobbles,
-    waits_since,
-)
+from koordpy.engine.status.group_status import TIMED_OUT, group_status, made_again_until, only_wobbles, waits_since
 from koordpy.engine.status.reconciler import WholeStatusWriter
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.plan import GangReport
@@ -46,7 +38,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         """What the last round said about a gang, and its waiting time in seconds."""
         self._tried: set[str] = set()
         """Gangs that rounds of this process have tried."""
-        self._evicted: dict[str, Said] = {}
+        self._evicted: dict[str, tuple[str, str]] = {}
+        """Reason and message of what koordpy did to members."""
         self._made_again: dict[str, float] = {}
         """Gangs with failed pods -> until when their controllers may make them again."""
         self._degraded: set[str] = set()
@@ -68,7 +61,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
         group, gang = self._context.state.gangs.groups.get(ref.key), self._context.state.gangs.gang(ref)
         if group is not None and len(gang.standing) + gang.succeeded < group.spec.min_member:
-            self._evicted[ref.key] = Said(reason, text)
+            self._evicted[ref.key] = reason, text
             self.mark(ref.key)
 
     def _staleness_changed(self, ref: GangRef) -> None:
@@ -153,7 +146,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         gang, now = self._gang(obj), self._context.now()
         if (until := made_again_until(gang)) > now:
             self._made_again[key] = until
-        evicted = self._evicted.get(key, UNSAID)
+        evicted = self._evicted.get(key, ("", ""))
         if len(gang.standing) + gang.succeeded >= obj.spec.min_member:
             # what it may lose from now on it has not lost by that
             self._evicted.pop(key, None)
