@@ -527,27 +527,25 @@ class UnitQueue:
         entry.due = self.clock() + self._backoff(entry)
         self._enter(entry, State.BACKOFF, "ScheduleAttemptFailure")
 
-    def put_back(self, unit: str, pods: Iterable[QueuedPod], *, errors: int, at_least_seconds: float = 0.0) -> None:
-        """Pods whose Bindings failed come back; with errors > 0 after a back-off, which doubles as a pod fails again. A
-        unit in flight just gains them. `at_least_seconds`: what the API server asks for, in reason."""
-        now = self.clock()
-        for pod in pods:
-            entry = self._entry(unit, "BindFailure")
-            entry.pods[pod.key] = pod
-            self.unit_of[pod.key] = unit
-            pod.failures += errors
-            if errors:
-                entry.errors = max(entry.errors, pod.failures)
-            if at_least_seconds:
-                entry.not_before = max(entry.not_before, now + min(at_least_seconds, self._flush))
-            if entry.state is State.IN_FLIGHT:
-                entry.touched = True
-            elif errors:
-                entry.due = max(entry.due, now + self._backoff(entry))
-                self._enter(entry, State.BACKOFF, "BindFailure")
-            else:
-                entry.due = 0.0
-                self._enter(entry, State.ACTIVE, "BindFailure")
+    def put_back(self, unit: str, pod: QueuedPod, *, errors: int, at_least_seconds: float = 0.0) -> None:
+        """A pod whose Binding failed comes back; with errors > 0 after a back-off, which doubles as it fails again. A
+        unit in flight just gains it. `at_least_seconds`: what the API server asks for, in reason."""
+        now, entry = self.clock(), self._entry(unit, "BindFailure")
+        entry.pods[pod.key] = pod
+        self.unit_of[pod.key] = unit
+        pod.failures += errors
+        if errors:
+            entry.errors = max(entry.errors, pod.failures)
+        if at_least_seconds:
+            entry.not_before = max(entry.not_before, now + min(at_least_seconds, self._flush))
+        if entry.state is State.IN_FLIGHT:
+            entry.touched = True
+        elif errors:
+            entry.due = max(entry.due, now + self._backoff(entry))
+            self._enter(entry, State.BACKOFF, "BindFailure")
+        else:
+            entry.due = 0.0
+            self._enter(entry, State.ACTIVE, "BindFailure")
         self._on_ready()
 
     def counts(self) -> dict[State, int]:

@@ -5,7 +5,7 @@ status-only change of a node is no change at all, and one that only adds load he
 """
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from koordpy.api import keys
@@ -101,18 +101,16 @@ BY_FILTER: dict[str, Wake] = {
 }
 
 
-def helpful(plugins: Iterable[str], *, gang: bool, guarantees: bool = False) -> Wake:
+def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -> Wake:
     """The changes that could turn a verdict of these filters; a filter without a rule is woken by everything.
     guarantees: what uses a quota is guaranteed to it, so that a pod that starts may raise its runtime."""
     # whoever waits may find victims once a quota guarantees others less
     mask = GANG if gang else Wake.QUOTA
-    named = False
     for plugin in plugins:
-        named = True
         mask |= BY_FILTER.get(plugin, ANY)
         if guarantees and plugin == "ElasticQuota":
             mask |= Wake.POD_BOUND
-    if not named:
+    if not plugins:
         mask |= GANG
     return mask
 

@@ -271,8 +271,8 @@ def test_a_pod_recreated_under_its_name_during_the_attempt_is_tried(queue: UnitQ
 def test_pods_whose_binding_failed_come_back_after_a_pause_and_at_once_when_nothing_was_sent(
     queue: UnitQueue, clock: Clock
 ) -> None:
-    queue.put_back("default/a", [pod("a")], errors=1)
-    queue.put_back("default/b", [pod("b")], errors=0)
+    queue.put_back("default/a", pod("a"), errors=1)
+    queue.put_back("default/b", pod("b"), errors=0)
     assert [entry.unit for entry in queue.take(light_pods=10)] == ["default/b"]
     clock.now += 1
     queue.poll()
@@ -280,7 +280,7 @@ def test_pods_whose_binding_failed_come_back_after_a_pause_and_at_once_when_noth
 
 
 def test_retry_after_of_the_server_is_honoured(queue: UnitQueue, clock: Clock) -> None:
-    queue.put_back("default/a", [pod("a")], errors=1, at_least_seconds=7)
+    queue.put_back("default/a", pod("a"), errors=1, at_least_seconds=7)
     clock.now += 6.9
     queue.poll()
     assert not queue.ready()
@@ -294,7 +294,7 @@ def test_retry_after_of_the_server_is_honoured_whatever_happens(queue: UnitQueue
     if what == "the round ends":
         queue.add("default/a", pod("b"))
         (entry,) = queue.take(light_pods=10)
-    queue.put_back("default/a", [pod("a")], errors=1, at_least_seconds=7)
+    queue.put_back("default/a", pod("a"), errors=1, at_least_seconds=7)
     match what:
         case "the round ends":
             queue.settle_again(entry)
@@ -315,7 +315,7 @@ def test_retry_after_of_the_server_is_honoured_whatever_happens(queue: UnitQueue
 
 
 def test_nobody_waits_for_a_day_because_a_server_says_so(queue: UnitQueue, clock: Clock) -> None:
-    queue.put_back("default/a", [pod("a")], errors=1, at_least_seconds=86_400)
+    queue.put_back("default/a", pod("a"), errors=1, at_least_seconds=86_400)
     clock.now += 300.1
     queue.poll()
     assert queue.ready()
@@ -324,7 +324,7 @@ def test_nobody_waits_for_a_day_because_a_server_says_so(queue: UnitQueue, clock
 def test_the_pause_doubles_as_bindings_of_a_pod_fail_one_after_the_other(queue: UnitQueue, clock: Clock) -> None:
     failing, pauses = pod("a"), []
     for _ in range(6):
-        queue.put_back("default/a", [failing], errors=1)
+        queue.put_back("default/a", failing, errors=1)
         pauses.append((queue.next_due() or 0.0) - clock.now)
         clock.now += pauses[-1]
         queue.poll()

@@ -294,9 +294,8 @@ class Committer:
             self._queue.broadcast(Wake.ROOM, "BindFailure")
             now = self._state.pod(key)
             if now is not None and now.pending:
-                self._queue.put_back(
-                    self._feeds.names.of_pod(now), [job.queued], errors=errors, at_least_seconds=at_least_seconds
-                )
+                unit = self._feeds.names.of_pod(now)
+                self._queue.put_back(unit, job.queued, errors=errors, at_least_seconds=at_least_seconds)
         self._count(job, lost=True)
 
     def _count(self, job: PendingBinding, *, lost: bool) -> None:

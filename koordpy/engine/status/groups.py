@@ -72,8 +72,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         found, known = self._stale.state(ref), ref.key in self._degraded
         if found is not None:
             self._degraded.add(ref.key)
-            there = condition_of(group.status.conditions, STALE)
-            if not known and (there is None or there.status != "True"):
+            if not known and not self._was_told_as_degraded(ref):
                 self._context.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key))
         elif known:
             self._degraded.discard(ref.key)
