@@ -56,21 +56,12 @@ for _name in ("pre_encoded_url", "from_parts"):
 class ApiError(Exception):
     """The API server answered with an error: the request was not carried out, but for 5xx, where nobody knows.
 
-    `retry_after` is in seconds, None when the server did not say. `details` is Status.details as it came.
+    `retry_after` is in seconds, None when the server did not say.
     """
 
-    def __init__(
-        self,
-        status: int,
-        reason: str = "",
-        message: str = "",
-        *,
-        retry_after: float | None = None,
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, status: int, reason: str = "", message: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
-        self.status, self.reason, self.message = status, reason, message
-        self.retry_after, self.details = retry_after, details or {}
+        self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
 
 
 class Unreachable(Exception):
@@ -429,7 +420,7 @@ class ApiClient:
             retry_after = max(0.0, said) if math.isfinite(said) else None
         if retry_after is None and status.details and isinstance(status.details.get("retryAfterSeconds"), int):
             retry_after = float(status.details["retryAfterSeconds"])
-        return ApiError(response.status, status.reason, status.message, retry_after=retry_after, details=status.details)
+        return ApiError(response.status, status.reason, status.message, retry_after=retry_after)
 
     def _decode(self, body: bytes | msgspec.Raw, kind: Any, path: str) -> Any:
         try:
