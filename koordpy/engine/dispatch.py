@@ -214,7 +214,7 @@ class Dispatcher:
         share = found.seconds / found.pods
         self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
         # with the core placed, each further member may ask for victims of its own (preemption.md 1)
-        further = bool(placed and left) and self._rooms.evicts
+        further = bool(placed and left) and self._rooms.evictor is not None
         for verdict in left if not further else ():
             self._refusals.tell(verdict)
         if left:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from koordpy.cluster.pods import GangRef, PodInfo
 from koordpy.cluster.state import ClusterState
@@ -49,11 +48,3 @@ class Hub:
         """Other layers hold: what a gang asks of them means something else."""
         self.queue.broadcast(Wake.TOPOLOGY, event)
         self.queue.touch_gangs(event)
-
-    def gang_settings_changed(self, ref: GangRef, group: Any) -> None:
-        """A PodGroup of either kind came, went or says something else."""
-        self.names.saw(ref, group.metadata)
-        for unit in self.names.concerned(ref):
-            self.queue.touch(unit, "PodGroupUpdate")
-        for heard in self.listeners.gang:
-            heard(ref)

@@ -156,8 +156,14 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
         return group and (group.metadata.uid, group.spec, group.metadata.annotations)
 
     def means(group: Any, before: Any, after: Any) -> None:
-        if said(before) != said(after):
-            hub.gang_settings_changed(GangRef(group.metadata.namespace, group.metadata.name, source), group)
+        if said(before) == said(after):
+            return
+        ref = GangRef(group.metadata.namespace, group.metadata.name, source)
+        hub.names.saw(ref, group.metadata)
+        for unit in hub.names.concerned(ref):
+            hub.queue.touch(unit, "PodGroupUpdate")
+        for heard in hub.listeners.gang:
+            heard(ref)
 
     return Changes(hub, means, look=look)
 

@@ -24,12 +24,12 @@ from koordpy.engine.status.patches import pod_unschedulable
 from koordpy.engine.status.recorder import ObjectReference
 from koordpy.planning.nominated_capacity import parties
 from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
+from koordpy.planning.victim_selection.names import RuleName
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 CONFIRM_SECONDS = 30.0
-PRIORITY = "priority"
 OUTDATED = "room came meanwhile"
 
 
@@ -233,7 +233,7 @@ class Evictor:
         info = await self._confirmed(eviction)
         if info is None:
             return None
-        if eviction.rule == PRIORITY:
+        if eviction.rule == RuleName.PRIORITY:
             name = next(iter(self._state.scheduler_names), DEFAULT_SCHEDULER_NAME)
             if await self._calls.preempt(info, scheduler=name, wanted=wanted):
                 self._feeds.pods.ended(info.key, info.uid)

@@ -22,17 +22,12 @@ class RoomMaking:
     """Has the room made that plans need victims for."""
 
     def __init__(self, context: Context, evictor: Evictor | None, decisions: DecisionLog) -> None:
-        self._state, self._queue, self._evictor = context.state, context.queue, evictor
+        self._state, self._queue, self.evictor = context.state, context.queue, evictor
         self._references, self._decisions, self._metrics = context.references, decisions, context.metrics
         self._mode = context.settings.config.fairness.mode
         """Of the fair shares, which says who takes back from whom."""
         self._said: dict[str, str] = {}
         """Unit -> the victims that a dry run has told of."""
-
-    @property
-    def evicts(self) -> bool:
-        """Whether anybody is evicted; not in a dry run."""
-        return self._evictor is not None
 
     def all_there(self, victims: Iterable[Eviction]) -> bool:
         """Whether the victims are still what they were when they were chosen."""
@@ -54,7 +49,7 @@ class RoomMaking:
     def start(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
         """Starts what makes a unit's room. It is planned again when its victims are going: then it waits for them.
         Without an entry a gang gives up, or a quota gives back, for nobody in particular."""
-        if self._evictor is None:
+        if self.evictor is None:
             self._would_evict(plan, unit, victims)
             if entry is not None:
                 self._queue.settle_error(entry)
@@ -84,7 +79,7 @@ class RoomMaking:
                 entry.looked_again = why == OUTDATED
                 self._queue.settle_again(entry)
 
-        self._evictor.submit(chosen, done)
+        self.evictor.submit(chosen, done)
 
     def _losers(self, victims: Iterable[Eviction]) -> frozenset[ShareQueue]:
         """The quotas and users that victims are reclaimed from."""
