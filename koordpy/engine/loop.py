@@ -17,7 +17,7 @@ from math import inf
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.engine.context import Context
 from koordpy.engine.dispatch import Begun, Dispatcher
-from koordpy.engine.evictions.watches import Watches
+from koordpy.engine.evictions.watches import OveruseWatch, StaleWatch
 from koordpy.engine.queue import Entry, UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings
@@ -47,6 +47,49 @@ PAUSE_SECONDS = 0.002
 MOST_CARRIED = 4
 """Times `planning.searchSeconds` that a search goes on at most for a unit whose searches were given up, while somebody
 came who need not wait for it."""
+
+
+class Watches:
+    """Rounds that are held though no unit is due: for gangs that have lost members, and quotas above their runtime. A
+    dry run has none of them: what it decides changes nothing of them."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when one may have become due."""
+        settings, self._now = context.settings, context.now
+        self._interval = settings.group_status_seconds
+        self.stale = StaleWatch(context, wake) if not settings.dry_run else None
+        monitors = settings.config.quota.monitor_all_quotas and settings.config.quota.enable_runtime_quota
+        self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            if self.stale is not None:
+                self.stale.look()
+                self.stale.remind()
+            if self.overuse is not None:
+                self.overuse.look()
+            await asyncio.sleep(self._interval)
+
+    def next_due(self) -> float | None:
+        """When a round is to be held, seconds since the epoch; None for never."""
+        dues = [*self.stale.due.values()] if self.stale is not None else []
+        if self.overuse is not None and (due := self.overuse.next_due()) is not None:
+            dues.append(due)
+        return min(dues, default=None)
+
+    def due(self) -> bool:
+        """Whether a round is to be held now."""
+        due = self.next_due()
+        return due is not None and due <= self._now()
+
+    def stale_units(self) -> list[str]:
+        """Units that the round under way is to try for the sake of their stale gangs."""
+        return self.stale.take() if self.stale is not None and self.stale.due else []
+
+    def over_used(self) -> bool:
+        """Whether the round under way is for quotas, too."""
+        return self.overuse.take() if self.overuse is not None else False
 
 
 @dataclass(slots=True)

@@ -23,10 +23,9 @@ from koordpy.engine.context import Context
 from koordpy.engine.dispatch import Dispatcher
 from koordpy.engine.evictions.evictor import Evictor
 from koordpy.engine.evictions.room import RoomMaking
-from koordpy.engine.evictions.watches import Watches
 from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.inspection import Inspection
-from koordpy.engine.loop import Planner, SchedulingLoop
+from koordpy.engine.loop import Planner, SchedulingLoop, Watches
 from koordpy.engine.queue import UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.settings import EngineSettings, empty_state

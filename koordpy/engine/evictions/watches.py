@@ -8,7 +8,6 @@ PodGroups which gangs are stale. Since when is in the condition of the PodGroup,
 process that starts anew goes on from there.
 """
 
-import asyncio
 from collections.abc import Callable
 
 from koordpy.api.objects import condition_of
@@ -155,45 +154,3 @@ class OveruseWatch:
         due = [name for name, at in self._due.items() if max(at, self._held.get(name, 0.0)) <= now]
         self._held |= dict.fromkeys(due, now + AGAIN_SECONDS)
         return bool(due)
-
-
-class Watches:
-    """Both of them. A dry run has neither: what it decides changes nothing of them."""
-
-    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
-        """`wake` is called when one may have become due."""
-        settings, self._now = context.settings, context.now
-        self._interval = settings.group_status_seconds
-        self.stale = StaleWatch(context, wake) if not settings.dry_run else None
-        monitors = settings.config.quota.monitor_all_quotas and settings.config.quota.enable_runtime_quota
-        self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
-
-    async def run(self) -> None:
-        """Looks until cancelled."""
-        while True:
-            if self.stale is not None:
-                self.stale.look()
-                self.stale.remind()
-            if self.overuse is not None:
-                self.overuse.look()
-            await asyncio.sleep(self._interval)
-
-    def next_due(self) -> float | None:
-        """When a round is to be held, seconds since the epoch; None for never."""
-        dues = [*self.stale.due.values()] if self.stale is not None else []
-        if self.overuse is not None and (due := self.overuse.next_due()) is not None:
-            dues.append(due)
-        return min(dues, default=None)
-
-    def due(self) -> bool:
-        """Whether a round is to be held now."""
-        due = self.next_due()
-        return due is not None and due <= self._now()
-
-    def stale_units(self) -> list[str]:
-        """Units that the round under way is to try for the sake of their stale gangs."""
-        return self.stale.take() if self.stale is not None and self.stale.due else []
-
-    def over_used(self) -> bool:
-        """Whether the round under way is for quotas, too."""
-        return self.overuse.take() if self.overuse is not None else False

@@ -4,10 +4,12 @@ One typed decode of the whole line costs 30 us; whatever it cannot read is looke
 and objects of which at least the name is known.
 """
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
 
+from koordpy.api.wirejson import WireReader
 from koordpy.engine.apiserver.client import ApiError
 from koordpy.engine.apiserver.replies import Status, reader_of
 
@@ -44,6 +46,13 @@ OBJECT_EVENTS = (b'{"type":"MODIFIED"', b'{"type":"ADDED"', b'{"type":"DELETED"'
 
 class Malformed(Exception):
     """A line of the watch that is no event."""
+
+
+def typed(kind: type[T]) -> tuple[Callable[[bytes | msgspec.Raw], T], Callable[[bytes], Event[T]]]:
+    """Of a kind: of an object by itself, which raises Undecodable; of a line that starts as OBJECT_EVENTS do, which
+    raises ValueError, also of an object with nulls."""
+    events: msgspec.json.Decoder[Event[T]] = msgspec.json.Decoder(Event[kind])  # type: ignore[valid-type]
+    return WireReader(kind).read, events.decode
 
 
 def raw_event(line: bytes) -> RawEvent:

@@ -14,12 +14,12 @@ from typing import Generic
 
 import msgspec
 
-from koordpy.api.wirejson import Undecodable, WireReader, unreadable
+from koordpy.api.wirejson import Undecodable, unreadable
 from koordpy.engine.apiserver.backoff import Backoff
 from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
 from koordpy.engine.apiserver.resources import Resource
 from koordpy.engine.watching.backlog import Backlog
-from koordpy.engine.watching.lines import OBJECT_EVENTS, Event, Malformed, Names, RawEvent, names_in, raw_event, refusal
+from koordpy.engine.watching.lines import OBJECT_EVENTS, Malformed, Names, RawEvent, names_in, raw_event, refusal, typed
 from koordpy.engine.watching.mirror import Mirror, Sink, T, label_of, uid_of
 from koordpy.engine.watching.standins import closure_of, stand_in
 
@@ -95,11 +95,7 @@ class Reflector(Generic[T]):
         self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
         self._on_access, self._knows = on_access, knows
         self._policy, self._clock = policy, clock
-        self._item = WireReader(kind).read
-        """An object by itself. Raises Undecodable."""
-        events: msgspec.json.Decoder[Event[T]] = msgspec.json.Decoder(Event[kind])  # type: ignore[valid-type]
-        self._event = events.decode
-        """A line that starts as OBJECT_EVENTS do. Raises ValueError, also of an object with nulls."""
+        self._item, self._event = typed(kind)
         self._version: str | None = None
         self._slice_began = clock()
         self._backoff = Backoff(policy.first_backoff_seconds, policy.most_backoff_seconds)
