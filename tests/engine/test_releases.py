@@ -72,7 +72,7 @@ async def test_after_a_refused_binding_the_pod_is_planned_without_the_allocation
         post = scheduler.binder._client.post
 
         async def refuse(path: str, body: Any, **options: Any) -> Any:
-            if path.endswith("/p/binding") and body.target.name == "n1":
+            if path.endswith("/p/binding") and body["target"]["name"] == "n1":
                 cluster.server.store.remove("nodes", "n1")
                 cluster.nodes(small("n2"))
                 offer(cluster, "n2", "b")
