@@ -51,7 +51,7 @@ class Work:
             self._came, self.during = True, len(self.tried)
             self._loop.call_soon_threadsafe(self._cluster.create, honest())
             for _ in range(30_000):
-                if HONEST in self.scheduler.queue:
+                if HONEST in self.scheduler.queue.unit_of:
                     break
                 time.sleep(0.001)
             else:
