@@ -8,7 +8,6 @@ import logging
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 from msgspec import json
 
@@ -20,7 +19,7 @@ from koordpy.engine.context import Context
 from koordpy.engine.evictions.room import RoomMaking
 from koordpy.engine.queue import Entry
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.staleness import Meanwhile, by_node, leaning, overtaken
+from koordpy.engine.staleness import Meanwhile, grouped, leaning, overtaken
 from koordpy.engine.status.announce import INVALID
 from koordpy.engine.status.census import Census
 from koordpy.engine.status.gangwriter import GangWriter
@@ -44,7 +43,6 @@ from koordpy.planning.plan import (
 
 logger = logging.getLogger(__name__)
 
-Part = TypeVar("Part", Placement, PendingPod, Eviction)
 WAITING_SECONDS = 600.0
 """For the Bindings of pods without a gang, which says how long its members may take (gang-network.md 2.9)."""
 
@@ -129,11 +127,11 @@ class Dispatcher:
             plan,
             begun,
             seconds,
-            placements=_by_unit(plan.placements),
-            pending=_by_unit(plan.pending),
-            evictions=_by_unit(plan.evictions),
+            placements=grouped(plan.placements, lambda one: one.unit),
+            pending=grouped(plan.pending, lambda one: one.unit),
+            evictions=grouped(plan.evictions, lambda one: one.unit),
             reports={report.ref: report for report in plan.gangs},
-            foreign=by_node(self._feeds.pods.foreign[begun.foreign :]),
+            foreign=grouped(self._feeds.pods.foreign[begun.foreign :], lambda pod: pod.node),
             early=leaning(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
             cut=cut,
@@ -323,13 +321,6 @@ class Dispatcher:
             if report.status is GangStatus.SCHEDULED:
                 for writer in self._gangs:
                     writer.scheduled(report)
-
-
-def _by_unit(parts: Iterable[Part]) -> dict[str, list[Part]]:
-    out: dict[str, list[Part]] = {}
-    for part in parts:
-        out.setdefault(part.unit, []).append(part)
-    return out
 
 
 def _gangs_of(snapshot: Snapshot, keys: Iterable[str]) -> list[GangRef]:

@@ -4,8 +4,9 @@ The API server checks neither capacity nor whether a node exists, so this is ask
 more before each Binding. Units of the same round need no check against each other: they were planned on one draft.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
+from typing import TypeVar
 
 from koordpy.api.groups import PodGroup, UpstreamPodGroup
 from koordpy.api.keys import DISTRIBUTED_JOB
@@ -19,12 +20,14 @@ from koordpy.engine.wakeups import changes_itself
 from koordpy.planning.plan import Eviction, Placement, RoundPlan
 from koordpy.planning.victim_selection.names import RuleName
 
+T = TypeVar("T")
 
-def by_node(pods: Iterable[PodInfo]) -> dict[str, list[PodInfo]]:
-    """Pods by the node that they are on."""
-    out: dict[str, list[PodInfo]] = {}
-    for pod in pods:
-        out.setdefault(pod.node, []).append(pod)
+
+def grouped(things: Iterable[T], by: Callable[[T], str]) -> dict[str, list[T]]:
+    """Pods by the node that they are on, or parts of a plan by their unit."""
+    out: dict[str, list[T]] = {}
+    for one in things:
+        out.setdefault(by(one), []).append(one)
     return out
 
 

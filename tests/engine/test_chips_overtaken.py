@@ -9,7 +9,7 @@ import pytest
 from koordpy.api import keys
 from koordpy.api.objects import Node, Pod
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.staleness import by_node, chips_taken, overtaken
+from koordpy.engine.staleness import chips_taken, grouped, overtaken
 from koordpy.planning.plan import RoundPlan
 from tests.scenarios.cluster import World
 from tests.scenarios.gpus import GpuWorld, gpu_pod, measured
@@ -47,7 +47,8 @@ def test_a_plan_is_asked_again_for_its_chips(later: list[Any], why: str) -> None
     assert [(p.node, p.chips) for p in plan.placements] == [("n1", (0, 1, 2)), ("n1", (3, 4, 5))]
     changed(world.state, *later)
     pods = [world.state.pod(f"default/{one.metadata.name}") for one in later if isinstance(one, Pod)]
-    assert overtaken(world.state, snapshot, plan.placements, by_node([pod for pod in pods if pod is not None])) == why
+    foreign = grouped([pod for pod in pods if pod is not None], lambda pod: pod.node)
+    assert overtaken(world.state, snapshot, plan.placements, foreign) == why
 
 
 def test_a_job_of_one_pod_needs_no_network() -> None:
