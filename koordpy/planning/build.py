@@ -147,6 +147,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     gathered, shapes = _gathered(parts, inside, kinds, shapes, figures.draft)
+    alone = _alone(kinds, figures) if not (lone or emptied) else ()
     if len(shapes) > 1 and not tied and not parts:
         # victims open different nodes to pods that look at others
         ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
@@ -154,11 +155,10 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             ruled = [
                 told or any(pod.shape in some for some in among.one_of) for told, pod in zip(ruled, kinds, strict=True)
             ]
-        shapes, kinds, members = _merged(shapes, kinds, members, ruled)
+        shapes, kinds, members, alone = _merged(shapes, kinds, members, alone, ruled)
     if copies:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     one_of = among.one_of if among is not None else ()
-    alone = _alone(kinds, figures) if not (lone or emptied) else ()
     valued = worth(kinds, unit.members, figures, gather=goal) if not emptied else None
     return Problem(
         tree=snapshot.tree,
@@ -239,14 +239,17 @@ def _alone(kinds: Sequence[PodInfo], figures: Figures) -> tuple[Ints, ...]:
 
 
 def _merged(
-    shapes: list[Shape], kinds: list[PodInfo], members: list[Member], ruled: Sequence[bool]
-) -> tuple[list[Shape], list[PodInfo], list[Member]]:
+    shapes: list[Shape], kinds: list[PodInfo], members: list[Member], alone: tuple[Ints, ...], ruled: Sequence[bool]
+) -> tuple[list[Shape], list[PodInfo], list[Member], tuple[Ints, ...]]:
     """The same with shapes that need not be told apart as one. ruled: whether a kind's nodes depend on other pods."""
-    first = alike(shapes, kinds, ruled)
+    seen = {id(one): one.tobytes() for one in alone}  # kinds that may stand in any number share one array
+    copied = [seen[id(one)] for one in alone] or [b""] * len(kinds)
+    told = [pod.shape if depends else own for depends, pod, own in zip(ruled, kinds, copied, strict=True)]
+    first = alike(shapes, kinds, told)
     kept = sorted(set(first))
     number = {old: new for new, old in enumerate(kept)}
     moved = [replace(one, shape=number[first[one.shape]]) if one.node is None else one for one in members]
-    return [shapes[i] for i in kept], [kinds[i] for i in kept], moved
+    return [shapes[i] for i in kept], [kinds[i] for i in kept], moved, tuple(alone[i] for i in kept if alone)
 
 
 def _among(unit: Unit, figures: Figures) -> Among | None:

@@ -11,16 +11,17 @@ from koordpy.planning.accelerators.registry import apart
 from koordpy.planning.placement.problem import Shape
 
 
-def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], ruled: Sequence[bool]) -> list[int]:
+def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], told: Sequence[bytes]) -> list[int]:
     """For each shape, of which a pod is given, the first one that it need not be told from.
 
-    Only where members ask nothing of each other's places, which knows them by their specs. ruled: shapes that stay what
-    they are, where nodes may open to them by what happens to other pods.
+    Only where members ask nothing of each other's places, which knows them by their specs. told: what shapes are told
+    apart by besides what they take, as their copies' slots, or all of a pod where nodes may open to it by what happens
+    to others.
     """
     first: dict[Hashable, int] = {}
     return [
-        first.setdefault((_everything(shape, pod), pod.shape if told else b""), i)
-        for i, (shape, pod, told) in enumerate(zip(shapes, pods, ruled, strict=True))
+        first.setdefault((_everything(shape, pod), by), i)
+        for i, (shape, pod, by) in enumerate(zip(shapes, pods, told, strict=True))
     ]
 
 

@@ -101,3 +101,10 @@ def test_the_pod_that_fits_nowhere_without_the_others_is_the_reference() -> None
     world.add(*(pod(f"p-{i}", gang="g", labels=WEB) for i in (1, 2, 3)))
     text = messages(world.plan())["p-1"]
     assert text.endswith(" gang default/g: needed 4, available in the cluster: 0")
+
+
+def test_a_port_that_no_other_member_has_makes_its_pod_the_reference() -> None:
+    """By copies of p-3, one a node, the blocks tie; by room, which the others have, b2 is the tighter one."""
+    world = World().add(TWO_LAYERS, nodes_of("s{b1: n1:4 n2:3; b2: n3:4 n4:1}"), group("g", 4, PREFER))
+    world.add(*gang_pods("g", 3), with_port(pod("p-3", gang="g")))
+    assert set(bound(world.plan()).values()) == {"n1"}
