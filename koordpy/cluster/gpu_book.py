@@ -342,7 +342,8 @@ class GpuBook:
             machine = self._machines.get(name)
             if machine is None:
                 if any(entry.type == "gpu" for entry in device.spec.devices):
-                    warnings.append((f"Device/{name}", "spec.devices: a GPU without a minor, or a minor given twice"))
+                    text = "spec.devices: a GPU without a minor, or a minor or id given twice"
+                    warnings.append((f"Device/{name}", text))
             else:
                 warnings += [(f"Device/{name}", text) for _, text in machine.faults]
         for name, (described, _) in sorted(self._nodes.items()):

@@ -236,11 +236,13 @@ def read_machine(
 ) -> Machine | None:
     """The GPUs of a node from its Device, and the node's annotations and labels; None where it names no GPU.
 
-    A Device whose minors are missing, negative or given twice has no GPUs that could be told apart: None, too.
+    A Device whose minors are missing, negative or given twice has no GPUs that could be told apart: None, too. So has
+    one of two GPUs with one id: a container that is given both would see one.
     """
     entries = [entry for entry in device.spec.devices if entry.type == "gpu"]
     minors = [entry.minor for entry in entries if entry.minor is not None and entry.minor >= 0]
-    if not entries or len(set(minors)) < len(entries):
+    ids = [entry.id for entry in entries if entry.id]
+    if not entries or len(set(minors)) < len(entries) or len(set(ids)) < len(ids):
         return None
     entries.sort(key=lambda entry: entry.minor or 0)
     ordered = tuple(sorted(minors))

@@ -218,6 +218,14 @@ def test_gpus_that_minors_do_not_tell_apart_are_counted_only(run: Any, minors: S
     assert "Device/n1: spec.devices: a GPU without a minor" in outcome.warnings
 
 
+def test_gpus_of_one_id_are_counted_only(run: Any) -> None:
+    """By name a pod would be given two of them and see one."""
+    outcome = run(node(), device(bandwidth=square(3, 10), ids=["U-0", "U-1", "U-0"]), pod())
+    assert outcome.nodes == {"p": "n1"}
+    assert outcome.notes() == {}
+    assert "Device/n1: spec.devices: a GPU without a minor, or a minor or id given twice" in outcome.warnings
+
+
 def test_the_weaker_class_of_both_sides_counts(run: Any) -> None:
     links = [["X", "NV4", "SYS"], ["PHB", "X", "PIX"], ["SYS", "PIX", "X"]]
     assert run(node(), device(links=links), pod()).gpus() == [1, 2]
