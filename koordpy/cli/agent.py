@@ -11,6 +11,8 @@ from koordpy.cli.numbers import COUNT, figure
 FAILED = 1
 SECONDS = figure(float, lambda number: 0 < number < float("inf"), "number of seconds above 0")
 DELIVERIES = ("foreign", "env", "device-plugin")
+FILES_NODE = "node"
+"""Of a file that is only shown: it may be from any machine, and the same file gives the same Device everywhere."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     from koordpy.observe import logs
 
     node = args.node or os.environ.get("NODE_NAME", "")
+    if not node and args.show and args.backend != "nvml":
+        node = FILES_NODE
     if not node:
         raise InputFaultsError(["--node: no name is given, nor is NODE_NAME set"])
     if args.bind_address:

@@ -42,6 +42,17 @@ def test_every_sample_prints_a_device_whose_matrix_fits_its_gpus(
     assert conditions[0].startswith("Ready=True")
 
 
+def test_a_file_from_anywhere_is_shown_without_naming_a_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    (tmp_path / "topo.txt").write_text("\tGPU0\tGPU1\nGPU0\t X \tSOC\nGPU1\tSYS\t X \n")
+    assert main(["agent", "--backend", f"topo:{tmp_path}/topo.txt", "--print"]) == 0
+    device = yaml.safe_load(capsys.readouterr().out)
+    assert device["metadata"]["name"] == "node"
+    assert device["spec"]["topologies"]["gpu"][0]["topology"] == '[["X","SYS"],["SYS","X"]]'
+
+
 def test_a_measurement_stands_beside_the_links_never_in_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
