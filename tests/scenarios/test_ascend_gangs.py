@@ -3,16 +3,20 @@
 Pods go in rank order, each to the best node from which the rest can still be placed.
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from koordpy.api import keys
+from koordpy.api.objects import LabelSelector, TopologySpreadConstraint
 from koordpy.planning.ascend.chips import affinity
 from koordpy.planning.ascend.division import Demand, servable
 from koordpy.planning.ascend.presets import PRESETS, Preset
-from tests.scenarios.cluster import TWO_LAYERS, World, bound, wish
+from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, pod, wish
 from tests.scenarios.npus import NPU, chips, npu_gang, npu_node, npu_pod
 
+TRAIN = {"app": "train"}
 BY_NAME = {preset.name: preset for preset in PRESETS}
 
 
@@ -80,6 +84,19 @@ def test_each_pod_is_on_the_best_node_from_which_the_rest_can_be_placed(
             begun = tuple((demand,) if at == other else () for at in range(len(left)))
             assert not feasible(demands[i + 1 :], left, begun), f"p-{i} belongs on n{other}"
         left = (*left[:node], left[node] & ~own, *left[node + 1 :])
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+def test_a_pod_that_is_spread_stays_so_when_the_others_have_come(minimum: int) -> None:
+    """p-1 would be best beside p-0, which asks that it is not; p-2 fits nowhere."""
+    apart = TopologySpreadConstraint(
+        max_skew=1, topology_key="block", when_unsatisfiable="DoNotSchedule", label_selector=LabelSelector(TRAIN)
+    )
+    first, second = (npu_pod(f"p-{i}", n, gang="g", labels=TRAIN) for i, n in enumerate((4, 2)))
+    first = replace(first, spec=replace(first.spec, topology_spread_constraints=[apart]))
+    world = World().add(npu_node("a", labels={"block": "x"}), npu_node("b", labels={"block": "y"}))
+    world.add(group("g", minimum), first, second, pod("p-2", gang="g", cpu="99"))
+    assert bound(world.plan()) == {"p-0": "a", "p-1": "b"}
 
 
 def test_chips_are_divided_so_that_the_whole_gang_fits() -> None:

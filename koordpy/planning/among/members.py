@@ -48,8 +48,8 @@ class Among:
     one_of: tuple[frozenset[bytes], ...] = ()
 
     def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
-        """The interactions with shapes numbered as given."""
-        new = {i: numbers[shape] for i, shape in enumerate(self.shapes)} if self.ties else {}
+        """The interactions with shapes numbered as given; shapes without a number are those of members left out."""
+        new = {i: numbers.get(shape, ()) for i, shape in enumerate(self.shapes)} if self.ties else {}
         return tuple(tie for one in self.ties for tie in renumbered(one, new))
 
     def parted(self, shapes: Sequence[bytes]) -> bool:

@@ -5,7 +5,7 @@ The sequence of scores is the lexicographically greatest one. What can still be 
 placement of the pods to come, which is repaired by a swap or by room beside it, and found anew where neither will do.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.joint import place_jointly
+from koordpy.planning.placement.goals import interaction_faults
 from koordpy.planning.placement.problem import Problem, Solution
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.scores.nodes import first_node
@@ -190,7 +191,7 @@ def _enough_copies(problem: Problem) -> bool:
 def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
     """(pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes where there is no plan."""
     straight = _straight(unit, problem, figures)
-    if straight is not None:
+    if straight is not None and _lawful(unit, problem, straight):
         return straight, Proof.OPTIMAL, ()
     first = place_jointly(unit, problem, figures)
     if not first.placed:
@@ -210,4 +211,13 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
         if walk.coming:
             rest = place_all(walk.unit, walk.coming, figures)
             nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming
+    if not _lawful(unit, problem, nodes):
+        return {members[rank].key: node for rank, node in first.nodes.items()}, Proof.FEASIBLE, first.runs
     return nodes, first.proof, first.runs
+
+
+def _lawful(unit: Unit, problem: Problem, nodes: Mapping[str, int]) -> bool:
+    """Whether the members may stand so in the end: one that has its place hears no more of those behind it, who may
+    break its spread."""
+    ranks = {pod.key: rank for rank, pod in enumerate(unit.members)}
+    return not interaction_faults(problem, {ranks[key]: node for key, node in nodes.items()})
