@@ -9,7 +9,13 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.custom import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
 from koordpy.api.groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
-from koordpy.api.objects import ObjectMeta, SchedulingGate, SchedulingGroup
+from koordpy.api.objects import (
+    LabelSelector,
+    ObjectMeta,
+    SchedulingGate,
+    SchedulingGroup,
+    TopologySpreadConstraint,
+)
 from koordpy.planning.explain import explain
 from koordpy.planning.plan import GangStatus, Proof, RoundPlan
 from tests.scenarios.cluster import (
@@ -429,3 +435,20 @@ def test_the_selector_of_a_planned_pod_attracts() -> None:
     world.add(pod("other", at="n2", annotations=value))
     world.add(pod("p-0", gang="g", annotations=value), pod("p-1", gang="g"))
     assert bound(world.plan()) == {"p-0": "n2"}
+
+
+# -- what nodes have --------------------------------------------------------------------------------------------------
+
+
+def test_a_node_with_less_than_nothing_of_a_resource_takes_pods_that_do_not_ask_for_it() -> None:
+    """Others hold two of n2's one; p-2 is not to be where both others are."""
+    fpga, app, spine = "example.com/fpga", {"app": "train"}, {"spine": "s"}
+    apart = TopologySpreadConstraint(
+        max_skew=1, topology_key="block", when_unsatisfiable="DoNotSchedule", label_selector=LabelSelector(app)
+    )
+    one, two = node("n1:4", spine | {"block": "y"}, **{fpga: "2"}), node("n2:4", spine | {"block": "x"}, **{fpga: "1"})
+    world = World().add(TWO_LAYERS, one, two, group("g", 3, wish({"blockLayer": "Prefer"})))
+    world.add(pod("other", at="n2", requests={fpga: "2"}), pod("p-0", gang="g", labels=app, requests={fpga: "1"}))
+    world.add(pod("p-1", gang="g", labels=app), pod("p-2", gang="g", labels=app, topology_spread_constraints=[apart]))
+    found = bound(world.plan())
+    assert (found["p-0"], sorted(found.values())) == ("n1", ["n1", "n1", "n2"])

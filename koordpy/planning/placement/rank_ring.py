@@ -129,7 +129,8 @@ class RankRing:
                     for n, request in zip(mixture, requests, strict=True):
                         for column, amount in request:
                             used[column] += n * amount
-                    if all(self.problem.free[node, c] >= n for c, n in used.items()):
+                    # of what nobody here asks for the node may have less than nothing
+                    if all(self.problem.free[node, c] >= n for c, n in used.items() if n):
                         found.append(mixture)
             else:
                 stack.extend(((*chosen, n), rest - n) for n in range(min(rest, slots[at]) + 1))
