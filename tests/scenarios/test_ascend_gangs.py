@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.objects import LabelSelector, TopologySpreadConstraint
+from koordpy.api.objects import LabelSelector, Pod, TopologySpreadConstraint
 from koordpy.planning.ascend.chips import affinity
 from koordpy.planning.ascend.division import Demand, servable
 from koordpy.planning.ascend.presets import PRESETS, Preset
@@ -86,17 +86,28 @@ def test_each_pod_is_on_the_best_node_from_which_the_rest_can_be_placed(
         left = (*left[:node], left[node] & ~own, *left[node + 1 :])
 
 
-@pytest.mark.parametrize("minimum", [1, 2])
-def test_a_pod_that_is_spread_stays_so_when_the_others_have_come(minimum: int) -> None:
-    """p-1 would be best beside p-0, which asks that it is not; p-2 fits nowhere."""
+def spread(one: Pod) -> Pod:
     apart = TopologySpreadConstraint(
         max_skew=1, topology_key="block", when_unsatisfiable="DoNotSchedule", label_selector=LabelSelector(TRAIN)
     )
+    return replace(one, spec=replace(one.spec, topology_spread_constraints=[apart]))
+
+
+@pytest.mark.parametrize("minimum", [1, 2])
+def test_a_pod_that_is_spread_stays_so_when_the_others_have_come(minimum: int) -> None:
+    """p-1 would be best beside p-0, which asks that it is not; p-2 fits nowhere."""
     first, second = (npu_pod(f"p-{i}", n, gang="g", labels=TRAIN) for i, n in enumerate((4, 2)))
-    first = replace(first, spec=replace(first.spec, topology_spread_constraints=[apart]))
     world = World().add(npu_node("a", labels={"block": "x"}), npu_node("b", labels={"block": "y"}))
-    world.add(group("g", minimum), first, second, pod("p-2", gang="g", cpu="99"))
+    world.add(group("g", minimum), spread(first), second, pod("p-2", gang="g", cpu="99"))
     assert bound(world.plan()) == {"p-0": "a", "p-1": "b"}
+
+
+def test_a_pod_that_is_spread_may_stand_where_it_may_not_before_the_others() -> None:
+    world = World().add(
+        npu_node("a", labels={"block": "x"}), npu_node("b", 0, "", labels={"block": "y"}), group("g", 3)
+    )
+    world.add(pod("p-2", gang="g", at="a", labels=TRAIN), spread(npu_pod("p-0", 2, gang="g", labels=TRAIN)))
+    assert bound(world.add(pod("p-1", gang="g", labels=TRAIN)).plan()) == {"p-0": "a", "p-1": "b"}
 
 
 def test_chips_are_divided_so_that_the_whole_gang_fits() -> None:

@@ -66,13 +66,17 @@ class _Walk:
         """The unit with the pods so far in place."""
         return after(self.whole, self.placed, self.figures)
 
-    def choose(self, pod: PodInfo) -> tuple[int, Chips]:
+    def choose(self, pod: PodInfo) -> tuple[int, Chips] | None:
         """The best node for a pod from which the rest can still be placed, and its chips there, those of the table
-        unless they strand somebody; the witness is kept right."""
+        unless they strand somebody; the witness is kept right. None where a pod may stand nowhere before others have
+        come, as one that is spread."""
+        first = best_node(pod, self.figures)
+        if first is not None and (chips := self._can(pod, first)) is not None:
+            return first, chips
         for node in node_order(pod, self.figures):
             if (chips := self._can(pod, node)) is not None:
                 return node, chips
-        raise AssertionError(f"no node for {pod.key}, whose place is known")
+        return None
 
     def _can(self, pod: PodInfo, node: int) -> Chips | None:
         """The chips with which a pod can go to a node, the rest somewhere."""
@@ -199,12 +203,16 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
     members = unit.members
     walk = _Walk(unit, figures, {members[rank].key: node for rank, node in sorted(first.nodes.items())})
     nodes: dict[str, int] = {}
+    jointly = {members[rank].key: node for rank, node in first.nodes.items()}
     with figures.draft.trial():
         for rank in sorted(first.nodes):
             pod = members[rank]
             if npu_resource(pod.requests) is None:
                 continue
-            node, chips = walk.choose(pod)
+            found = walk.choose(pod)
+            if found is None:
+                return jointly, Proof.FEASIBLE, first.runs
+            node, chips = found
             nodes[pod.key] = walk.placed[pod.key] = node
             assign(pod, node, figures, chips)
             del walk.coming[pod.key]
@@ -212,7 +220,7 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
             rest = place_all(walk.unit, walk.coming, figures)
             nodes |= {members[rank].key: node for rank, node in rest.nodes.items()} or walk.coming
     if not _lawful(unit, problem, nodes):
-        return {members[rank].key: node for rank, node in first.nodes.items()}, Proof.FEASIBLE, first.runs
+        return jointly, Proof.FEASIBLE, first.runs
     return nodes, first.proof, first.runs
 
 
