@@ -96,9 +96,10 @@ class Figures:
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
-        self._cache = (cache or PlannerCache()).at(self.snapshot)
-        self._static = self._cache.static
-        self.scene = Scene(draft, config, self._cache.domains)
+        self._added = config.filters.node_affinity.added_affinity
+        standing = (cache or PlannerCache()).at(self.snapshot)
+        self._static = standing.static
+        self.scene = Scene(draft, config, standing.domains)
         draft.kept = self._kept_claims
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""
@@ -305,12 +306,12 @@ class Figures:
         static = self._static.get(read)
         if static is None:
             parts, refusal = self._first_words(pod)
-            scores = static_scores(self.snapshot.nodes, pod.pod)
+            scores = static_scores(self.snapshot.nodes, pod.pod, self._added)
             static = self._static[read] = Static(before=chain(parts), refusal=refusal, scores=scores)
         return static
 
     def _first_words(self, pod: PodInfo) -> tuple[list[Verdict], Refusal | None]:
-        return node_filters.first_words(self.snapshot.nodes, pod.pod, self.config.filters.node_affinity.added_affinity)
+        return node_filters.first_words(self.snapshot.nodes, pod.pod, self._added)
 
     def words(self, pod: PodInfo) -> list[Verdict]:
         """What each filter says of every node, also of those that another filter speaks for."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.config import Filters, KoordpyConfiguration, NodeResourcesFitArgs
+from koordpy.api.config import Filters, KoordpyConfiguration, NodeAffinityArgs, NodeResourcesFitArgs
 from koordpy.api.objects import (
     Affinity,
     Node,
@@ -13,11 +13,12 @@ from koordpy.api.objects import (
     NodeSelector,
     NodeSelectorTerm,
     NodeSpec,
+    PreferredNodeTerm,
     Requirement,
     Taint,
     Toleration,
 )
-from tests.planning.node_rules import node, planned, pod, reasons
+from tests.planning.node_rules import asked, node, planned, pod, reasons
 
 OTHER = "UU: node(s) didn't match Pod's node affinity/selector"
 TAINTED = "UU: node(s) had untolerated taint(s)"
@@ -156,3 +157,22 @@ def test_of_resources_only_extended_ones_can_be_left_out(ignored: str, fits: boo
     config = KoordpyConfiguration(filters=Filters(node_resources_fit=ignoring))
     asking = pod("p", cpu="0", requests={ignored: "2"})
     assert bool(planned([node("n1:1"), asking], config).placements) == fits
+
+
+def prefers(weight: int, term: NodeSelectorTerm) -> NodeAffinity:
+    return NodeAffinity(preferred=[PreferredNodeTerm(weight=weight, preference=term)])
+
+
+def test_preferred_terms_of_the_configuration_weigh_like_the_pods_own() -> None:
+    added = NodeAffinityArgs(added_affinity=prefers(30, labels(expression("disk", "In", "ssd"))))
+    config = KoordpyConfiguration(filters=Filters(node_affinity=added))
+    cluster = [
+        node("n1"),
+        node("n2", {"zone": "a"}),
+        node("n3", {"disk": "ssd"}),
+        node("n4", {"zone": "a", "disk": "ssd"}),
+    ]
+    own = Affinity(node_affinity=prefers(10, labels(expression("zone", "In", "a"))))
+    for affinity, shares in ((None, [0, 0, 100, 100]), (own, [0, 25, 75, 100])):
+        found = asked([*cluster, pod("p", affinity=affinity)], config=config)
+        assert [one.scores["NodeAffinity"] for one in found.nodes] == shares

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.config import NodeResourcesFitScore, UtilizationPoint
-from koordpy.api.objects import Pod
+from koordpy.api.objects import NodeAffinity, Pod
 from koordpy.api.quantity import is_extended
 from koordpy.cluster.pods import PodInfo
 from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
@@ -35,8 +35,11 @@ class StaticScores:
     image: Ints
 
 
-def static_scores(nodes: Sequence[NodeInfo], pod: Pod) -> StaticScores:
-    """Counts of untolerated soft taints, weights of matching preferred terms, image scores."""
+def static_scores(nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | None) -> StaticScores:
+    """Counts of untolerated soft taints, weights of matching preferred terms, image scores.
+
+    added: what the configuration adds to every pod's affinity. Its preferred terms count like the pod's own.
+    """
     count = len(nodes)
     known: dict[object, int] = {(): 0}
     soft = [t for t in pod.spec.tolerations if t.effect in ("", "PreferNoSchedule")]
@@ -51,8 +54,8 @@ def static_scores(nodes: Sequence[NodeInfo], pod: Pod) -> StaticScores:
             )
         return answer
 
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    terms = affinity.preferred if affinity else []
+    own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    terms = [term for affinity in (own, added) if affinity is not None for term in affinity.preferred]
     preferred = np.zeros(count, dtype=np.int64)
     if terms:
         columns = columns_of(nodes)
