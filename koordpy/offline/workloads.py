@@ -116,6 +116,7 @@ class Read:
             self._runtimes[kind, maker.namespace, maker.name] = found
         elif (group, kind) == VOLCANO_GROUP:
             self.groups[found.head.key] = VolcanoGroup.of(source, found.head)
+            self.parts.append(found)
             self._tell(found)
         else:
             self._given.append(found)

@@ -97,7 +97,8 @@ def _domain(source: Source) -> SharedDomain | None:
     if not network.raw:
         return None
     layer, tier = network.text("highestTierName"), network.count("highestTierAllowed", 1)
-    return SharedDomain(layer=layer, tier=tier, must=network.text("mode", "hard") == "hard")
+    # a mode that is neither may have been meant as the hard one
+    return SharedDomain(layer=layer, tier=tier, must=network.word("mode", "hard", "soft") != "soft")
 
 
 def group_of_pod(pod: Pod) -> str:
