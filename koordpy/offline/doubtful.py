@@ -14,6 +14,7 @@ from koordpy.api.configfile import KUBE_SCHEDULER_NAME
 from koordpy.api.counted import counted, named
 from koordpy.api.limits import some
 from koordpy.api.objects import Pod
+from koordpy.api.owners import Service
 from koordpy.cluster.pods import GangSource, PodInfo
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import UNMADE
@@ -113,6 +114,14 @@ def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Itera
             f"{counted(len(names), kind)} that pods belong to {there} not in the input: {named(list(names))}: "
             f"their pods count as plain ones (of a dump: ask kubectl get for {kind.lower()}s, too)"
         )
+
+
+def of_services(loaded: Loaded) -> Iterator[str]:
+    """Services, where no default spread constraint asks for them: one line for all, of a cluster may have hundreds."""
+    found = [str(one.place) for one in loaded.manifests if isinstance(one.obj, Service)]
+    if found:
+        more = f" (as are {len(found) - 1} more)" if len(found) > 1 else ""
+        yield f"{found[0]}: Service of v1 is not read: ignored{more}"
 
 
 # -- what is not there -------------------------------------------------------------------------------------------------

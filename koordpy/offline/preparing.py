@@ -96,8 +96,10 @@ def prepared(args: argparse.Namespace) -> Offline:
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
     unmade = doubtful.unmade_pods(loaded)
     stuck = tuple(doubtful.of_ordered(read, state))
+    services = () if config.filters.pod_topology_spread.reads_owners else doubtful.of_services(loaded)
     warnings = [
         *loaded.warnings,
+        *services,
         *read.warnings,
         *(line for line in doubtful.of_manifests(read) if line not in loaded.warnings),
         *doubtful.of_schedulers(read, served),

@@ -215,6 +215,7 @@ class Expansion:
                 if base is None or maker is None:
                     continue  # nobody is there to make them
                 owner = part.owner or step.workload.head.reference
+                self.accounts[maker.uid].present += self._strangers(step, part)
                 of_leader = partial(label_of, self._leader(step, part))
                 for slot in self._open(step, part, wanted):
                     meta = self._meta(slot, maker, base.metadata, owner)
@@ -239,11 +240,24 @@ class Expansion:
             there = {one.index for one in own if one.alive} - {None}
             left = max(0, wanted - sum(i in part.indexes for i in there))
             return list(islice(part.slots(part.closed | {one.index for one in filling}), left))
-        slots = part.slots()
-        if part.filling is Filling.NODE and step.role.template.pod is not None:
-            nodes, filled = self._daemons(step.role.template.pod), {node_of_daemon(one.pod) for one in own}
-            slots, wanted = (Slot(f"{head.name}-{one}", {}, node=one) for one in nodes if one not in filled), len(nodes)
-        return list(islice((one for one in slots if f"{head.namespace}/{one.name}" not in self._present), wanted))
+        free = (one for one in self._named(step, part) if f"{head.namespace}/{one.name}" not in self._present)
+        return list(free if part.filling is Filling.NODE else islice(free, wanted))
+
+    def _named(self, step: _Step, part: JobPart) -> Iterable[Slot]:
+        """The slots of pods with fixed names; of a DaemonSet those of nodes without a pod of its own."""
+        if part.filling is not Filling.NODE or step.role.template.pod is None:
+            return part.slots()
+        head, filled = step.workload.head, {node_of_daemon(one.pod) for one in step.of_part(part)}
+        nodes = self._daemons(step.role.template.pod)
+        return (Slot(f"{head.name}-{one}", {}, node=one) for one in nodes if one not in filled)
+
+    def _strangers(self, step: _Step, part: JobPart) -> int:
+        """How many slots are filled by pods that are no members, but have the name."""
+        if part.filling not in (Filling.NAME, Filling.NODE):
+            return 0
+        own, space = {one.key for one in step.pods}, step.workload.head.namespace
+        named = (f"{space}/{slot.name}" for slot in self._named(step, part))
+        return sum(key in self._present and key not in own for key in named)
 
     def _meta(self, slot: Slot, maker: Head, base: ObjectMeta, owner: OwnerReference) -> ObjectMeta:
         """Of the pod of a slot. maker: the topmost object; base: of the template."""

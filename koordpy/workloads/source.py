@@ -115,7 +115,10 @@ class Source:
     def flag(self, name: str) -> bool:
         """Whether a field says true."""
         self.knows(name)
-        return self.raw.get(name) is True
+        value = self.raw.get(name)
+        if value is not None and not isinstance(value, bool):
+            self.fault(name, f"{shown(value)} in place of true or false")
+        return value is True
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts; an empty one where there is none."""

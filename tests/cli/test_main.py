@@ -168,6 +168,21 @@ def test_an_ignored_object_is_warned_of_on_stderr(tmp_path: Path, capsys: pytest
     assert json.loads(out)["stable"] is True
 
 
+def test_services_are_read_for_default_spread_constraints_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, config = tmp_path / "in.yaml", tmp_path / "config.yaml"
+    service = "---\nkind: Service\napiVersion: v1\nmetadata: {name: %s}\n"
+    asked = ["simulate", "-f", str(path), "-o", "json"]
+    for names, more in (("s",), ""), (("s", "t", "u"), " (as are 2 more)"):
+        path.write_text(NODES + "".join(service % name for name in names))
+        assert main(asked) == 0
+        assert capsys.readouterr().err == f"warning: {path}: document 3: Service of v1 is not read: ignored{more}\n"
+    config.write_text("filters: {podTopologySpread: {defaultingType: System}}\n")
+    assert main([*asked, "--config", str(config)]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_config_check_names_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("fairness: {mode: best}\nx: 1\n")

@@ -178,6 +178,15 @@ def test_a_tier_is_that_of_the_hypernodes(tmp_path: Path) -> None:
     assert simulate(tmp_path, *world, nearer, *pods).bound == ["a", "b", "c"]
 
 
+def test_a_mode_of_a_volcano_group_that_is_none_of_both_is_taken_as_hard(tmp_path: Path) -> None:
+    world = [*nodes(3), hypernode("s0", 1, "Node", "n0"), hypernode("s1", 1, "Node", "n1", "n2")]
+    pods = [of_volcano(name) for name in "abc"]
+    group = volcano_group(minMember=3, networkTopology={"mode": "Hard", "highestTierAllowed": 1})
+    answer = simulate(tmp_path, *world, group, *pods)
+    assert (answer.bound, answer.pending) == ([], ["a", "b", "c"])
+    assert "spec.networkTopology.mode: 'Hard' is none of hard, soft" in answer.err
+
+
 def of_jobset(name: str, role_name: str, attempt: int = 0, index: int = 0, **more: Any) -> Json:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name.rpartition("-")[0], "uid": f"u-{name}-{attempt}"}
     made = bare(name, owner=owner, **more)
@@ -284,6 +293,15 @@ def test_slots_are_filled_by_what_is_there(tmp_path: Path) -> None:
     assert answer.bound == ["train-1", "train-2"]
 
 
+def test_a_pod_that_has_the_name_of_a_slot_is_present_whosever_it_is(tmp_path: Path) -> None:
+    sets = workload("apps/v1", "StatefulSet", "db", {"replicas": 2, "template": template()})
+    daemon = workload("apps/v1", "DaemonSet", "ds", {"template": template()})
+    answer = simulate(tmp_path, *nodes(4), sets, daemon, bare("db-0", node="n0"), bare("ds-n1", node="n1"))
+    told = {name: (one["made"], one["present"]) for name, one in answer.workloads.items()}
+    assert told == {"db": (1, 1), "ds": (3, 1)}
+    assert "db-1" in answer.bound
+
+
 def test_a_finished_ray_job_makes_nothing(tmp_path: Path) -> None:
     cluster = {"headGroupSpec": {"template": template()}, "workerGroupSpecs": []}
     status = {"jobDeploymentStatus": "Complete"}
@@ -299,6 +317,14 @@ def test_what_is_no_text_is_a_fault(tmp_path: Path) -> None:
         "metadata.annotations[gang.scheduling.koordinator.sh/auto]: a truth value (false) in place of text"
         in answer.err
     )
+
+
+def test_what_is_no_truth_value_is_a_fault(tmp_path: Path) -> None:
+    made = job(number=2)
+    made["spec"]["suspend"] = "true"
+    answer = simulate(tmp_path, *nodes(2), made)
+    assert answer.status == 2
+    assert "Job default/train: spec.suspend: text ('true') in place of true or false" in answer.err
 
 
 def runtime(**policy: Any) -> Json:
