@@ -178,6 +178,13 @@ def test_who_follows_finds_its_leader_by_index_not_by_name(tmp_path: Path) -> No
     assert [(one["pod"], one["node"]) for one in answer.document["bindings"]] == [("js-w-0-1", "b1-1")]
 
 
+@pytest.mark.parametrize("state", ["Ready", "Complete"])
+def test_a_role_without_jobs_is_ready_and_complete(tmp_path: Path, state: str) -> None:
+    later = {**role("b", 1, 2), "dependsOn": [{"name": "a", "status": state}]}
+    answer = simulate(tmp_path, *nodes(2), jobset(role("a", 0, 1), later))
+    assert answer.bound == ["js-b-0-0", "js-b-0-1"]
+
+
 def test_an_unknown_state_that_a_role_depends_on_is_a_fault(tmp_path: Path) -> None:
     later = {**role("b", 1, 1), "dependsOn": [{"name": "a", "status": "Reddy"}]}
     answer = simulate(tmp_path, *nodes(1), jobset(role("a", 1, 1), later))

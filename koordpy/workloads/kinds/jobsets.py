@@ -163,7 +163,7 @@ def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[
     def condition(name: str, state: str) -> StepCondition:
         counts = listed.status_of(name)
         fields = ("succeeded",) if state == "Complete" else ("failed", "ready", "succeeded")
-        met = bool(counts.raw) and sum(counts.count(field) for field in fields) == before[name]
+        met = sum(counts.count(field) for field in fields) == before[name]
         return StepCondition(name, state, f"role {name} {state}", met)
 
     for depends in source.list("dependsOn"):
