@@ -68,9 +68,10 @@ class _Bucket:
     moved: bool = False
     """Whether a pod came or went since it was looked at."""
 
-    def keys(self, suffix: str) -> list[str]:
-        """`namespace/name` of its gangs with something behind their names."""
-        return [(renamed(one, suffix) if suffix else one).key for one in self.found.gangs]
+    def names(self, suffix: str) -> set[str]:
+        """`namespace/name` of its gangs with something behind their names, and the same without their roles."""
+        keys = {(renamed(one, suffix) if suffix else one).key for one in self.found.gangs}
+        return keys | {key.partition(":")[0] for key in keys}
 
 
 @dataclass(eq=False, slots=True)
@@ -428,23 +429,23 @@ class DerivedBook:
         by_phase[LABELS].sort(key=lambda one: -one.found.order[1])
         newest = sorted(by_phase[RUN], key=lambda one: (one.found.is_present, one.found.order[1]))
         current = {bucket.key[:-1]: bucket for bucket in newest}
-        named = {gang.key for bucket in by_phase[VOLCANO] for gang in bucket.found.gangs}
+        named = {name for bucket in by_phase[VOLCANO] for name in bucket.names("")}
         for bucket in by_phase[RUN]:
             suffix = "" if current[bucket.key[:-1]] is bucket else f"@{bucket.key[-1]}"
-            while not (named.isdisjoint(keys := bucket.keys(suffix)) and self._names.isdisjoint(keys)):
+            while not (named.isdisjoint(names := bucket.names(suffix)) and self._names.isdisjoint(names)):
                 suffix += f"-{bucket.found.kind}"
             self._name(bucket, suffix, named, others)
         by_runs = named | self._names
         for bucket in (*by_phase[LABELS], *by_phase[AWAITED]):
-            suffix = "" if by_runs.isdisjoint(bucket.keys("")) else f"-{bucket.found.kind}"
-            if not named.isdisjoint(bucket.keys(suffix)):
+            suffix = "" if by_runs.isdisjoint(bucket.names("")) else f"-{bucket.found.kind}"
+            if not named.isdisjoint(bucket.names(suffix)):
                 suffix += f"@{bucket.key[-1][:8]}"
             self._name(bucket, suffix, named, others)
         return [one for buckets in by_phase.values() for one in buckets]
 
     @staticmethod
     def _name(bucket: _Bucket, suffix: str, named: set[str], others: dict[_Bucket, None]) -> None:
-        named.update(bucket.keys(suffix))
+        named.update(bucket.names(suffix))
         if suffix != bucket.suffix:
             bucket.suffix, others[bucket] = suffix, None
 

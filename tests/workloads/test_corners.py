@@ -293,6 +293,18 @@ def test_slots_are_filled_by_what_is_there(tmp_path: Path) -> None:
     assert answer.bound == ["train-1", "train-2"]
 
 
+def test_a_name_that_another_gang_has_is_taken_whatever_roles_stand_behind_it(tmp_path: Path) -> None:
+    made = jobset(role("driver", 1, 1), role("workers", 1, 2))
+    group = workload("scheduling.sigs.k8s.io/v1alpha1", "PodGroup", "js", {"minMember": 1})
+    member = bare("p", template={"labels": {"pod-group.scheduling.sigs.k8s.io": "js"}})
+    answer = simulate(tmp_path, *nodes(4), group, member, made)
+    assert sorted(answer.gangs) == ["js", "js-jobset:driver", "js-jobset:workers"]
+    answer = simulate(tmp_path, *nodes(4), group, made)
+    assert sorted(answer.gangs) == ["js", "js:driver", "js:workers"], "a PodGroup without pods takes nobody's name"
+    answer = simulate(tmp_path, *nodes(5), job("js", 2), made)
+    assert sorted(answer.gangs) == ["js", "js-jobset:driver", "js-jobset:workers"]
+
+
 def test_a_pod_that_has_the_name_of_a_slot_is_present_whosever_it_is(tmp_path: Path) -> None:
     sets = workload("apps/v1", "StatefulSet", "db", {"replicas": 2, "template": template()})
     daemon = workload("apps/v1", "DaemonSet", "ds", {"template": template()})
