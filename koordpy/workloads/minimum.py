@@ -61,7 +61,7 @@ def _total(run: WorkloadRun, own: Sequence[Mapping[str, str]], most: int | None,
         return _read(key, value, most, title)
     if run.workload.total_least is not None:
         field, number = run.workload.total_least
-        return Minimum(number if most is None else min(number, most), field)
+        return _read(field, number, most, title)
     return None
 
 

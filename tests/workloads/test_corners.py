@@ -293,6 +293,21 @@ def test_slots_are_filled_by_what_is_there(tmp_path: Path) -> None:
     assert answer.bound == ["train-1", "train-2"]
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("elasticPolicy", {"minReplicas": 5}),
+        ("runPolicy", {"schedulingPolicy": {"minAvailable": 5}}),
+    ],
+)
+def test_a_total_above_all_members_holds_whoever_says_it(tmp_path: Path, field: str, said: Json) -> None:
+    replicas = {"Master": {"template": template()}, "Worker": {"replicas": 3, "template": template()}}
+    made = workload("kubeflow.org/v1", "PyTorchJob", "pt", {"pytorchReplicaSpecs": replicas, field: said})
+    answer = simulate(tmp_path, *nodes(4), made)
+    assert answer.bound == []
+    assert answer.message("pt-worker-0").endswith("cannot be read: 5 is more than the 4 members of PyTorchJob pt")
+
+
 def test_a_name_that_another_gang_has_is_taken_whatever_roles_stand_behind_it(tmp_path: Path) -> None:
     made = jobset(role("driver", 1, 1), role("workers", 1, 2))
     group = workload("scheduling.sigs.k8s.io/v1alpha1", "PodGroup", "js", {"minMember": 1})

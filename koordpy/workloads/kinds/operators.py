@@ -16,7 +16,7 @@ TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")
 MPI_TYPES = ("Launcher", "Worker")
 """... and those of an MPIJob."""
 MIN_AVAILABLE = "spec.runPolicy.schedulingPolicy.minAvailable"
-ELASTIC = "elasticPolicy.minReplicas"
+ELASTIC = "spec.elasticPolicy.minReplicas"
 
 
 def _slot(head: Head, role: str, works: bool, i: int) -> Slot:
