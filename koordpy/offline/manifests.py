@@ -226,15 +226,15 @@ def read_file(path: str) -> bytes:
 
 
 def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[DocumentPlace, dict[str, Any]]]:
-    """The objects of a document: itself, or the items of a List."""
-    todo: list[tuple[DocumentPlace, Any, str]] = [(place, value, "")]
+    """The objects of a document: itself, or the items of a List. Those of a PodList need not say what they are."""
+    todo: list[tuple[DocumentPlace, Any, dict[str, Any]]] = [(place, value, {})]
     while todo:
-        at, raw, kind = todo.pop()
+        at, raw, said = todo.pop()
         if not isinstance(raw, dict):
             loaded.fault(at, f"{kind_name(raw)} in place of a mapping")
             continue
-        if kind and "kind" not in raw:
-            raw = {**raw, "kind": kind}
+        if "kind" not in raw:
+            raw = {**said, **raw}
         name = raw.get("kind")
         if not isinstance(name, str) or not name.endswith("List") or (name != "List" and "items" not in raw):
             yield at, raw
@@ -245,7 +245,9 @@ def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[D
         if not isinstance(items, list):
             loaded.fault(at, f"{name}: items: {kind_name(items)} in place of a list")
             continue
-        inner = name.removesuffix("List")
+        inner: dict[str, Any] = {}
+        if name != "List":
+            inner = {"kind": name.removesuffix("List")} | {key: raw[key] for key in ("apiVersion",) if key in raw}
         todo.extend(
             (DocumentPlace(at.path, f"{at.within}: items[{i}]"), items[i], inner) for i in reversed(range(len(items)))
         )

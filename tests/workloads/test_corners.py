@@ -346,6 +346,12 @@ def test_what_is_no_text_is_a_fault(tmp_path: Path) -> None:
     )
 
 
+def test_items_of_a_joblist_are_jobs_of_its_version(tmp_path: Path) -> None:
+    item = {key: value for key, value in job(number=2).items() if key in ("metadata", "spec")}
+    listed = {"apiVersion": "batch/v1", "kind": "JobList", "items": [item]}
+    assert simulate(tmp_path, *nodes(2), listed).bound == ["train-0", "train-1"]
+
+
 def test_what_is_no_truth_value_is_a_fault(tmp_path: Path) -> None:
     made = job(number=2)
     made["spec"]["suspend"] = "true"
