@@ -53,9 +53,11 @@ def began(gang: Gang, snapshot: Snapshot) -> float | None:
     group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
     conditions = {one.type: one for one in group.status.conditions} if group is not None else {}
     said = conditions.get(STALE)
-    if said is not None and said.status == "True" and said.last_transition_time:
-        # of an earlier run it tells nothing
-        return max(seconds(said.last_transition_time), gang.run.began)
+    if group is not None and said is not None and said.status == "True" and said.last_transition_time:
+        at = seconds(said.last_transition_time)
+        if at < seconds(group.metadata.creation_timestamp):
+            return at  # creations that manifests leave out are made up: they do not tell when a run began
+        return max(at, gang.run.began)  # of an earlier run it tells nothing
     if SCHEDULED in conditions:
         # whoever writes it will say since when; a member that failed may have been replaced long ago
         return None

@@ -166,12 +166,12 @@ async def test_since_when_an_earlier_run_was_stale_says_nothing_of_this_one() ->
     async with halved(grace=60.0) as cluster:
         then = {"type": "Stale", "status": "True", "reason": "MembersMissing", "message": "gang default/g has 1 of 2"}
         then["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-
-        def was_stale(old: dict[str, Any]) -> dict[str, Any]:
-            return {**old, "status": {**old["status"], "conditions": [then]}}
-
+        store = cluster.server.store
+        old = store.get(GROUPS, "g", "default")
+        meta = {**old["metadata"], "creationTimestamp": "2025-12-31T00:00:00Z"}
+        was_stale = {**old, "metadata": meta, "status": {**old["status"], "conditions": [then]}}
         cluster.delete("g-1")
-        cluster.server.store.update(GROUPS, "g", was_stale, namespace="default", status=True)
+        store.replace(store.resource(GROUPS), ("default", "g"), was_stale)
         async with cluster.running(QUICK, stale_gangs=cluster.planner.config.stale_gangs):
             cluster.pod("later")
             await until(lambda: cluster.bound("later"))

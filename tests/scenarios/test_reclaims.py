@@ -11,6 +11,7 @@ from koordpy.api import keys
 from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Queue, StaleGangs
 from koordpy.api.groups import PodGroupStatus, UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
 from koordpy.api.objects import (
+    Condition,
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
@@ -278,6 +279,26 @@ def test_of_manifests_without_times_of_creation_the_grace_counts_from_the_end_of
     """They are made up as just before the run, which is after that end."""
     members = [one("g-0", at="n", gang="g", age=3598), failed("g-1", "g", finished, age=3599)]
     result = run([gpus("n", 1), group("g", 2), *members], stale_gangs=StaleGangs(enabled=True))
+    assert went(result) == ([("g-0", "stale-gang")] if gone else [])
+
+
+@pytest.mark.parametrize(
+    ("group_made", "since", "gone"),
+    [
+        ("2026-01-01T00:59:57Z", "2026-01-01T00:59:00Z", True),  # made up: no condition is older than its object
+        ("2026-01-01T00:59:57Z", "2026-01-01T00:59:01Z", False),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z", False),  # said of an earlier run of the gang
+    ],
+)
+def test_the_condition_says_since_when_a_gang_is_stale(group_made: str, since: str, gone: bool) -> None:
+    """Not before its present run began, unless manifests leave out when it did."""
+    made = group("g", 2)
+    said = PodGroupStatus(
+        scheduled=2, conditions=[Condition(type="Stale", status="True", last_transition_time=since, reason="Lost")]
+    )
+    made = replace(made, metadata=replace(made.metadata, creation_timestamp=group_made), status=said)
+    objects = [gpus("n", 1), made, one("g-0", at="n", gang="g", age=3599)]
+    result = run(objects, stale_gangs=StaleGangs(enabled=True))
     assert went(result) == ([("g-0", "stale-gang")] if gone else [])
 
 
