@@ -164,7 +164,7 @@ def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
                 "unit": unit.title,
                 "pods": len(unit.pending),
                 "priority": job.priority,
-                "quota": first.owner.quota,
+                "quota": first.owner.quota or first.owner.queue,
                 "user": first.owner.user,
                 "asks": {
                     name: quantity_text(name, amount) for name, amount in sorted(job.requests().items()) if amount

@@ -200,7 +200,7 @@ class PodBook:
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
                 asked = info.requests, info.score_requests
-                shape = shape_of(info.pod, *asked, looked_for, owned=owned, gpus=info.gpus, queue=info.owner.quota)
+                shape = shape_of(info.pod, *asked, looked_for, owned=owned, gpus=info.gpus, queue=info.owner.queue)
                 self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
 
     def forget_labels(self) -> None:

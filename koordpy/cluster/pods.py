@@ -85,7 +85,9 @@ class Owner(NamedTuple):
 
     namespace: str
     quota: str
-    """Its quota label, else the queue of its group; empty for none."""
+    """Its quota label; empty for none."""
+    queue: str
+    """The quota that its group names; empty for none."""
     user: str
     """Its user label; empty for none that counts."""
     rigid: bool
@@ -181,8 +183,8 @@ class PodInfo(msgspec.Struct, frozen=True):
 
 
 @remembered(1 << 14)
-def _owner(namespace: str, quota: str, user: str, rigid: bool) -> Owner:
-    return Owner(namespace, quota, user, rigid)
+def _owner(namespace: str, quota: str, queue: str, user: str, rigid: bool) -> Owner:
+    return Owner(namespace, quota, queue, user, rigid)
 
 
 def non_preemptible(pod: Pod) -> bool:
@@ -193,10 +195,10 @@ def non_preemptible(pod: Pod) -> bool:
 
 def owner_in(pod: Pod, *, counts: bool = True, queue: str = "") -> Owner:
     """Whose a pod is; counts: whether what it says of its user and of evictions does; queue: its quota where it names
-    none."""
+    none and there is one of that name."""
     labels = pod.metadata.labels
-    quota, user = labels.get(keys.QUOTA_NAME, queue), labels.get(keys.QUOTA_USER, "") if counts else ""
-    return _owner(pod.metadata.namespace, quota, user, counts and non_preemptible(pod))
+    quota, user = labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, "") if counts else ""
+    return _owner(pod.metadata.namespace, quota, queue, user, counts and non_preemptible(pod))
 
 
 def gpu_group(pod: Pod) -> GroupKey | None:
@@ -345,7 +347,7 @@ def _said(
             owner and (owner.api_version, owner.kind, owner.name),
             _ascend_keys(pod, requests),
             gpus and _gpu_shape(pod, gpus),
-            (labels.get(keys.QUOTA_NAME, queue), non_preemptible(pod)),
+            (labels.get(keys.QUOTA_NAME, ""), queue, non_preemptible(pod)),
         )
     )
 

@@ -129,11 +129,26 @@ class QuotaTree:
         """The lowest quota from this one up that cannot be read; empty for none."""
         return next((at for at in reversed(self.path(name)) if self.quotas[at].closed), "")
 
-    def quota_of(self, namespace: str, label: str) -> str:
-        """Quota of a pod by its namespace and its label, empty for none (quota-fairness.md 1)."""
+    def common(self, left: str, right: str) -> str:
+        """The lowest common ancestor-or-self of two quotas; TOP for none (the built-in ones have none)."""
+        shared = TOP
+        for a, b in zip(self.path(left), self.path(right), strict=False):
+            if a != b:
+                break
+            shared = a
+        return shared
+
+    def quota_of(self, namespace: str, label: str, queue: str = "") -> str:
+        """Quota of a pod by its namespace, its label and the queue of its group, empty for none (quota-fairness.md 1).
+
+        A label that nobody knows means the default quota, a queue that nobody knows means nothing: Volcano gives each
+        group the queue `default`.
+        """
         if label and self.may_name(namespace, label):
             known = label in self.quotas or label in keys.BUILT_IN_QUOTAS
             return label if known and label != keys.ROOT_QUOTA else keys.DEFAULT_QUOTA
+        if queue in self.quotas and self.may_name(namespace, queue):
+            return queue
         found = self.namespaces.get(namespace)
         if found is not None:
             return found

@@ -109,7 +109,7 @@ class Quotas:
         return said
 
     def _quota(self, owner: Owner) -> str:
-        return self.tree.quota_of(owner.namespace, owner.quota)
+        return self.tree.quota_of(owner.namespace, owner.quota, owner.queue)
 
     @cached_property
     def _users(self) -> "_Known[str]":

@@ -1,10 +1,12 @@
 """Worked examples of workloads: what starts, what waits, and what is said of it."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from koordpy.api import keys
 from tests.workloads.cluster import (
     MIN,
     NETWORK,
@@ -282,18 +284,28 @@ def test_pods_of_a_subgroup_of_volcano_lie_in_one_domain(tmp_path: Path) -> None
     assert "highestTierAllowed 3, the tree has 1 layer above the nodes" in answer(tier=3).message("px0")
 
 
-@pytest.mark.parametrize(("queue", "bound"), [("team", 1), ("nobody", 3), ("", 3)])
-def test_pods_without_a_quota_count_in_the_queue_of_their_group(queue: str, bound: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("queue", "listed", "bound"),
+    [
+        ("team", [], 1),
+        ("nobody", [], 3),
+        ("", [], 3),
+        ("nobody", ["default"], 1),  # no ElasticQuota of that name: as if no queue were named
+    ],
+)
+def test_pods_without_a_quota_count_in_the_queue_of_their_group(
+    queue: str, listed: list[str], bound: int, tmp_path: Path
+) -> None:
     quota = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "ElasticQuota",
-        "metadata": {"name": "team"},
+        "metadata": {"name": "team", "annotations": {keys.QUOTA_NAMESPACES: json.dumps(listed)}},
         "spec": {"min": {"cpu": "1"}, "max": {"cpu": "1"}},
     }
     group = volcano_group(minMember=1, queue=queue)
     answer = simulate(tmp_path, *nodes(3), quota, group, *(volcano(f"p{i}") for i in range(3)))
     assert len(answer.bound) == bound and answer.status == 0
     used = next(one["used"] for one in answer.document["quotas"] if one["name"] == "default/team")
-    assert used == {"cpu": "1" if queue == "team" else "0"}
+    assert used == {"cpu": "1" if bound == 1 else "0"}
     own = simulate(tmp_path, *nodes(3), quota, volcano_group(minMember=1, queue="x"), volcano("p0", **{QUOTA: "team"}))
     assert own.bound == ["p0"]
