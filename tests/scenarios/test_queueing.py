@@ -171,6 +171,16 @@ def test_without_known_ends_there_is_no_promise_and_nobody_is_held_back() -> Non
     )
 
 
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_pod_that_is_being_deleted_has_no_known_end(deleted: bool) -> None:
+    """Whatever its annotation says: it ends when it is gone."""
+    stuck = "2025-12-31T23:00:00Z" if deleted else None
+    a, b = (pod(name, at=at, annotations=runs("2h")) for name, at in (("a", "n1"), ("b", "n2")))
+    b = replace(b, metadata=replace(b.metadata, deletion_timestamp=stuck))
+    done = plan(World().add([node(f"n{i}") for i in range(1, 4)], a, b, gang("big", 3), gang("long", 1, created=1)))
+    assert (done.reservation is None) == deleted and bound(done) == ({"long-0": "n3"} if deleted else {})
+
+
 def test_only_the_first_that_lacks_room_is_looked_at() -> None:
     world = World().add(node("n1"), node("n2"), node("n3:2"), running("a", "n1", "n2"))
     world.add(running("b", "n3", length="1h", cpu="2"))

@@ -2,7 +2,7 @@
 
 A gang runs from the earliest start of its pods; a pod without status.startTime started at its creation (simulate.md
 1.3). A plain pod may carry the annotation itself. One that outlives its time counts as about to end until it has run
-twice as long; then its word is worth nothing and its end is unknown.
+twice as long; then its word is worth nothing and its end is unknown. So is that of a pod that is being deleted.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,8 +62,9 @@ class Runtimes:
         return found
 
     def end_of(self, pod: PodInfo) -> float:
-        """When a pod on a node will have ended, at the earliest now; infinite for no known end."""
-        length = self._of(pod)
+        """When a pod on a node will have ended, at the earliest now; infinite for no known end: a pod that is being
+        deleted has none."""
+        length = inf if pod.pod.metadata.deletion_timestamp else self._of(pod)
         if length == inf:
             return inf
         now, start = self._snapshot.now, self._start(pod)
