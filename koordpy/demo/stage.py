@@ -16,7 +16,6 @@ from typing import Self
 from koordpy.api.config import KoordpyConfiguration
 from koordpy.cluster.snapshot import Snapshot
 from koordpy.demo.objects import Manifest
-from koordpy.engine.apiserver import resources
 from koordpy.engine.apiserver.client import ApiClient
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
@@ -32,20 +31,6 @@ from koordpy.view.live import of_scheduler
 from koordpy.view.serve import PageServer
 
 _START_SECONDS, _STOP_SECONDS = 30.0, 5.0
-_KINDS = {
-    (resource.api_version, resource.kind): resource
-    for resource in (
-        resources.CLUSTER_NETWORK_TOPOLOGIES,
-        resources.CONFIG_MAPS,
-        resources.DEVICES,
-        resources.NODES,
-        resources.PODS,
-        resources.POD_GROUPS,
-        resources.PRIORITY_CLASSES,
-        resources.Resource("batch", "v1", "jobs", "Job"),
-        resources.Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
-    )
-}
 
 
 class StageError(Exception):
@@ -66,9 +51,8 @@ class Stage:
         except OSError as error:
             raise StageError(f"no folder for its files: {error}; set TMPDIR to one that can be written to") from error
         self._open = contextlib.AsyncExitStack()
-        self._scheduler: Scheduler | None = None
+
         self._running: asyncio.Task[int] | None = None
-        self._client: ApiClient | None = None
         self.page = ""
         """Address of the page, once there is a scheduler to see."""
 
@@ -89,7 +73,6 @@ class Stage:
             self._open.push_async_callback(self.server.stop)
             self._open.callback(WorkloadControllers(self.server.store).close)
             self.kubeconfig.write_text(self.server.kubeconfig(), encoding="utf-8")
-            self._client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url), qps=0))
             kubelet = FakeKubelet(self.server.store, start_seconds=self._start_seconds, end_seconds=self._start_seconds)
             self._open.callback(kubelet.close)
         except BaseException:
@@ -103,13 +86,12 @@ class Stage:
         await self._open.aclose()
 
     async def create(self, objects: Iterable[Manifest], *, pause_seconds: float = 0.0) -> None:
-        """Sends manifests to the API server, as `kubectl create` does."""
-        assert self._client is not None
+        """Puts manifests into the API server's store."""
+        store = self.server.store
+        kinds = {(resource.api_version, resource.kind): resource for resource in store.registry}
         for obj in objects:
-            resource = _KINDS[obj["apiVersion"], obj["kind"]]
-            await self._client.post(resource.path(obj["metadata"].get("namespace", "default")), obj)
-            if pause_seconds:
-                await asyncio.sleep(pause_seconds)
+            store.create(kinds[obj["apiVersion"], obj["kind"]], obj)
+            await asyncio.sleep(pause_seconds)
 
     def pods(self) -> list[Manifest]:
         """Every pod, as the API server has it."""
@@ -117,28 +99,31 @@ class Stage:
 
     async def start_scheduler(self) -> None:
         """Starts the live scheduler and waits until it leads. Raises StageError."""
-        assert self._client is not None
         config, cache = KoordpyConfiguration(), PlannerCache()
 
         def plan(snapshot: Snapshot, units: frozenset[str], patience: Patience) -> RoundPlan:
             return plan_round(snapshot, config, only=units, planner_cache=cache, patience=patience)
 
         client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url)))
-        self._scheduler = Scheduler(client, plan, settings=EngineSettings(config))
-        self._running = asyncio.create_task(self._scheduler.run(), name="scheduler")
-        self._open.push_async_callback(self._stop_scheduler)
-        statuses = TopologyStatusWriter(self._scheduler.context, self._scheduler.leading)
+        scheduler = Scheduler(client, plan, settings=EngineSettings(config))
+        running = self._running = asyncio.create_task(scheduler.run(), name="scheduler")
+
+        async def stop() -> None:
+            scheduler.stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(running, return_exceptions=True), _STOP_SECONDS)
+
+        self._open.push_async_callback(stop)
+        statuses = TopologyStatusWriter(scheduler.context, scheduler.leading)
         topologies = asyncio.create_task(statuses.run(), name="topology status")
         self._open.callback(topologies.cancel)
-        leading = asyncio.create_task(self._scheduler.leading.wait())
-        done, _ = await asyncio.wait(
-            [leading, self._running], timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
+        leading = asyncio.create_task(scheduler.leading.wait())
+        done, _ = await asyncio.wait([leading, running], timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         leading.cancel()
         self.check()
         if not done:
             raise StageError(f"the scheduler does not lead after {_START_SECONDS:g} s{self._last_words()}")
-        page = PageServer(of_scheduler(self._scheduler, config, source="the demo"))
+        page = PageServer(of_scheduler(scheduler, config, source="the demo"))
         self.page = (await self._open.enter_async_context(page)).url
 
     def check(self) -> None:
@@ -147,13 +132,6 @@ class Stage:
             return
         error = None if self._running.cancelled() else self._running.exception()
         raise StageError(f"the scheduler has ended{f': {error}' if error else ''}{self._last_words()}") from error
-
-    async def _stop_scheduler(self) -> None:
-        if self._scheduler is None or self._running is None:
-            return
-        self._scheduler.stop()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(self._running, return_exceptions=True), _STOP_SECONDS)
 
     def _write_log(self) -> None:
         """What is logged goes into a file: the terminal is for the picture."""
