@@ -5,8 +5,7 @@ come to the same answer; the reasons shown beside each gang are read from `expla
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 
 import yaml
 
@@ -19,7 +18,7 @@ from koordpy.cluster.snapshot import Snapshot
 from koordpy.cluster.state import ClusterState
 from koordpy.demo.objects import Manifest, key_of
 from koordpy.demo.programme import TRAINING
-from koordpy.demo.reasons import UnitSize, domain_of, gpus_text, short, why_domain, why_npus
+from koordpy.demo.reasons import domain_of, gpus_text, short, why_domain, why_npus
 from koordpy.offline.options import DEFAULT_NOW
 from koordpy.offline.owners import KnownByName
 from koordpy.offline.preparing import FilledInput
@@ -115,22 +114,22 @@ class Forecast:
     """Pod keys of earlier acts that go for this one."""
 
 
-@dataclass(slots=True)
+_Asked = tuple[list[str], Explanation, Snapshot]
+"""Keys of the pods of a gang, or of one without a gang; what was explained of it, and on which cluster."""
+
+
 class Forecaster:
     """The same cluster offline. `forecast` takes the acts in their order and remembers what they took."""
 
-    cluster: Sequence[str] = TRAINING.cluster
-    state: ClusterState = field(default_factory=ClusterState)
-    config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
-    _now: datetime = field(default_factory=lambda: parse_moment(DEFAULT_NOW))
-    _plans: list[RoundPlan] = field(default_factory=list)
-    _known: KnownByName = field(default_factory=lambda: KnownByName(lambda _: None))
-
-    def __post_init__(self) -> None:
+    def __init__(self, cluster: Sequence[str] = TRAINING.cluster) -> None:
+        self._cluster, self._now = cluster, parse_moment(DEFAULT_NOW)
+        self.state, self._config = ClusterState(gangs=Gangs()), KoordpyConfiguration()
+        self._plans: list[RoundPlan] = []
+        self._known = KnownByName(lambda _: None)
         self._read()
 
     def _read(self, *names: str) -> Growth:
-        given = FilledInput([str(EXAMPLES / name) for name in (*self.cluster, *names)], self._now)
+        given = FilledInput([str(EXAMPLES / name) for name in (*self._cluster, *names)], self._now)
         if given.loaded.fault_lines:
             raise InputFaultsError(given.loaded.fault_lines)
         for obj in given.objects:
@@ -149,7 +148,7 @@ class Forecaster:
         def ask(pods: Sequence[str]) -> None:
             before = self.state.snapshot(self._now.timestamp())
             for head, members in self._heads(pods).items():
-                asked.append(_Asked(members, explain(before, self.config, head), before))
+                asked.append((members, explain(before, self._config, head), before))
 
         def grow(*, later: bool = True) -> Sequence[str]:
             born = growth.begin(later=later)
@@ -158,8 +157,8 @@ class Forecaster:
 
         grow(later=False)
         self._plans.clear()
-        result = simulate(self.state, self.config, planner=self._plan, now=self._now, evicted="drop", grow=grow)
-        pods = tuple(key for one in asked for key in one.members)
+        result = simulate(self.state, self._config, planner=self._plan, now=self._now, evicted="drop", grow=grow)
+        pods = tuple(key for members, *_ in asked for key in members)
         own = set(pods)
         return Forecast(
             act,
@@ -186,27 +185,26 @@ class Forecaster:
             )
         return {pods[0]: sorted(pods, key=natural_key) for pods in gangs.values()}
 
-    def _gangs(self, act: Act, asked: "Sequence[_Asked]", result: SimulationResult) -> tuple[GangForecast, ...]:
+    def _gangs(self, act: Act, asked: Sequence[_Asked], result: SimulationResult) -> tuple[GangForecast, ...]:
         proofs = {report.name: proof for report, proof in result.gangs}
         origins = {report.name: report.origin for report, _ in result.gangs if report.workload is not None}
-        chosen = {b.pod_key: gpus_text(b.annotations) for b in result.bindings}
         notes = {b.pod_key: b.annotations for b in result.bindings}
         made = {benefit.beneficiary: benefit.message for plan in self._plans for benefit in plan.benefits}
         tree = self.state.nodes.tree
         layers = [level.layer for level in tree.levels]
         units = {key: unit for plan in reversed(self._plans) for unit in plan.units for key in unit.pod_keys}
         out: list[GangForecast] = []
-        for one in asked:
-            told, members, head = one.told, one.members, one.members[0]
+        for members, told, before in asked:
+            head = members[0]
             placed = {key: info.node for key in members if (info := self.state.pod(key)) is not None and info.node}
             proof = proofs.get(told.gang or "", "optimal" if placed else "infeasible")
             if told.gang is None:
                 why = "the node with the highest total of the scores" if placed else "no node takes it"
-                if gpus := chosen.get(head) or why_npus(members, notes, act.labels):
+                if gpus := gpus_text(notes.get(head, {})) or why_npus(members, notes, act.labels):
                     why += f"; {gpus}"
             else:
-                unit = [one.before.pods[key] for key in units[head].pod_keys]
-                why = made.get(told.gang) or why_domain(told, layers, size=UnitSize.of(unit))
+                unit = [before.pods[key] for key in units[head].pod_keys]
+                why = made.get(told.gang) or why_domain(told, layers, unit)
                 if out and len({pod.gang for pod in unit}) > 1:
                     why = f"all or none with {out[-1].name}, planned together"
                 npus = why_npus(members, notes, act.labels)
@@ -226,12 +224,3 @@ class Forecaster:
                 why = f"{origins[told.gang]}; {why}" if at == chosen_layer else origins[told.gang]
             out.append(GangForecast(told.gang or head, told.gang is not None, tuple(members), placed, proof, why))
         return tuple(out)
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A gang, or a pod without one, as it was explained before it was planned."""
-
-    members: Sequence[str]
-    told: Explanation
-    before: Snapshot

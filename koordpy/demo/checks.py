@@ -2,22 +2,9 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from koordpy.demo.acts import Forecast
 from koordpy.demo.objects import Manifest, gpus_of, key_of, refusal
-
-
-@dataclass(frozen=True, slots=True)
-class DemoCheck:
-    """One promise: what it says, and what is wrong (empty when it holds)."""
-
-    text: str
-    faults: tuple[str, ...]
-
-    @property
-    def holds(self) -> bool:
-        return not self.faults
 
 
 def settled(forecast: Forecast, pods: Mapping[str, Manifest]) -> bool:
@@ -45,13 +32,15 @@ def _deviations(
             if annotations.get(name) != value:
                 yield f"{key}: annotation {name} is {annotations.get(name)!r}, planned: {value!r}"
         if pod is not None and key in forecast.pending:
-            told = refusal(pod)[1]
+            told = refusal(pod)
             if not told or (exact and told != forecast.pending[key]):
                 yield f"{key} is told {told!r}, planned: {forecast.pending[key]!r}"
 
 
-def checks(forecasts: Sequence[Forecast], pods: Sequence[Manifest], gpus: Mapping[str, int]) -> list[DemoCheck]:
-    """Every promise with its verdict. gpus: accelerators of each node."""
+def checks(
+    forecasts: Sequence[Forecast], pods: Sequence[Manifest], gpus: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """Every promise, and what is wrong with it: nothing where it holds. gpus: accelerators of each node."""
     gone = {key for forecast in forecasts for key in forecast.evicted}
     found = {key_of(pod): pod for pod in pods}
     verdicts = {
@@ -60,12 +49,13 @@ def checks(forecasts: Sequence[Forecast], pods: Sequence[Manifest], gpus: Mappin
         )
         for forecast in forecasts
     }
-    verdicts["every pod that has a node runs"] = _idle(pods)
+    verdicts["every pod that has a node runs"] = idle(pods)
     verdicts["no node has more accelerators given away than it has"] = _overfull(pods, gpus)
-    return [DemoCheck(text, tuple(faults)[:3]) for text, faults in verdicts.items()]
+    return {text: tuple(faults)[:3] for text, faults in verdicts.items()}
 
 
-def _idle(pods: Iterable[Manifest]) -> Iterable[str]:
+def idle(pods: Iterable[Manifest]) -> Iterable[str]:
+    """Pods that have a node and do not run."""
     for pod in pods:
         phase = pod.get("status", {}).get("phase")
         if pod["spec"].get("nodeName") and phase != "Running":

@@ -29,12 +29,12 @@ def gpus_of(pod: Manifest) -> int:
     return found
 
 
-def refusal(pod: Manifest) -> tuple[str, str]:
-    """(reason, message) of PodScheduled=False; empty texts where there is none."""
+def refusal(pod: Manifest) -> str:
+    """The message of PodScheduled=False; empty where there is none."""
     for condition in pod.get("status", {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return condition.get("reason", ""), condition.get("message", "")
-    return "", ""
+            return str(condition.get("message", ""))
+    return ""
 
 
 def rank_of(pod: Manifest) -> str:

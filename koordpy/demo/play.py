@@ -6,15 +6,15 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 from rich.live import Live
 
 from koordpy.api import keys
 from koordpy.demo.acts import Act, Forecast, Forecaster, read_acts, read_cluster
-from koordpy.demo.checks import checks, settled
-from koordpy.demo.objects import key_of
+from koordpy.demo.checks import checks, idle, settled
+from koordpy.demo.objects import Manifest, key_of
 from koordpy.demo.programme import Programme
 from koordpy.demo.scene import DemoScene, scene_of
 from koordpy.demo.stage import Stage
@@ -63,8 +63,8 @@ async def play(programme: Programme, *, headless: bool, keep: bool, speed: float
                 teller.say(f"the page: {stage.page}")
                 forecasts = await _acts(read_acts(programme.acts), forecaster, stage, teller, speed=speed)
             found = checks(forecasts, stage.pods(), scene.gpus)
-            teller.conclude([(check.text, check.faults) for check in found], every=headless)
-            status = int(not all(check.holds for check in found)) if headless or watched else 0
+            teller.conclude(found, every=headless)
+            status = int(any(found.values())) if headless or watched else 0
             if keep:
                 await _hold(stage, forecasts)
             return status
@@ -123,8 +123,8 @@ class Teller:
                 if text:
                     self.say(f"      {text}")
 
-    def conclude(self, verdict: Sequence[tuple[str, tuple[str, ...]]], *, every: bool) -> None:
-        """The whole tree, each gang with its reason, the promises (text, faults): `every` one, or the broken ones."""
+    def conclude(self, verdict: Mapping[str, Sequence[str]], *, every: bool) -> None:
+        """The whole tree, each gang with its reason, the promises (text -> faults): `every` one, or the broken ones."""
         self.scene.look(self.stage.pods())
         for line in self._picture.lines(self.console.width):
             self.console.print(line, soft_wrap=True)
@@ -133,12 +133,12 @@ class Teller:
         self.console.print()
         self.console.print(GOALS, style="dim", soft_wrap=True)
         self.console.print()
-        for text, faults in verdict:
+        for text, faults in verdict.items():
             if every or faults:
                 print(f"{'FAILED' if faults else 'ok    '}  {text}")
                 for fault in faults:
                     print(f"            {fault}")
-        kept = sum(not faults for _, faults in verdict)
+        kept = sum(not faults for faults in verdict.values())
         print(f"{kept} of {len(verdict)} promises kept, {self.seconds:.1f} s", flush=True)
 
 
@@ -166,19 +166,18 @@ async def _acts(
 
 async def settle(stage: Stage, forecast: Forecast) -> None:
     """Until the scheduler has done what the planner says, or has taken too long; the verdict is for the end."""
-    until = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < until and not settled(forecast, {key_of(pod): pod for pod in stage.pods()}):
-        stage.check()
-        await asyncio.sleep(0.02)
+    await _until(stage, lambda pods: settled(forecast, {key_of(pod): pod for pod in pods}))
 
 
 async def all_run(stage: Stage) -> None:
     """Until every bound pod runs, or that takes too long."""
+    await _until(stage, lambda pods: not any(idle(pods)))
+
+
+async def _until(stage: Stage, holds: Callable[[Sequence[Manifest]], bool]) -> None:
     until = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < until:
-        bound = [pod for pod in stage.pods() if pod["spec"].get("nodeName")]
-        if all(pod["status"].get("phase") == "Running" for pod in bound):
-            return
+    while time.monotonic() < until and not holds(stage.pods()):
+        stage.check()
         await asyncio.sleep(0.02)
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from koordpy.api import keys
 from koordpy.cluster.pods import PodInfo
@@ -34,29 +33,22 @@ def short(layer: str) -> str:
     return "cluster" if layer == keys.CLUSTER_LAYER else layer.removesuffix("Layer")
 
 
-@dataclass(frozen=True, slots=True)
-class UnitSize:
+def _needed(pods: Sequence[PodInfo], chosen: DomainExplanation) -> int:
     """What a unit needs at least, in slots of its largest kind of pod; for one kind that is the number of its pods."""
-
-    gangs: int
-    mixed: bool
-    slots: int
-    """Of a mixed unit only."""
-
-    @classmethod
-    def of(cls, pods: Sequence[PodInfo]) -> "UnitSize":
-        gpus = [sum(pod.requests.get(name, 0) for name in keys.GPU_RESOURCES) for pod in pods]
-        mixed = len({pod.shape for pod in pods}) > 1
-        return cls(len({pod.gang for pod in pods}), mixed, -(-sum(gpus) // max(1, *gpus)))
+    if len({pod.shape for pod in pods}) == 1:
+        return chosen.needed
+    gpus = [sum(pod.requests.get(name, 0) for name in keys.GPU_RESOURCES) for pod in pods]
+    return -(-sum(gpus) // max(1, *gpus))
 
 
-def why_domain(told: Explanation, layers: Sequence[str], *, size: UnitSize) -> str:
+def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]) -> str:
     """What speaks for the chosen domain, in the order of the goals (gang-network.md 5)."""
     chosen = next((domain for domain in told.domains if domain.chosen), None)
     if chosen is None:
         return "; ".join(told.would_fit_if[-1:]) and f"would fit if {told.would_fit_if[-1]}"
-    level, needed = layers.index(chosen.layer), size.slots if size.mixed else chosen.needed
-    texts = [f"lowest common layer{' of both gangs' if size.gangs == 2 else ''}: {short(chosen.layer)}"]
+    level, needed = layers.index(chosen.layer), _needed(unit, chosen)
+    both = " of both gangs" if len({pod.gang for pod in unit}) == 2 else ""
+    texts = [f"lowest common layer{both}: {short(chosen.layer)}"]
     if level + 1 < len(layers) - 1:
         below = layers[level + 1]
         most = max(domain.slots for domain in told.domains if domain.layer == below)

@@ -122,7 +122,7 @@ class DemoScene:
                 rank = rank_of(pod)
                 seats.setdefault(node, []).append(DemoSeat(row_found.letter, rank, gpus_of(pod), running))
             else:
-                row_found.message = row_found.message or refusal(pod)[1]
+                row_found.message = row_found.message or refusal(pod)
         for row in self.rows:
             row.place = domain_of(self.tree, row.nodes.values())
         for node in seats.keys() | self.seats.keys():

@@ -7,6 +7,7 @@ happens are told in one line.
 
 import textwrap
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -56,6 +57,10 @@ class Style:
         """The colour of a gang."""
         return PALETTE[(ord(letter) - ord("A")) % len(PALETTE)]
 
+    def chip(self, letter: str) -> Text:
+        """The letter of a gang in its colour."""
+        return Text(letter, style=f"bold black on {self.hue(letter)}" if self.colour else "bold")
+
     def guide(self, *, last: bool) -> str:
         if self.unicode:
             return "└─ " if last else "├─ "
@@ -76,6 +81,8 @@ class Picture:
         self.scene, self.style, self.tree = scene, style, scene.tree
         self._block = max(1, scene.tree.depth - 2)
         self._width = _WIDEST
+        self._folded: set[int] = set()
+        """Domains of the block layer that are told in one line."""
 
     def render(self, *, seconds: float, width: int, height: int, status: str) -> RenderableType:
         """The whole picture, at most `height` lines; lines are cut, not folded."""
@@ -117,16 +124,15 @@ class Picture:
     def lines(self, width: int, budget: int | None = None) -> list[Text]:
         """The tree from the top layer down, lines as wide as the terminal; quiet blocks folded until it fits into
         `budget` lines."""
-        self._width = min(width, _WIDEST)
-        folded: set[int] = set()
-        lines = self._draw(folded)
+        self._width, self._folded = min(width, _WIDEST), set()
+        lines = list(self._children(0, 0, ""))
         if budget is None:
             return lines
         for block in self._by_quiet():
             if len(lines) <= budget:
                 break
-            folded.add(block)
-            lines = self._draw(folded)
+            self._folded.add(block)
+            lines = list(self._children(0, 0, ""))
         return lines[: max(budget, 3)]
 
     def _by_quiet(self) -> list[int]:
@@ -139,11 +145,6 @@ class Picture:
                 found.append((max(seen), d))
         return [d for _, d in sorted(found)]
 
-    def _draw(self, folded: set[int]) -> list[Text]:
-        out: list[Text] = []
-        self._children(0, 0, "", folded, out)
-        return out
-
     def _nodes(self, level: int, domain: int) -> tuple[str, ...]:
         at = self.tree.levels[level]
         return self.tree.node_names[int(at.start[domain]) : int(at.end[domain])]
@@ -151,7 +152,7 @@ class Picture:
     def _empty(self, level: int, domain: int) -> bool:
         return not any(self.scene.seats.get(node) for node in self._nodes(level, domain))
 
-    def _children(self, level: int, domain: int, indent: str, folded: set[int], out: list[Text]) -> None:
+    def _children(self, level: int, domain: int, indent: str) -> Iterator[Text]:
         children = list(self.tree.children(level, domain))
         runs: list[list[int]] = []
         for empty, alike in groupby(children, key=lambda child: self._empty(level + 1, child)):
@@ -161,9 +162,9 @@ class Picture:
             last = run[-1] == children[-1]
             guide = Text().append(indent + (self.style.guide(last=last) if level else ""), style="dim")
             rail = indent + (self.style.rail(last=last) if level else "")
-            self._domain(level + 1, run, guide, rail, folded, out)
+            yield from self._domain(level + 1, run, guide, rail)
 
-    def _domain(self, level: int, run: list[int], guide: Text, rail: str, folded: set[int], out: list[Text]) -> None:
+    def _domain(self, level: int, run: list[int], guide: Text, rail: str) -> Iterator[Text]:
         names = self.tree.levels[level].names
         first = run[0]
         nodes = [node for d in run for node in self._nodes(level, d)]
@@ -171,7 +172,7 @@ class Picture:
         if self._empty(level, first):
             label = names[first] if len(run) == 1 else f"{names[first]} ... {names[run[-1]]}"
             guide.append(f"{label}  ")
-            out.append(guide.append(f"{len(nodes)} nodes, {free} {self.scene.devices}, all free", style="dim"))
+            yield guide.append(f"{len(nodes)} nodes, {free} {self.scene.devices}, all free", style="dim")
         elif level == self.tree.depth - 1:
             column = max(map(len, names))
             guide.append(f"{names[first]:<{column}}")
@@ -188,27 +189,25 @@ class Picture:
                     bar = self.bar(node)
                     line.append(f"{'':<{gap}} {node:<{name}}").append_text(bar)
                     gap = max(0, widest - len(bar))
-                out.append(line)
+                yield line
         else:
             text = f"{names[first]}  " if level < self._block else f"{names[first]:<9} "
             guide.append(text, style="bold")
             guide.append(f"{free} of {self.scene.total(nodes)} {self.scene.devices} free", style="dim")
-            if level == self._block and first in folded:
-                guide.append_text(self._summary(nodes))
-                out.append(guide)
+            if level == self._block and first in self._folded:
+                yield guide.append_text(self._summary(nodes))
             else:
-                out.append(guide)
-                self._children(level, first, rail, folded, out)
+                yield guide
+                yield from self._children(level, first, rail)
 
     def _summary(self, nodes: list[str]) -> Text:
         counts = Counter(seat.letter for node in nodes for seat in self.scene.seats.get(node, ()))
         line = Text("   ")
         for letter in sorted(counts):
-            line.append_text(self._chip(letter)).append(f" {counts[letter]} pod{'s' if counts[letter] > 1 else ''}   ")
+            line.append_text(self.style.chip(letter)).append(
+                f" {counts[letter]} pod{'s' if counts[letter] > 1 else ''}   "
+            )
         return line
-
-    def _chip(self, letter: str) -> Text:
-        return Text(letter, style=f"bold black on {self.style.hue(letter)}" if self.style.colour else "bold")
 
     def bar(self, node: str) -> Text:
         """The GPUs of a node, one character each; pods without GPUs stand behind them after a `+`."""
@@ -256,13 +255,13 @@ def state_of(row: Row) -> str:
 
 def gang_lines(rows: list[Row], style: Style) -> Table:
     """One line a gang, cut where the terminal ends."""
-    table = _table()
+    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for number, heading in enumerate(("", "GANG", "BOUND", "STATE", "DOMAIN", "PROOF", "WHY")):
         table.add_column(heading, no_wrap=True, overflow="ellipsis", ratio=1 if number == 6 else None)
     for row in sorted(rows, key=lambda row: natural_key(row.letter)):
         settled = row.bound or row.message
         table.add_row(
-            Text(row.letter, style=f"bold black on {style.hue(row.letter)}" if style.colour else "bold"),
+            style.chip(row.letter),
             row.name,
             f"{row.bound}/{row.members}",
             Text(state_of(row), style="red" if state_of(row) == "pending" else ""),
@@ -278,7 +277,7 @@ def summary(rows: list[Row], style: Style, *, width: int) -> Group:
     names = max((len(row.name) for row in rows), default=0)
     parts: list[RenderableType] = []
     for row in rows:
-        line = Text(row.letter, style=f"bold black on {style.hue(row.letter)}" if style.colour else "bold")
+        line = style.chip(row.letter)
         line.append(f"  {row.name:<{names}}  ", style="default on default not bold")
         line.append(f"{row.bound}/{row.members} bound".ljust(13), style="default on default not bold")
         line.append(f"{row.forecast.proof:<10}  {row.place or state_of(row)}", style="default on default not bold")
@@ -293,10 +292,6 @@ def _wrapped(text: str, width: int, indent: str = "   ") -> list[str]:
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
     )
-
-
-def _table() -> Table:
-    return Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
 
 
 def _last_of(place: str) -> str:

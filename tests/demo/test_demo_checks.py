@@ -21,7 +21,7 @@ GPUS = {node["metadata"]["name"]: devices_of(node["status"]["allocatable"]) for 
 
 
 def broken(forecasts: list[Forecast], pods: Pods) -> list[str]:
-    return [check.text for check in checks(forecasts, list(pods.values()), GPUS) if not check.holds]
+    return [text for text, faults in checks(forecasts, list(pods.values()), GPUS).items() if faults]
 
 
 def moved(pods: Pods, name: str, node: str) -> None:
