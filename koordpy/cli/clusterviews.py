@@ -49,13 +49,7 @@ def why(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     return {
         "kind": "Pod" if pod else "PodGroup",
         "name": pod or name,
-        "pods": [
-            {
-                **outcomes.of(key),
-                "lastTold": _told(snapshot.pods[key]),
-            }
-            for key in pods
-        ],
+        "pods": [{**outcomes.of(key), "lastTold": _told(snapshot.pods[key])} for key in pods],
         "gang": report
         and {
             "name": report.name,

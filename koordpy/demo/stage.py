@@ -10,7 +10,6 @@ import logging
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from koordpy.api.config import KoordpyConfiguration
@@ -51,7 +50,6 @@ class Stage:
         except OSError as error:
             raise StageError(f"no folder for its files: {error}; set TMPDIR to one that can be written to") from error
         self._open = contextlib.AsyncExitStack()
-
         self._running: asyncio.Task[int] | None = None
         self.page = ""
         """Address of the page, once there is a scheduler to see."""
@@ -80,9 +78,7 @@ class Stage:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self._open.aclose()
 
     async def create(self, objects: Iterable[Manifest], *, pause_seconds: float = 0.0) -> None:

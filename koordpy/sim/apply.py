@@ -10,14 +10,13 @@ from typing import Any
 import orjson
 
 from koordpy.sim import errors
-from koordpy.sim.patches import MERGE_KEYS
+from koordpy.sim.patches import MERGED_SETS, merge_key
 from koordpy.sim.resources import Object, ServedResource
 
 Fields = dict[str, Any]
 """A field set in the FieldsV1 form: `f:name`, `k:{"type":"Ready"}`, `v:"x"`, leaves are empty."""
 
 _SERVER = frozenset(("apiVersion", "kind"))
-_SETS = frozenset(("finalizers",))
 
 
 def _below(schema: Object | None, name: str) -> Object | None:
@@ -27,15 +26,16 @@ def _below(schema: Object | None, name: str) -> Object | None:
     return child if isinstance(child, dict) else None
 
 
+def _items(schema: Object | None) -> Object | None:
+    return schema.get("items") if schema is not None else None
+
+
 def _keys(schema: Object | None, name: str, items: list[Any]) -> tuple[str, ...]:
     """The keys by which a list merges; empty for a list that is replaced whole."""
-    if schema is not None and schema.get("x-kubernetes-list-type") == "map":
-        return tuple(schema["x-kubernetes-list-map-keys"])
     if schema is None:
-        for key in MERGE_KEYS.get(name, ()):
-            if all(isinstance(item, dict) and key in item for item in items):
-                return (key,)
-    return ()
+        key = merge_key(name, items)
+        return (key,) if key else ()
+    return tuple(schema["x-kubernetes-list-map-keys"]) if schema.get("x-kubernetes-list-type") == "map" else ()
 
 
 def _item_key(item: Object, keys: tuple[str, ...]) -> str:
@@ -50,11 +50,10 @@ def field_set(value: Any, schema: Object | None, name: str = "") -> Fields:
             found[f"f:{key}"] = field_set(item, _below(schema, key), key)
     elif isinstance(value, list):
         keys = _keys(schema, name, value)
-        items = (schema or {}).get("items")
         if keys:
             for item in value:
-                found[_item_key(item, keys)] = {".": {}, **field_set(item, items if schema else None)}
-        elif name in _SETS:
+                found[_item_key(item, keys)] = {".": {}, **field_set(item, _items(schema))}
+        elif name in MERGED_SETS:
             found = {"v:" + orjson.dumps(item).decode(): {} for item in value}
     return found
 
@@ -68,13 +67,13 @@ def _merged(target: Any, value: Any, schema: Object | None, name: str) -> Any:
     if isinstance(value, list) and isinstance(target, list):
         keys = _keys(schema, name, value)
         if keys:
-            items = (schema or {}).get("items") if schema else None
+            items = _items(schema)
             found = {_item_key(item, keys): item for item in target}
             for item in value:
                 key = _item_key(item, keys)
                 found[key] = _merged(found.get(key), item, items, "")
             return list(found.values())
-        if name in _SETS:
+        if name in MERGED_SETS:
             return target + [item for item in value if item not in target]
     return value
 
@@ -96,7 +95,6 @@ def _without(target: Any, dropped: Fields, schema: Object | None, name: str) -> 
         return result
     if isinstance(target, list):
         keys = _keys(schema, name, target)
-        items = (schema or {}).get("items") if schema else None
         kept = []
         for item in target:
             token = _item_key(item, keys) if keys else "v:" + orjson.dumps(item).decode()
@@ -104,7 +102,7 @@ def _without(target: Any, dropped: Fields, schema: Object | None, name: str) -> 
             if below is None:
                 kept.append(item)
             elif below and "." not in below:
-                kept.append(_without(item, below, items, ""))
+                kept.append(_without(item, below, _items(schema), ""))
         return kept
     return target
 
@@ -172,8 +170,10 @@ def applied(
         k: v for k, v in (body.get("metadata") or {}).items() if k not in ("managedFields", "resourceVersion", "uid")
     }
     body["metadata"] = meta
-    owned_meta = {k: v for k, v in meta.items() if k not in ("name", "namespace")}
-    fields = field_set({**body, "metadata": owned_meta} if owned_meta else _no_metadata(body), schema)
+    owned = {**body, "metadata": {k: v for k, v in meta.items() if k not in ("name", "namespace")}}
+    if not owned["metadata"]:
+        del owned["metadata"]
+    fields = field_set(owned, schema)
     base: Object = current or {"apiVersion": resource.api_version, "kind": resource.kind}
     entries = list((base.get("metadata") or {}).get("managedFields") or ())
     mine = [e for e in entries if _is(e, manager, subresource)]
@@ -205,10 +205,6 @@ def applied(
     }
     result["metadata"] = {**result["metadata"], "managedFields": [*others, record]}
     return result
-
-
-def _no_metadata(body: Object) -> Object:
-    return {key: value for key, value in body.items() if key != "metadata"}
 
 
 def _is(entry: Object, manager: str, subresource: str) -> bool:

@@ -125,7 +125,3 @@ def invalid(resource: ServedResource, name: str, *faults: tuple[str, str, str]) 
     causes = [{"reason": reason, "message": message, "field": field} for field, reason, message in faults]
     details = {**subject(resource, name), "kind": resource.kind, "causes": causes}
     return StatusError(422, f'{kind} "{name}" is invalid: {joined}', details=details)
-
-
-def expired(message: str = "The provided resource version is too old.") -> StatusError:
-    return StatusError(410, message, reason="Expired")

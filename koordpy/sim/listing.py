@@ -47,7 +47,7 @@ def _check_version(store: Store, query: Query) -> None:
             retry_after=1,
         )
     if query.text("resourceVersionMatch") == "Exact" and version and version < store.version:
-        raise StatusError(410, "The provided resource version is too old.", reason="Expired")
+        raise StatusError(410, "The provided resource version is too old.")
 
 
 def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:

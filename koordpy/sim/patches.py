@@ -33,7 +33,7 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
 }
 """Field name -> candidate merge keys (the first that the items have). Lists of other fields are replaced whole."""
 
-_MERGED_SETS = frozenset(("finalizers",))
+MERGED_SETS = frozenset(("finalizers",))
 _DIRECTIVE = "$patch"
 
 
@@ -78,7 +78,7 @@ def _strategic_list(name: str, target: Any, patch: list[Any]) -> list[Any]:
     current = target if isinstance(target, list) else []
     if any(isinstance(item, dict) and item.get(_DIRECTIVE) == "replace" for item in patch):
         return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
-    if name in _MERGED_SETS:
+    if name in MERGED_SETS:
         return current + [item for item in patch if item not in current]
     key = merge_key(name, patch)
     if key is None:

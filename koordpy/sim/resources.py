@@ -1,7 +1,7 @@
 """Which resources the embedded API server serves: group, version, kind, plural, scope.
 
 Built-in ones are listed here; those of CustomResourceDefinitions come and go at run time. Two resources may share one
-`storage` (events of both groups, versions of a CustomResourceDefinition): the objects are the same, their form differs.
+`shelf` (events of both groups, versions of a CustomResourceDefinition).
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,6 @@ class ServedResource:
     """openAPIV3Schema of a custom resource; None for built-in resources, which are not checked."""
 
     custom: bool = False
-    storage: str = ""
 
     @property
     def name(self) -> str:
@@ -61,8 +60,8 @@ class ServedResource:
 
     @property
     def shelf(self) -> str:
-        """Where the objects lie."""
-        return self.storage or self.name
+        """Where the objects lie: those of equal shelves are the same, and their form differs."""
+        return "events" if self.name == "events.events.k8s.io" else self.name
 
 
 _BUILT_IN = (
@@ -113,7 +112,6 @@ def _built_in() -> Iterator[ServedResource]:
             short,
             has_status=status,
             categories=("all",) if plural in _IN_ALL else (),
-            storage="events" if plural == "events" else "",
         )
 
 
@@ -184,7 +182,6 @@ def resources_of_definition(definition: Object) -> list[ServedResource]:
                 columns=columns,
                 schema=(version.get("schema") or {}).get("openAPIV3Schema"),
                 custom=True,
-                storage=f"{names['plural']}.{spec['group']}",
             )
         )
     return found

@@ -28,7 +28,6 @@ from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
 from koordpy.sim.budgets import BudgetLedger
 from koordpy.sim.filling import made_up_uid
 
-DEFAULT_ROUNDS = 20
 CONSOLIDATION = "consolidation"
 UNTRIED = "evicted in the last round, not tried since"
 UNTRIED_STEP = "made after the last round, not tried since"
@@ -83,7 +82,12 @@ class SimulationResult:
             "rounds": self.rounds,
             "stable": self.stable,
             "bindings": [
-                {**_pod_fields(b.pod_key), "node": b.node, "round": b.round, "annotations": _sorted(b.annotations)}
+                {
+                    **_pod_fields(b.pod_key),
+                    "node": b.node,
+                    "round": b.round,
+                    "annotations": dict(sorted(b.annotations.items())),
+                }
                 for b in self.bindings
             ],
             "evictions": [
@@ -113,30 +117,29 @@ def simulate(
     *,
     planner: Planner,
     now: datetime,
-    rounds: int = DEFAULT_ROUNDS,
+    rounds: int = 20,
     evicted: Evicted = "recreate",
-    grow: Callable[[], Sequence[str]] | None = None,
+    grow: Callable[[], Sequence[str]] = tuple,
 ) -> SimulationResult:
-    """Runs up to `rounds` rounds on the state, which is changed. The same input gives the same result.
+    """Runs up to `rounds` rounds, one at least, on the state, which is changed. The same input gives the same result.
 
     grow: makes the pods that begin after a round, and names them (`namespace/name`).
     """
-    run = _Run(state, now, BudgetLedger(state))
-    number, stable = 0, False
-    plan: RoundPlan | None = None
-    while number < rounds and not stable:
-        number += 1
-        snapshot = state.snapshot(now.timestamp())
-        plan = planner(snapshot, config)
+    run = _Run(state, config, now, BudgetLedger(state))
+    for number in range(1, rounds + 1):
+        plan = planner(state.snapshot(now.timestamp()), config)
         run.apply(plan, number, evicted)
-        run.born = grow() if grow is not None else ()
+        run.born = grow()
         stable = not plan.placements and not plan.evictions and not run.born
-    return run.result(plan, number, stable, run.quotas(config))
+        if stable:
+            break
+    return run.result(plan, number, stable)
 
 
 @dataclass(slots=True)
 class _Run:
     state: ClusterState
+    config: KoordpyConfiguration
     now: datetime
     budgets: BudgetLedger
     bindings: list[RoundBinding] = field(default_factory=list)
@@ -164,12 +167,12 @@ class _Run:
         self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
         self.warnings.update({(rejected.unit, rejected.text): None for rejected in plan.rejected})
         self.untried = []
-        gone: list[tuple[Eviction, Pod, PodInfo]] = []
+        gone: list[tuple[Eviction, PodInfo]] = []
         for eviction in sorted(plan.evictions, key=lambda e: object_order(e.pod_key)):
             info = self.state.pod(eviction.pod_key)
             if info is None:
                 continue
-            gone.append((eviction, info.pod, info))
+            gone.append((eviction, info))
             self.evictions.append(PodEviction(eviction, number))
             if eviction.yields:
                 self.state.yields.add(eviction.yields, eviction.unit, self.now.timestamp())
@@ -179,10 +182,10 @@ class _Run:
             self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.devices)
             self.bindings.append(RoundBinding(placement.pod_key, placement.node, number, annotations))
         come = [info for one in plan.placements if (info := self.state.pod(one.pod_key)) is not None]
-        self.budgets.changed(gone=[info for _, _, info in gone], come=come)
-        for eviction, pod, _ in gone:
+        self.budgets.changed(gone=[info for _, info in gone], come=come)
+        for eviction, info in gone:
             if evicted == "recreate" or eviction.rule == CONSOLIDATION:
-                self._recreate(pod, eviction.returns_to)
+                self._recreate(info.pod, eviction.returns_to)
 
     def _gang(self, key: str) -> str | None:
         info = self.state.pod(key)
@@ -207,25 +210,19 @@ class _Run:
         self.state.upsert(again)
         self.untried.append(again.key)
 
-    def quotas(self, config: KoordpyConfiguration) -> tuple[tuple[str, QuotaFigures, QuotaNode | None], ...]:
+    def _quotas(self) -> tuple[tuple[str, QuotaFigures, QuotaNode | None], ...]:
         """Every quota as it stands now, by key; built-in ones where pods use them."""
         quotas = self.state.snapshot(self.now.timestamp()).quotas
         own = quotas.tree.quotas
         found = [
             (own[name].key if name in own else name, figures, own.get(name))
-            for name, figures in quota_figures(quotas, config.quota).items()
+            for name, figures in quota_figures(quotas, self.config.quota).items()
         ]
         return tuple(sorted(found, key=lambda entry: object_order(entry[0])))
 
-    def result(
-        self,
-        plan: RoundPlan | None,
-        number: int,
-        stable: bool,
-        quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...],
-    ) -> SimulationResult:
+    def result(self, plan: RoundPlan, number: int, stable: bool) -> SimulationResult:
         """The outcome, everything in the contract's order."""
-        reports = [*(plan.gangs if plan else ()), *self._born_gangs()]
+        reports = [*plan.gangs, *self._born_gangs()]
         named = Counter(report.name for report in reports)
         # a PodGroup that no pod names says nothing beside the workload of its name
         told = (one for one in reports if one.members or one.workload is not None or named[one.name] == 1)
@@ -240,12 +237,12 @@ class _Run:
             gangs=tuple((report, self._proof(report)) for report in gangs),
             final=tuple(sorted(final, key=lambda item: object_order(item[0]))),
             warnings=tuple(sorted(self.warnings)),
-            quotas=quotas,
+            quotas=self._quotas(),
         )
 
-    def _pending(self, plan: RoundPlan | None) -> list[PendingPod]:
+    def _pending(self, plan: RoundPlan) -> list[PendingPod]:
         """Ours that wait at the end: those of the last plan, and what came after it where no round followed."""
-        found = list(plan.pending) if plan else []
+        found = list(plan.pending)
         for key, text in (*((key, UNTRIED) for key in self.untried), *((key, UNTRIED_STEP) for key in self.born)):
             info = self.state.pod(key)
             if info is not None and info.pending:
@@ -308,10 +305,6 @@ def _quota_fields(key: str, figures: QuotaFigures, quota: QuotaNode | None) -> d
         "guaranteed": shown(figures.guaranteed),
         "nonPreemptibleUsed": shown(figures.rigid_used),
     }
-
-
-def _sorted(annotations: Mapping[str, str]) -> dict[str, str]:
-    return dict(sorted(annotations.items()))
 
 
 def _gang_fields(report: GangReport, proof: str) -> dict[str, Any]:

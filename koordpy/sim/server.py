@@ -8,7 +8,6 @@ and of CustomResourceDefinitions; owners' deletion does not cascade, and
 
 import asyncio
 import logging
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -68,19 +67,14 @@ class ApiServer:
         for definition in shipped_definitions():
             self.store.create(DEFINITIONS, definition)
 
-    async def start(self, *, port: int = 0, history: int = 10_000) -> None:
-        """Listen on 127.0.0.1 and set `url`; port 0 takes a free one. Raises OSError when the port is taken.
-
-        `history` is how many changes of each resource a watch can resume over.
-        """
-        self.store.limit_history(history)
+    async def start(self) -> None:
+        """Listen on a free port of 127.0.0.1 and set `url`."""
         server = web.Server(self.answer, handler_cancellation=True)
         self._runner = web.ServerRunner(server, access_log=None, shutdown_timeout=0.2, keepalive_timeout=600.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
-        await site.start()
-        host, bound = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{bound}"
+        await web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
 
     async def stop(self) -> None:
         """End all watches and stop listening. What is stored stays: after another `start` it is served again."""
@@ -94,9 +88,7 @@ class ApiServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     def kubeconfig(self) -> str:

@@ -45,11 +45,6 @@ class Change:
         self.entry = entry
         self.before = before
 
-    @property
-    def line(self) -> bytes:
-        """The watch event as one line. Not kept: joining takes a microsecond, and the history is long."""
-        return b'{"type":"%b","object":%b}\n' % (self.kind.encode(), self.entry.raw)
-
 
 class Watcher:
     """What one watch has not sent yet. It is closed when it lags by more changes than the history holds."""
@@ -90,10 +85,11 @@ class Watcher:
 class Shelf:
     """Objects of one storage. Versions are the store's: one sequence over all shelves."""
 
-    def __init__(self, history: int) -> None:
+    def __init__(self) -> None:
         self.entries: dict[Key, ShelfEntry] = {}
         self.horizon = 0
-        self.history = history
+        self.history = 10_000
+        """Changes that a watch can resume over."""
         self._changes: deque[Change] = deque()
         self._watchers: dict[Watcher, None] = {}
         self._ordered: list[tuple[Key, ShelfEntry]] | None = None

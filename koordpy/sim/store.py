@@ -8,7 +8,7 @@ operation is atomic.
 import random
 import time
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -21,8 +21,6 @@ from koordpy.sim.views import stored
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _PAGED_LISTS = 32
-_HISTORY = 10_000
-"""Changes of each resource that a watch can resume over, unless `limit_history` says otherwise."""
 
 Pages = list[tuple[Key, ShelfEntry]]
 
@@ -38,11 +36,9 @@ class Store:
         self.registry = Registry()
         self.version = 1
         self.listeners: list[ChangeListener] = []
-        self._history = _HISTORY
         self._clock = clock
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves = defaultdict[str, Shelf](Shelf)
         self._pages: OrderedDict[tuple[str, int], Pages] = OrderedDict()
-        self._second, self._now = -1, ""
         self._random = random.Random(0)  # names from generateName repeat from run to run
         self._uids = random.Random(seed) if seed is not None else None
 
@@ -53,18 +49,11 @@ class Store:
         return resource if isinstance(resource, ServedResource) else self.registry.named(resource)
 
     def shelf(self, resource: str | ServedResource) -> Shelf:
-        name = resource.shelf if isinstance(resource, ServedResource) else self.registry.named(resource).shelf
-        shelf = self._shelves.get(name)
-        if shelf is None:
-            shelf = self._shelves[name] = Shelf(self._history)
-        return shelf
+        return self._shelves[self.resource(resource).shelf]
 
     def now(self) -> str:
         """The time in RFC 3339, whole seconds."""
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._now = second, rfc3339(second)
-        return self._now
+        return rfc3339(self._clock())
 
     def seconds(self) -> float:
         """The time in epoch seconds."""
@@ -96,9 +85,10 @@ class Store:
             return self.version, self.shelf(resource).ordered()
         kept = self._pages.get((resource.shelf, version))
         if kept is None:
-            raise errors.expired(
+            raise StatusError(
+                410,
                 "The provided continue parameter is too old to display a consistent list result. You can start a new "
-                "list without the continue parameter."
+                "list without the continue parameter.",
             )
         return version, kept
 
@@ -251,12 +241,6 @@ class Store:
         change = self.shelf(resource).remove(self._key(resource, name, namespace), ShelfEntry(gone, self.version))
         self._tell(resource, change)
         return last
-
-    def limit_history(self, history: int) -> None:
-        """Keep so many changes of each resource from now on."""
-        self._history = history
-        for shelf in self._shelves.values():
-            shelf.history = history
 
     def end_watches(self, resource: str | None = None, *, abort: bool = False) -> int:
         """End the open watches, of one resource or of all; returns how many there were."""

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 import orjson
 from aiohttp import web
 
-from koordpy.sim import errors, views
+from koordpy.sim import views
+from koordpy.sim.errors import StatusError
 from koordpy.sim.listing import matcher, table_of
 from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.routes import Call
@@ -18,8 +19,6 @@ from koordpy.sim.store import Store
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _DEFAULT_TIMEOUT_SECONDS = 3600
 _BATCH = 500
-
-Encode = Callable[[str, ShelfEntry], bytes]
 
 
 def _event(kind: str, obj: Object) -> bytes:
@@ -33,20 +32,6 @@ def _bookmark(resource: ServedResource, version: int, annotations: Object | None
     return _event("BOOKMARK", {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": meta})
 
 
-def _encoder(store: Store, call: Call) -> Encode | None:
-    """How an event is written; None = as it lies in the history, encoded once for all."""
-    resource = call.resource
-    if call.as_table:
-
-        def as_table(kind: str, entry: ShelfEntry) -> bytes:
-            return _event(kind, table_of(call, [entry], {"resourceVersion": str(entry.version)}, now=store.seconds()))
-
-        return as_table
-    if resource.group == "events.k8s.io" or resource.custom:
-        return lambda kind, entry: b'{"type":"%b","object":%b}\n' % (kind.encode(), views.encoded(resource, entry))
-    return None
-
-
 def _left(change: Change) -> ShelfEntry:
     """The last state that a selector matched, under the version at which it matched no longer."""
     assert change.before is not None
@@ -56,7 +41,7 @@ def _left(change: Change) -> ShelfEntry:
 
 
 def _too_old(version: int, horizon: int) -> bytes:
-    return _event("ERROR", errors.expired(f"too old resource version: {version} ({horizon})").status())
+    return _event("ERROR", StatusError(410, f"too old resource version: {version} ({horizon})").status())
 
 
 class Stream:
@@ -67,9 +52,8 @@ class Stream:
     """
 
     def __init__(self, store: Store, call: Call, *, bookmark_seconds: float) -> None:
-        self._store, self._resource, self._query = store, call.resource, call.query
+        self._store, self._call, self._as_table = store, call, call.as_table
         self._match: Match | None = matcher(call)
-        self._encode = _encoder(store, call)
         query = call.query
         self._version = version = query.version()
         self._seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
@@ -99,8 +83,8 @@ class Stream:
         entries = self._entries
         for at in range(0, len(entries), _BATCH):
             yield b"".join(self._initial(entry for _, entry in entries[at : at + _BATCH]))
-        if self._bookmarks and self._query.flag("sendInitialEvents"):
-            yield _bookmark(self._resource, self._begun, _INITIAL_END)
+        if self._bookmarks and self._call.query.flag("sendInitialEvents"):
+            yield _bookmark(self._call.resource, self._begun, _INITIAL_END)
         if self._missed is None:
             yield _too_old(self._version or 0, max(self._shelf.horizon, 1))
             return
@@ -118,7 +102,7 @@ class Stream:
             if now >= ends:
                 return
             if now >= due:
-                yield _bookmark(self._resource, self._store.version)
+                yield _bookmark(self._call.resource, self._store.version)
                 due = now + self._bookmark_seconds
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(min(due, ends)):
@@ -147,7 +131,11 @@ class Stream:
         return lines
 
     def _line(self, change: Change) -> bytes:
-        return change.line if self._encode is None else self._encode(change.kind, change.entry)
+        kind, entry = change.kind, change.entry
+        if self._as_table:
+            meta = {"resourceVersion": str(entry.version)}
+            return _event(kind, table_of(self._call, [entry], meta, now=self._store.seconds()))
+        return b'{"type":"%b","object":%b}\n' % (kind.encode(), views.encoded(self._call.resource, entry))
 
 
 async def watch(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:

@@ -36,7 +36,7 @@ async def test_a_watch_without_version_begins_with_what_is_there(server: ApiServ
 
 async def test_a_forgotten_version_is_410_in_the_stream(server: ApiServer, client: Client) -> None:
     version = server.store.version
-    server.store.limit_history(3)
+    server.store.shelf("pods").history = 3
     for at in range(6):
         server.store.create("pods", pod(f"p-{at}"))
     for old in (version, 1):
