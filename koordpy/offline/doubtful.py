@@ -20,26 +20,21 @@ from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import UNMADE
 from koordpy.offline.manifests import InputObject, Loaded
 from koordpy.offline.misspelt import AskedFields
-from koordpy.offline.workloads import Read, WorkloadManifest
+from koordpy.offline.workloads import Read
 from koordpy.planning.words.ignored_pods import misspelt, of_another
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.model import Role
+from koordpy.workloads.source import Source, conditions
 from koordpy.workloads.unread import unread_of
 
 
 def of_manifests(read: Read) -> Iterator[str]:
     """Of what stands in the manifests: fields, keys and values."""
     for part in read.parts:
-        yield from (f"{part.maker}: {text}" for text in (*some(_of_fields(part)), *some(_of_keys(part))))
-
-
-def _of_fields(part: WorkloadManifest) -> Iterator[str]:
-    asked = part.source.asked
-    return (f"{fault.path}: {fault.text}" for fault in (asked.doubts() if isinstance(asked, AskedFields) else ()))
-
-
-def _of_keys(part: WorkloadManifest) -> Iterator[str]:
-    return unread_of(part.head, part.workload.templates() if part.workload is not None else ())
+        asked = part.source.asked
+        fields = (f"{fault.path}: {fault.text}" for fault in (asked.doubts() if isinstance(asked, AskedFields) else ()))
+        words = unread_of(part.head, part.workload.templates() if part.workload is not None else ())
+        yield from (f"{part.maker}: {text}" for text in (*some(fields), *some(words)))
 
 
 def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
@@ -109,11 +104,14 @@ def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Itera
         if info.pod.spec.scheduler_name in served and read.known.find(owner, meta.namespace) is None:
             lost.setdefault(owner.kind, {})[f"{meta.namespace}/{owner.name}"] = None
     for kind, names in sorted(lost.items()):
-        there = "is" if len(names) == 1 else "are"
-        yield (
-            f"{counted(len(names), kind)} that pods belong to {there} not in the input: {named(list(names))}: "
-            f"their pods count as plain ones (of a dump: ask kubectl get for {kind.lower()}s, too)"
-        )
+        yield _lacking(kind, "that pods belong to", names, ": their pods count as plain ones")
+
+
+def _lacking(kind: str, whose: str, names: Mapping[str, None], effect: str = "") -> str:
+    """What is said of objects of a kind that are not in the input."""
+    there = "is" if len(names) == 1 else "are"
+    said = f"{counted(len(names), kind)} {whose} {there} not in the input: {named(list(names))}{effect}"
+    return f"{said} (of a dump: ask kubectl get for {kind.lower()}s, too)"
 
 
 def of_services(loaded: Loaded) -> Iterator[str]:
@@ -139,11 +137,7 @@ def missing_objects(state: ClusterState) -> Iterator[str]:
                 lost["ElasticQuota"][name] = None
     for kind, names in lost.items():
         if names:
-            there = "is" if len(names) == 1 else "are"
-            yield (
-                f"{counted(len(names), kind)} that running pods name {there} not in the input: {named(list(names))}"
-                f" (of a dump: ask kubectl get for {kind.lower()}s, too)"
-            )
+            yield _lacking(kind, "that running pods name", names)
 
 
 _OF_OBJECTS = (GangSource.GROUP, GangSource.UPSTREAM)
@@ -202,19 +196,10 @@ _OVER = ("Complete", "Completed", "Succeeded", "Failed")
 
 def _asks(raw: Mapping[str, Any]) -> bool:
     """Whether it ought to have pods now: not where it is suspended, has ended or asks for none."""
-    spec = _part(raw, "spec")
-    conditions = _part(raw, "status").get("conditions")
-    over = any(
-        isinstance(one, dict) and one.get("status") == "True" and one.get("type") in _OVER
-        for one in (conditions if isinstance(conditions, list) else ())
-    )
-    held = any(part.get("suspend") is True for part in (spec, _part(spec, "runPolicy")))
-    return not (held or over or any(spec.get(name) == 0 for name in _NONE_OF))
-
-
-def _part(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = raw.get(name)
-    return found if isinstance(found, dict) else {}
+    source = Source(raw)
+    spec = source.at("spec")
+    held = spec.flag("suspend") or spec.at("runPolicy").flag("suspend")
+    return not (held or conditions(source, *_OVER) or any(spec.raw.get(name) == 0 for name in _NONE_OF))
 
 
 def _schedulers(raw: Mapping[str, Any]) -> list[str]:

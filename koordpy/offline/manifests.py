@@ -33,9 +33,9 @@ from koordpy.offline.kinds import (
     makes_pods,
     not_read,
 )
+from koordpy.workloads.source import Source
 
 SUFFIXES = (".yaml", ".yml", ".json")
-DEFAULT_NAMESPACE = "default"
 MOST_REPEATS = 4
 """Objects told one by one that stand in the same two files."""
 MAX_LINE = 2000
@@ -324,28 +324,19 @@ def _take_known(found: InputObject, kind: Kind, loaded: Loaded) -> None:
 
 def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:
     """(namespace, name) as far as they can be read."""
-    meta = raw.get("metadata")
-    if not isinstance(meta, dict):
-        return DEFAULT_NAMESPACE if namespaced else "", ""
-    namespace, name = meta.get("namespace"), meta.get("name")
-    if not namespaced:
-        namespace = ""
-    elif not isinstance(namespace, str) or not namespace:
-        namespace = DEFAULT_NAMESPACE
-    return namespace, name if isinstance(name, str) else ""
+    meta = Source(raw).at("metadata")
+    return meta.text("namespace", "default") if namespaced else "", meta.text("name")
 
 
 def _with_name(raw: dict[str, Any], kind: str, loaded: Loaded) -> dict[str, Any]:
     """The object with a name, where it has only the beginning of one: numbers, as pods that are made have."""
-    meta = raw.get("metadata")
-    if not isinstance(meta, dict) or meta.get("name"):
-        return raw
-    prefix = meta.get("generateName")
-    if not isinstance(prefix, str) or not prefix:
+    meta = Source(raw).at("metadata")
+    prefix = meta.text("generateName")
+    if not prefix or meta.raw.get("name"):
         return raw
     number = loaded.generated[kind, prefix]
     loaded.generated[kind, prefix] += 1
-    return {**raw, "metadata": {**meta, "name": f"{prefix}{number}"}}
+    return {**raw, "metadata": {**meta.raw, "name": f"{prefix}{number}"}}
 
 
 _SERVED = {
