@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from koordpy.sim.bodies import refusal
+from koordpy.sim.calls import refusal
 from koordpy.sim.errors import StatusError
 from koordpy.sim.server import ApiServer
 from koordpy.sim.store import Store

@@ -1,7 +1,7 @@
 """What an API server would have filled in, filled into typed objects read from manifests.
 
 Source: simulate.md 1.3 and kube-parity.md section 2.5. The embedded API server fills its pods in by this, too
-(`koordpy.sim.defaults`).
+(`koordpy.sim.writing`).
 """
 
 import uuid

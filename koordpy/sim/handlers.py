@@ -5,14 +5,14 @@ from typing import Any
 
 from aiohttp import web
 
-from koordpy.sim import discovery, errors, patches, schema, views
+from koordpy.sim import discovery, errors, patches, schema
 from koordpy.sim.apply import applied
-from koordpy.sim.bodies import answer, read_body, read_object
+from koordpy.sim.calls import Call, Query, answer, call_of, path_of, read_body, read_object
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import SUCCESS_201, StatusError
 from koordpy.sim.listing import list_body, listed, page, table_of
 from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.routes import Call, Query, call_of, path_of
+from koordpy.sim.shelf import encoded, served, stored
 from koordpy.sim.store import Store
 from koordpy.sim.subresources import bind, evict
 from koordpy.sim.watching import Stream, watch
@@ -132,7 +132,7 @@ class Handlers:
         entry = self._store.entry(call.resource, call.name, call.namespace)
         if call.as_table:
             return answer(table_of(call, [entry], {"resourceVersion": str(entry.version)}, now=self._store.seconds()))
-        return answer(views.encoded(call.resource, entry))
+        return answer(encoded(call.resource, entry))
 
     async def _create(self, request: web.BaseRequest, call: Call) -> web.Response:
         if call.resource.namespaced and not call.namespace:
@@ -148,20 +148,20 @@ class Handlers:
         _check_kind(call.resource, obj)
         warnings = _unknown(call, obj)
         made = self._store.create(call.resource, obj, namespace=call.namespace)
-        return answer(views.served(call.resource, made), 201, warnings=warnings)
+        return answer(served(call.resource, made), 201, warnings=warnings)
 
     def _update(self, call: Call, change: Callable[[Object], Object]) -> web.Response:
         """Change an object through the form in which the resource shows it."""
         warnings: list[str] = []
 
         def changed(old: Object) -> Object:
-            new = change(views.served(call.resource, old))
+            new = change(served(call.resource, old))
             warnings.extend(_unknown(call, new))
-            return views.stored(call.resource, new)
+            return stored(call.resource, new)
 
         status = call.part == "status"
         entry = self._store.update(call.resource, call.name, changed, namespace=call.namespace, status=status)
-        return answer(views.encoded(call.resource, entry), warnings=warnings)
+        return answer(encoded(call.resource, entry), warnings=warnings)
 
     async def _put(self, request: web.BaseRequest, call: Call) -> web.Response:
         resource, obj = call.resource, await read_object(request)
@@ -228,7 +228,7 @@ class Handlers:
         resource, options = call.resource, await self._options(request, call.query)
         last, gone = self._store.delete(resource, call.name, namespace=call.namespace, options=options)
         if not gone or resource.name == "pods":
-            return answer(views.served(resource, last))
+            return answer(served(resource, last))
         details = {**errors.subject(resource, call.name), "uid": last["metadata"]["uid"]}
         return answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 

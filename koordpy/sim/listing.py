@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 import orjson
 
-from koordpy.sim import views
+from koordpy.sim.calls import Call, Query
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.routes import Call, Query
 from koordpy.sim.selectors import Match, both, field_match, label_match
-from koordpy.sim.shelf import ShelfEntry
+from koordpy.sim.shelf import ShelfEntry, encoded, served
 from koordpy.sim.store import Store
 from koordpy.sim.tables import table
 
@@ -81,14 +80,14 @@ def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
 
 def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
     """Entries in the Table form."""
-    objects = [views.served(call.resource, entry.obj) for entry in entries]
+    objects = [served(call.resource, entry.obj) for entry in entries]
     return table(call.resource, objects, meta, now=now, include=call.query.text("includeObject") or "Metadata")
 
 
 def listed(resource: ServedResource, entries: Iterable[ShelfEntry], meta: Object) -> bytes:
     """A list of entries, as JSON."""
     head = orjson.dumps({"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta})
-    items = b",".join([views.encoded(resource, entry) for entry in entries])
+    items = b",".join([encoded(resource, entry) for entry in entries])
     return head[:-1] + b',"items":[' + items + b"]}\n"
 
 

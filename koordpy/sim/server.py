@@ -13,7 +13,7 @@ from typing import Self
 from aiohttp import web
 
 from koordpy.api import keys
-from koordpy.sim.bodies import refusal
+from koordpy.sim.calls import refusal
 from koordpy.sim.definitions import DEFINITIONS, Definitions, shipped_definitions
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import StatusError

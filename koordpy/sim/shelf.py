@@ -1,4 +1,4 @@
-"""One resource's objects, their recent history, and who watches them.
+"""One resource's objects in the forms in which they are served, their recent history, and who watches them.
 
 Objects are never changed in place: a write puts a new entry on the shelf, so a list or a half-written answer keeps its
 state without copies. An object is encoded once, whoever reads or watches it: at 5,000 nodes and thousands of Bindings a
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import orjson
 
-from koordpy.sim.resources import Object
+from koordpy.sim.resources import Object, ServedResource
 
 Key = tuple[str, str]
 """(namespace or "", name)"""
@@ -150,3 +150,42 @@ class Shelf:
 
 ChangeListener = Callable[[str, Change], None]
 """Called with the shelf's name after every change."""
+
+
+# -- forms ------------------------------------------------------------------------------------------------------------
+
+# Events are written through core/v1 or events.k8s.io/v1 and read through both; they are stored as core/v1. A custom
+# resource with several versions is stored as it came and served under the version asked for (conversion strategy None).
+_TO_CORE = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_FROM_CORE = {core: other for other, core in _TO_CORE.items()}
+
+
+def stored(resource: ServedResource, obj: Object) -> Object:
+    """The form in which an object is stored; the object itself where that is the same."""
+    if resource.group == "events.k8s.io":
+        return {_TO_CORE.get(key, key): value for key, value in obj.items()} | {"apiVersion": "v1"}
+    return obj
+
+
+def served(resource: ServedResource, obj: Object) -> Object:
+    """A stored object as the resource shows it; the object itself where that is the same."""
+    if obj["apiVersion"] == resource.api_version:
+        return obj
+    if resource.group == "events.k8s.io":
+        return {_FROM_CORE.get(key, key): value for key, value in obj.items()} | {"apiVersion": resource.api_version}
+    return {**obj, "apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def encoded(resource: ServedResource, entry: ShelfEntry) -> bytes:
+    """A stored object as the resource shows it, as JSON."""
+    if entry.obj["apiVersion"] == resource.api_version:
+        return entry.raw
+    return orjson.dumps(served(resource, entry.obj))

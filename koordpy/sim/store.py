@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from koordpy.api.times import rfc3339
-from koordpy.sim import defaults, errors, lifecycle
+from koordpy.sim import errors, writing
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, Registry, ServedResource
-from koordpy.sim.shelf import Change, ChangeListener, Key, Shelf, ShelfEntry
-from koordpy.sim.views import stored
+from koordpy.sim.shelf import Change, ChangeListener, Key, Shelf, ShelfEntry, stored
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _PAGED_LISTS = 32
@@ -129,10 +128,10 @@ class Store:
         if resource.namespaced:
             meta["namespace"] = namespace
         meta |= {"uid": self._new_uid(), "resourceVersion": "", "creationTimestamp": now}
-        if resource.custom or resource.shelf in defaults.WITH_GENERATION:
+        if resource.custom or resource.shelf in writing.WITH_GENERATION:
             meta["generation"] = 1
-        meta |= lifecycle.metadata_of_create(given)
-        defaults.check_metadata(resource, meta)
+        meta |= writing.metadata_of_create(given)
+        writing.check_metadata(resource, meta)
         new: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         new |= {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
         if resource.has_status and not with_status and resource.shelf != "nodes":
@@ -164,7 +163,7 @@ class Store:
         resource = self.resource(resource)
         before = self.entry(resource, name, namespace)
         wanted = change(before.obj)
-        old, meta = before.obj, lifecycle.metadata_of_update(resource, before.obj, wanted)
+        old, meta = before.obj, writing.metadata_of_update(resource, before.obj, wanted)
         if status:
             kept = {key: value for key, value in old.items() if key not in ("metadata", "status")}
             if resource.custom:  # of built-in objects labels and annotations are taken over, too
@@ -180,19 +179,19 @@ class Store:
                 if "status" in old:
                     new["status"] = old["status"]
         if resource.custom:
-            new = lifecycle.checked_custom_object(resource, new)
+            new = writing.checked_custom_object(resource, new)
         elif not status:
             if resource.shelf == "pods":
-                defaults.check_pod_update(resource, old, new)
-            defaults.check_metadata(resource, meta)
+                writing.check_pod_update(resource, old, new)
+            writing.check_metadata(resource, meta)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old:
             return before
-        counted = resource.custom or resource.shelf in defaults.WITH_GENERATION
-        if counted and not status and lifecycle.spec_part(new) != lifecycle.spec_part(old):
+        counted = resource.custom or resource.shelf in writing.WITH_GENERATION
+        if counted and not status and writing.spec_part(new) != writing.spec_part(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         entry = self.replace(resource, self._key(resource, name, namespace), new)
-        if lifecycle.may_go(entry.obj):
+        if writing.may_go(entry.obj):
             self.remove(resource, name, namespace)
         return entry
 
@@ -222,15 +221,15 @@ class Store:
             self._orphan(meta["uid"])
         if resource.shelf == "namespaces":
             self._empty_namespace(name)
-        grace = lifecycle.grace_seconds(resource, entry.obj, options)
+        grace = writing.grace_seconds(resource, entry.obj, options)
         if grace == 0 and not meta.get("finalizers"):
             last = self.remove(resource, name, namespace)
-            return (lifecycle.marked(last, self._clock()) if resource.shelf == "pods" else last), True
+            return (writing.marked(last, self._clock()) if resource.shelf == "pods" else last), True
         pending = meta.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in meta and (pending is None or pending <= grace):
             return entry.obj, False
         key = self._key(resource, name, namespace)
-        return self.replace(resource, key, lifecycle.marked(entry.obj, self._clock(), grace)).obj, False
+        return self.replace(resource, key, writing.marked(entry.obj, self._clock(), grace)).obj, False
 
     def remove(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
         """Take an object away at once, whatever its finalizers; returns its last state."""
@@ -276,10 +275,10 @@ class Store:
 
     def _admitted(self, resource: ServedResource, new: Object, *, with_status: bool, now: str) -> Object:
         if resource.custom:
-            return lifecycle.checked_custom_object(resource, new)
+            return writing.checked_custom_object(resource, new)
         if resource.shelf == "pods":
-            return defaults.new_pod(resource, new, classes=self._priority_classes(), now=now, with_status=with_status)
-        return defaults.new_object(resource, new)
+            return writing.new_pod(resource, new, classes=self._priority_classes(), now=now, with_status=with_status)
+        return writing.new_object(resource, new)
 
     def _priority_classes(self) -> Iterable[Object]:
         return (entry.obj for entry in self.shelf("priorityclasses.scheduling.k8s.io").entries.values())

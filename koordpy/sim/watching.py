@@ -7,13 +7,12 @@ from collections.abc import AsyncGenerator, Iterable
 import orjson
 from aiohttp import web
 
-from koordpy.sim import views
+from koordpy.sim.calls import Call
 from koordpy.sim.errors import StatusError
 from koordpy.sim.listing import matcher, table_of
 from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.routes import Call
 from koordpy.sim.selectors import Match
-from koordpy.sim.shelf import Change, Key, ShelfEntry
+from koordpy.sim.shelf import Change, Key, ShelfEntry, encoded
 from koordpy.sim.store import Store
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
@@ -135,7 +134,7 @@ class Stream:
         if self._as_table:
             meta = {"resourceVersion": str(entry.version)}
             return _event(kind, table_of(self._call, [entry], meta, now=self._store.seconds()))
-        return b'{"type":"%b","object":%b}\n' % (kind.encode(), views.encoded(self._call.resource, entry))
+        return b'{"type":"%b","object":%b}\n' % (kind.encode(), encoded(self._call.resource, entry))
 
 
 async def watch(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:

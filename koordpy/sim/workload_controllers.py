@@ -16,13 +16,13 @@ import msgspec
 from koordpy.api.indexes import indexes
 from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.objects import ObjectMeta, Pod
-from koordpy.sim.defaults import rewritten
 from koordpy.sim.definitions import DEFINITIONS
 from koordpy.sim.errors import StatusError
 from koordpy.sim.making import SCHEDULED, Expansion, RoleKey, Top
 from koordpy.sim.resources import Object, is_true
 from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
+from koordpy.sim.writing import rewritten
 from koordpy.workloads.kinds.jobs import read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
 from koordpy.workloads.known import Known
