@@ -16,7 +16,6 @@ FILES_NODE = "node"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     parser.add_argument("--node", metavar="NAME", help="name of the node (default: $NODE_NAME)")
     parser.add_argument(
         "--backend",
@@ -47,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status."""
     import asyncio
     import os
 

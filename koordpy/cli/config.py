@@ -5,7 +5,6 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="name every fault of a configuration file")
     check.add_argument("file", metavar="FILE", help="the file, or - for the standard input")

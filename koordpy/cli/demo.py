@@ -10,7 +10,6 @@ SPEED = figure(float, lambda number: 0.1 <= number <= 100, "number from 0.1 to 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     parser.add_argument(
         "--headless", action="store_true", help="plain lines, and exit status 1 when the outcome is not as promised"
     )
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status."""
     import asyncio
 
     from koordpy.demo.play import play

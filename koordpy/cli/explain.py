@@ -8,14 +8,12 @@ from koordpy.offline import options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     options.add_arguments(parser)
     parser.add_argument("--pod", metavar="NAMESPACE/NAME", required=True, help="the pod to explain")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status."""
     ready = options.prepare(args)
     from koordpy.api.spelling import hint
 

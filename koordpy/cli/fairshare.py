@@ -8,7 +8,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     parser.add_argument(
         "-f", "--filename", dest="path", metavar="FILE", required=True, help="total, mode and queues, as YAML or JSON"
     )

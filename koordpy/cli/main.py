@@ -15,17 +15,18 @@ from koordpy import __version__
 from koordpy.api.spelling import hint
 
 COMMANDS = {
-    "simulate": ("koordpy.cli.simulate", "place the pods of manifests as the scheduler would"),
-    "explain": ("koordpy.cli.explain", "say where a pod of manifests fits, and why it does not elsewhere"),
-    "fairshare": ("koordpy.cli.fairshare", "compute fair shares of queues in a file"),
-    "topology": ("koordpy.cli.topology", "show the tree of a cluster, or of manifests, and what each domain has free"),
-    "view": ("koordpy.cli.view", "serve one page: the tree, the queue, quotas, what was decided"),
-    "config": ("koordpy.cli.config", "check a configuration file"),
-    "run": ("koordpy.cli.run", "run the scheduler on a cluster"),
-    "agent": ("koordpy.cli.agent", "report the GPUs of a node and their links"),
-    "demo": ("koordpy.cli.demo", "watch gangs being placed on a cluster of its own"),
-    "version": ("", "print the version"),
+    "simulate": "place the pods of manifests as the scheduler would",
+    "explain": "say where a pod of manifests fits, and why it does not elsewhere",
+    "fairshare": "compute fair shares of queues in a file",
+    "topology": "show the tree of a cluster, or of manifests, and what each domain has free",
+    "view": "serve one page: the tree, the queue, quotas, what was decided",
+    "config": "check a configuration file",
+    "run": "run the scheduler on a cluster",
+    "agent": "report the GPUs of a node and their links",
+    "demo": "watch gangs being placed on a cluster of its own",
+    "version": "print the version",
 }
+"""What each does: `koordpy.cli.NAME` has `add_arguments`, its options, and `run`, which gives the exit status."""
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -44,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # its name is given, or argparse would work it out with a formatter, which imports compression libraries
     commands = parser.add_subparsers(prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     module: Any = None
-    for name, (path, text) in COMMANDS.items():
+    for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
-        if name == wanted and path:
-            module = importlib.import_module(path)
+        if name == wanted and name != "version":
+            module = importlib.import_module(f"koordpy.cli.{name}")
             module.add_arguments(command)
     if wanted is None and not words[0].startswith("-"):
         parser.error(f"unknown command {words[0]!r}{hint(words[0], COMMANDS) or ', koordpy help names them'}")

@@ -3,9 +3,9 @@
 Source: simulate.md 6; quota-fairness.md 3 for what a queue's fields mean when absent.
 """
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from graphlib import TopologicalSorter
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -107,10 +107,11 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
             return kai_shares(total, claims, k=self.k, unit=1 if resource in keys.ACCELERATORS else unit)
         _, shares = exact_and_whole_shares(total, claims, k=self.k, unit=unit)
         if self.mode == "gpu-count" and parents != {""}:
-            for i in reversed(self._downwards(position)):
-                parent = self.queues[i].parent
-                if parent:  # inner queues, which claim nothing, are the sum of what is below them
-                    shares[position[parent]] += shares[i]
+            parent_of = {queue.name: queue.parent for queue in self.queues if queue.parent}
+            below = TopologicalSorter({name: (parent,) for name, parent in parent_of.items()})
+            for name in reversed(list(below.static_order())):
+                if name in parent_of:  # inner queues, which claim nothing, are the sum of what is below them
+                    shares[position[parent_of[name]]] += shares[position[name]]
         return shares
 
     def _claim(self, queue: FileQueue, resource: str, position: Mapping[str, int], *, inner: bool) -> Claim:
@@ -131,15 +132,6 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
             parent=position[queue.parent] if queue.parent else -1,
         )
 
-    def _downwards(self, position: Mapping[str, int]) -> list[int]:
-        children: dict[str, list[int]] = {}
-        for i, queue in enumerate(self.queues):
-            children.setdefault(queue.parent, []).append(i)
-        out = list(children.get("", ()))
-        for i in out:
-            out += children.get(self.queues[i].name, ())
-        return out
-
     def _unit(self, resource: str, claims: list[Claim], total: Rational) -> Rational:
         """One byte, one milli-core; of devices one where everything that is asked of them is whole, else 1/1000."""
         if resource == "cpu":
@@ -153,7 +145,7 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
 def load_queues(path: str) -> QueueFile:
     """The queues of a file. Raises InputFaultsError with every fault of it."""
     try:
-        data = sys.stdin.buffer.read() if path == "-" else read_file(path)
+        data = read_file(path)
     except OSError as fault:
         raise InputFaultsError([f"{path}: cannot be read: {fault.strerror or fault}"]) from None
     except ValueError as fault:

@@ -21,7 +21,6 @@ def _truth(text: str) -> bool:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     parser.add_argument("--config", metavar="FILE", help="KoordpyConfiguration; flags beat it")
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account, ~/.kube/config"

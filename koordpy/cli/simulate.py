@@ -11,7 +11,6 @@ FAILED = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     options.add_arguments(parser)
     parser.add_argument(
         "-o",
@@ -36,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status."""
     ready = options.prepare(args)  # before the planner is imported: bad input is told at once
     with options.nothing_collected():
         from koordpy.api.natural import natural_key

@@ -27,7 +27,6 @@ NODES_NAMED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     source = parser.add_mutually_exclusive_group()
     options.add_paths(source)
     source.add_argument(

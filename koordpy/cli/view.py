@@ -28,7 +28,6 @@ HELPED = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of the command."""
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--scheduler", metavar="HOST:PORT", help="a running scheduler, by its health address")
     source.add_argument(

@@ -131,11 +131,9 @@ class DemoScene:
         self.seats = seats
 
     def used(self, nodes: Iterable[str]) -> int:
-        """GPUs taken on these nodes."""
         return sum(seat.gpus for node in nodes for seat in self.seats.get(node, ()))
 
     def total(self, nodes: Iterable[str]) -> int:
-        """GPUs that these nodes have."""
         return sum(self.gpus[node] for node in nodes)
 
 

@@ -90,7 +90,6 @@ class Stage:
             await asyncio.sleep(pause_seconds)
 
     def pods(self) -> list[Manifest]:
-        """Every pod, as the API server has it."""
         return self.server.store.list("pods")
 
     async def start_scheduler(self) -> None:

@@ -54,7 +54,6 @@ class Style:
         return cls(colour, "utf" in (console.encoding or "").lower())
 
     def hue(self, letter: str) -> str:
-        """The colour of a gang."""
         return PALETTE[(ord(letter) - ord("A")) % len(PALETTE)]
 
     def chip(self, letter: str) -> Text:

@@ -126,11 +126,9 @@ class Loaded:
                 self.faults[at] = (lines[0][0], f"{path}: {len(lines)} {more}; the first: {rest}")
 
     def fault_of(self, found: InputObject, fault: Fault | str) -> None:
-        """Takes down a fault of an object that was read before."""
         self.fault(found, fault, found.order)
 
     def warn(self, where: object, text: object) -> None:
-        """Takes down a warning of an object."""
         self.warnings.append(_one_line(f"{where}: {text}"))
 
     def is_repeated(self, kind: str, found: InputObject) -> bool:
@@ -192,14 +190,9 @@ def load_manifests(paths: Sequence[str]) -> Loaded:
 def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
     for path in paths:
         try:
-            if path == "-":
-                if sys.stdin is None:
-                    raise OSError("the standard input is closed")
-                yield path, sys.stdin.buffer.read()
-                continue
             if not path:
                 raise OSError("the name is empty")
-            if Path(path).is_dir():
+            if path != "-" and Path(path).is_dir():
                 names = sorted(entry.name for entry in Path(path).iterdir() if entry.suffix in SUFFIXES)
                 inner = [str(Path(path) / name) for name in names if not (Path(path) / name).is_dir()]
                 yield from _files(inner, loaded)
@@ -214,7 +207,12 @@ def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
 
 
 def read_file(path: str) -> bytes:
-    """A file, or what a pipe says: one that nobody writes to, which would be waited for without end, is an OSError."""
+    """A file, `-` for the standard input, or what a pipe says. Raises OSError, also for a pipe that nobody writes to,
+    which would be waited for without end."""
+    if path == "-":
+        if sys.stdin is None:
+            raise OSError("the standard input is closed")
+        return sys.stdin.buffer.read()
     if not Path(path).is_fifo():
         return Path(path).read_bytes()
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:

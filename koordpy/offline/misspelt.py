@@ -23,11 +23,9 @@ class AskedFields(FieldListener):
         self._refused: list[Fault] = []
 
     def know(self, path: str, raw: Mapping[str, Any], *names: str) -> None:
-        """Takes down that fields of a mapping are known."""
         self._names.setdefault(path, (raw, set()))[1].update(names)
 
     def refuse(self, fault: Fault) -> None:
-        """Takes down a value that an API server would refuse."""
         if fault not in self._refused:
             self._refused.append(fault)
 

@@ -34,7 +34,6 @@ class KnownByName(Known):
             self._selecting.setdefault(head.namespace, []).append(workload)
 
     def all(self) -> Iterator[Workload]:
-        """All of them."""
         return filter(None, map(self.get, list(self._by_uid)))
 
     def above(self, head: Head) -> tuple[Workload, ...]:

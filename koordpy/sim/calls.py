@@ -109,7 +109,6 @@ def answer(body: bytes | Object, code: int = 200, *, warnings: list[str] | None 
 
 
 def refusal(error: StatusError) -> web.Response:
-    """The answer of an error."""
     response = web.Response(body=error.body(), status=error.code, content_type=_JSON)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)

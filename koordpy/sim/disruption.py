@@ -7,7 +7,7 @@ import asyncio
 
 from koordpy.planning.victim_selection.budgets import amount
 from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object, is_true
+from koordpy.sim.resources import Object, is_ready
 from koordpy.sim.selectors import object_selector_match
 from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
@@ -17,7 +17,7 @@ _DELAY_SECONDS = 0.05
 
 
 def _healthy(pod: Object) -> bool:
-    return "deletionTimestamp" not in pod["metadata"] and is_true(pod, "Ready")
+    return "deletionTimestamp" not in pod["metadata"] and is_ready(pod)
 
 
 class DisruptionBudgets:
@@ -53,7 +53,6 @@ class DisruptionBudgets:
                 self.refresh(budget)
 
     def covering(self, pod: Object) -> list[Object]:
-        """The budgets that select a pod."""
         found = self._store.list(BUDGETS, pod["metadata"]["namespace"])
         return [budget for budget in found if object_selector_match(budget["spec"].get("selector"))(pod)]
 

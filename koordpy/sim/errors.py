@@ -54,7 +54,6 @@ class StatusError(Exception):
             self.details.setdefault("retryAfterSeconds", retry_after)
 
     def status(self) -> dict[str, Any]:
-        """The Status object of this refusal."""
         found: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",

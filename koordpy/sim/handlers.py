@@ -241,7 +241,6 @@ class Handlers:
         return answer(listed(call.resource, entries, meta))
 
     async def _post_part(self, request: web.BaseRequest, call: Call) -> web.Response:
-        """POST to a subresource."""
         match call.resource.name, call.part:
             case "pods", "binding":
                 bind(self._store, call.namespace, call.name, await read_object(request))

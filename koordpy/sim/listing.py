@@ -79,20 +79,17 @@ def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
 
 
 def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
-    """Entries in the Table form."""
     objects = [served(call.resource, entry.obj) for entry in entries]
     return table(call.resource, objects, meta, now=now, include=call.query.text("includeObject") or "Metadata")
 
 
 def listed(resource: ServedResource, entries: Iterable[ShelfEntry], meta: Object) -> bytes:
-    """A list of entries, as JSON."""
     head = orjson.dumps({"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta})
     items = b",".join([encoded(resource, entry) for entry in entries])
     return head[:-1] + b',"items":[' + items + b"]}\n"
 
 
 def list_body(store: Store, call: Call) -> bytes:
-    """The answer of a list, as JSON."""
     entries, meta = page(store, call)
     if call.as_table:
         return orjson.dumps(table_of(call, entries, meta, now=store.seconds()))

@@ -75,7 +75,6 @@ DAEMON_TAINTS = (
 
 
 def daemon_tolerations(spec: PodSpec) -> list[Toleration]:
-    """The tolerations of a daemon's pod."""
     own = [Toleration(key=key, operator="Exists", effect=effect) for key, effect in DAEMON_TAINTS]
     return [*spec.tolerations, *(one for one in own if one not in spec.tolerations)]
 

@@ -11,10 +11,10 @@ from typing import Any
 Object = dict[str, Any]
 
 
-def is_true(obj: Object, kind: str) -> bool:
-    """Whether the status of an object has a condition of this type that is true."""
-    found = (obj.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == kind and one.get("status") == "True" for one in found)
+def is_ready(pod: Object) -> bool:
+    """Whether its condition Ready is true."""
+    found = (pod.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in found)
 
 
 @dataclass(frozen=True, slots=True)

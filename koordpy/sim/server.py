@@ -100,7 +100,6 @@ class ApiServer:
         return self._handlers.stream(raw_path)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer of one request."""
         try:
             return await self._handlers.handle(request)
         except StatusError as error:

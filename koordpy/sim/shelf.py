@@ -29,7 +29,6 @@ class ShelfEntry:
 
     @property
     def raw(self) -> bytes:
-        """The object as JSON."""
         if self._raw is None:
             self._raw = orjson.dumps(self.obj)
         return self._raw
@@ -101,7 +100,6 @@ class Shelf:
         return self._ordered
 
     def put(self, key: Key, entry: ShelfEntry) -> Change:
-        """Add or replace an object and tell the watchers."""
         before = self.entries.get(key)
         self.entries[key] = entry
         return self._record(Change("MODIFIED" if before else "ADDED", entry, before))

@@ -55,7 +55,7 @@ class Store:
         return rfc3339(self._clock())
 
     def seconds(self) -> float:
-        """The time in epoch seconds."""
+        """Since the epoch."""
         return self._clock()
 
     def entry(self, resource: str | ServedResource, name: str, namespace: str = "") -> ShelfEntry:

@@ -184,7 +184,6 @@ _BUILT_IN: dict[str, Sequence[Column]] = {
 
 
 def columns_of(resource: ServedResource) -> Sequence[Column]:
-    """What `kubectl get` shows of a resource."""
     own = resource.columns if resource.custom else ()
     return (_NAME, *own) if own else _BUILT_IN.get(resource.shelf, (_NAME, _CREATED))
 

@@ -19,7 +19,7 @@ from koordpy.api.objects import ObjectMeta, Pod
 from koordpy.sim.definitions import DEFINITIONS
 from koordpy.sim.errors import StatusError
 from koordpy.sim.making import SCHEDULED, Expansion, RoleKey, Top
-from koordpy.sim.resources import Object, is_true
+from koordpy.sim.resources import Object, is_ready
 from koordpy.sim.shelf import Change
 from koordpy.sim.store import Store
 from koordpy.sim.writing import rewritten
@@ -263,7 +263,7 @@ class WorkloadControllers:
             phases[phase if phase in phases else ""].append(pod)
         active = [pod for pod in phases[""] if "deletionTimestamp" not in pod["metadata"]]
         status = {**old, "startTime": old.get("startTime", self._store.now())}
-        status["ready"] = sum(is_true(pod, "Ready") for pod in active)
+        status["ready"] = sum(is_ready(pod) for pod in active)
         status["failed"] = max(old.get("failed", 0), len(phases["Failed"]))
         status["succeeded"] = max(old.get("succeeded", 0), len(phases["Succeeded"]))
         if source.at("spec").text("completionMode") == "Indexed":

@@ -51,18 +51,11 @@ class UnknownUnitError(Exception):
 class Feed:
     """What is seen of one cluster. Owned by one event loop; documents are written in a thread."""
 
-    def __init__(
-        self,
-        take: Callable[[], Taken],
-        config: KoordpyConfiguration,
-        *,
-        pace: float = PACE,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, take: Callable[[], Taken], config: KoordpyConfiguration, *, pace: float = PACE) -> None:
         """take: called on the loop, a snapshot of this moment. Raises NotReadyError where there is none.
         pace: so many times what a change took lie between it and the next."""
         self._pace = pace
-        self._take, self._config, self._clock = take, config, clock
+        self._take, self._config = take, config
         self._scene = LiveDocument(config)
         self._serial = 0
         self._change = b""
@@ -81,7 +74,7 @@ class Feed:
 
     async def document(self) -> bytes:
         """Everything as it is now, or was less than a second ago. Raises NotReadyError."""
-        await self._look(self._clock())
+        await self._look()
         whole = (await self._written())[1]
         self._let_go()
         return whole
@@ -90,13 +83,13 @@ class Feed:
         """What would help a unit that waits, at most ten seconds old. Raises NotReadyError and UnknownUnitError."""
         async with self._explaining:
             known = self._explained.get(unit)
-            if known is not None and self._clock() < known[0]:
+            if known is not None and time.monotonic() < known[0]:
                 return known[1]
-            await asyncio.sleep(max(0.0, self._explain_due - self._clock()))
+            await asyncio.sleep(max(0.0, self._explain_due - time.monotonic()))
             snapshot, _ = self._take()
-            began = self._clock()
+            began = time.monotonic()
             answer = orjson.dumps(await asyncio.to_thread(help_of, snapshot, self._config, unit))
-            now = self._clock()
+            now = time.monotonic()
             self._explain_due = now + WHOLE_PACE * (now - began)
             self._explained = {name: one for name, one in self._explained.items() if one[0] > now}
             self._explained[unit] = now + STILL_SECONDS, answer
@@ -104,7 +97,7 @@ class Feed:
 
     async def events(self) -> AsyncIterator[Event]:
         """A whole document, then what changes. Raises NotReadyError."""
-        await self._look(self._clock())
+        await self._look()
         self._cost = 0.0  # of taking in all that was: paid once
         self._listeners += 1
         if self._running is None or self._running.done():
@@ -124,7 +117,7 @@ class Feed:
                     yield CHANGE, self._change
                 else:
                     if self._whole[0] != self._serial:
-                        await asyncio.sleep(max(0.0, self._whole_due - self._clock()))
+                        await asyncio.sleep(max(0.0, self._whole_due - time.monotonic()))
                     seen, whole = await self._written()
                     yield WHOLE, whole
         finally:
@@ -145,10 +138,11 @@ class Feed:
         while True:
             await asyncio.sleep(max(PACE_SECONDS, self._pace * self._cost))
             with contextlib.suppress(NotReadyError):
-                await self._look(self._clock())
+                await self._look()
 
-    async def _look(self, now: float) -> None:
+    async def _look(self) -> None:
         """Takes in what changed, unless that was done within the last second."""
+        now = time.monotonic()
         async with self._busy:
             if now - self._looked < PACE_SECONDS:
                 return
@@ -173,10 +167,10 @@ class Feed:
     async def _written(self) -> tuple[int, bytes]:
         async with self._busy:
             if self._whole[0] != self._serial:
-                began = self._clock()
+                began = time.monotonic()
                 document: Document = {**self._scene.whole(), "serial": self._serial}
                 self._whole = self._serial, await asyncio.to_thread(partial(orjson.dumps, document))
-                self._whole_due = self._clock() + WHOLE_PACE * (self._clock() - began)
+                self._whole_due = time.monotonic() + WHOLE_PACE * (time.monotonic() - began)
             return self._whole
 
 

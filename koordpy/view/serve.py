@@ -62,7 +62,6 @@ class Pages:
         self._source, self._listeners = source, 0
 
     def handlers(self) -> dict[str, Handler]:
-        """Path -> handler."""
         return {DOCUMENT: self.document, EVENTS: self.events, HELP: self.explain}
 
     async def document(self, request: web.Request) -> web.StreamResponse:

@@ -169,7 +169,6 @@ class Head:
 
 
 def controlling(api_version: str, kind: str, name: str, uid: str) -> OwnerReference:
-    """The ownerReference of a controller."""
     return OwnerReference(api_version=api_version, kind=kind, name=name, uid=uid, controller=True)
 
 

@@ -41,7 +41,7 @@ WORDED = {
 
 def options(command: str) -> set[str]:
     parser = argparse.ArgumentParser(prog=command, add_help=False)
-    importlib.import_module(COMMANDS[command][0]).add_arguments(parser)
+    importlib.import_module(f"koordpy.cli.{command}").add_arguments(parser)
     return {name for action in parser._actions for name in action.option_strings}
 
 

@@ -58,7 +58,6 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
 
 
 def job_slot(name: str, uid: str, indexed: bool, i: int) -> Slot:
-    """A pod of a Job."""
     labels = {JOB_NAME: name, CONTROLLER_UID: uid, "job-name": name, "controller-uid": uid}
     marks = {JOB_COMPLETION_INDEX: str(i)} if indexed else {}
     return Slot(f"{name}-{i}", {**labels, **marks}, marks)

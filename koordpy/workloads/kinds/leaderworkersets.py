@@ -97,7 +97,6 @@ class _Groups:
 
 
 def read_leader_worker_set(source: Source, head: Head) -> Workload:
-    """A LeaderWorkerSet."""
     groups = _Groups(source, head)
 
     def seat(pod: Pod) -> PodSeat | None:
