@@ -9,7 +9,7 @@ import orjson
 from koordpy.sim.calls import Call, Query
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.selectors import Match, both, field_match, label_match
+from koordpy.sim.selectors import Match, field_matches, label_matches
 from koordpy.sim.shelf import ShelfEntry, encoded, served
 from koordpy.sim.store import Store
 from koordpy.sim.tables import table
@@ -29,11 +29,11 @@ def _read_token(text: str) -> tuple[int, tuple[str, str]]:
         raise StatusError(400, "continue key is not valid") from None
 
 
-def matcher(call: Call) -> Match | None:
-    """The test of a call's namespace and selectors, None for everything. Raises StatusError 400."""
+def matches_of(call: Call) -> list[Match]:
+    """The tests of a call's namespace and selectors, none for everything. Raises StatusError 400."""
     labels, fields = call.query.text("labelSelector"), call.query.text("fieldSelector")
-    own = (lambda obj: obj["metadata"].get("namespace") == call.namespace) if call.namespace else None
-    return both(own, label_match(labels), field_match(call.resource, fields))
+    own: list[Match] = [lambda obj: obj["metadata"].get("namespace") == call.namespace] if call.namespace else []
+    return [*own, *label_matches(labels), *field_matches(call.resource, fields)]
 
 
 def _check_version(store: Store, query: Query) -> None:
@@ -51,7 +51,7 @@ def _check_version(store: Store, query: Query) -> None:
 
 def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
     """The entries of one page and the list's metadata. Raises StatusError 400, 410, 504."""
-    resource, query, match = call.resource, call.query, matcher(call)
+    resource, query, matches = call.resource, call.query, matches_of(call)
     limit = query.number("limit") or 0
     token = query.text("continue")
     start = 0
@@ -66,12 +66,12 @@ def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
     found: list[ShelfEntry] = []
     for at in range(start, len(everything)):
         _, entry = everything[at]
-        if match is not None and not match(entry.obj):
+        if not all(match(entry.obj) for match in matches):
             continue
         if limit and len(found) == limit:
             store.keep_pages(resource, version, everything)
             meta["continue"] = _token(version, everything[at - 1][0])
-            if match is None:  # as in kube-apiserver only where it costs nothing
+            if not matches:  # as in kube-apiserver only where it costs nothing
                 meta["remainingItemCount"] = len(everything) - at
             break
         found.append(entry)

@@ -101,28 +101,15 @@ _IN_ALL = frozenset(("pods", "services", "replicationcontrollers"))
 """What `kubectl get all` shows of the core API."""
 
 
-def _built_in() -> Iterator[ServedResource]:
-    for group, kind, plural, namespaced, short, status in _BUILT_IN:
-        yield ServedResource(
-            group,
-            "v1",
-            kind,
-            plural,
-            namespaced,
-            short,
-            has_status=status,
-            categories=("all",) if plural in _IN_ALL else (),
-        )
-
-
 class Registry:
     """The resources served now, by path and by name."""
 
     def __init__(self) -> None:
         self._by_path: dict[tuple[str, str, str], ServedResource] = {}
         self._by_name: dict[str, ServedResource] = {}
-        for resource in _built_in():
-            self.add(resource)
+        for group, kind, plural, namespaced, short, status in _BUILT_IN:
+            shown = ("all",) if plural in _IN_ALL else ()
+            self.add(ServedResource(group, "v1", kind, plural, namespaced, short, has_status=status, categories=shown))
 
     def add(self, resource: ServedResource) -> None:
         """Serve a resource; one of the same group, version and plural is replaced."""

@@ -70,10 +70,10 @@ def _label_requirement(part: str) -> Requirement:
     return Requirement(key=part, operator="Exists")
 
 
-def label_match(text: str) -> Match | None:
-    """The test of a labelSelector; None when it is empty. Raises StatusError 400."""
+def label_matches(text: str) -> list[Match]:
+    """The tests of a labelSelector. Raises StatusError 400."""
     wanted = tuple(_label_requirement(part) for part in _split(text))
-    return _labels_match(LabelSelector(match_expressions=wanted)) if wanted else None
+    return [_labels_match(LabelSelector(match_expressions=wanted))] if wanted else []
 
 
 def _labels_match(selector: LabelSelector) -> Match:
@@ -93,9 +93,13 @@ def _value(obj: Object, path: tuple[str, ...]) -> str:
     return str(found)
 
 
-def field_match(resource: ServedResource, text: str) -> Match | None:
-    """The test of a fieldSelector; None when it is empty. Raises StatusError 400 for a field that it lacks."""
-    tests: list[tuple[tuple[str, ...], str, bool]] = []
+def _field_match(path: tuple[str, ...], value: str, equal: bool) -> Match:
+    return lambda obj: (_value(obj, path) == value) is equal
+
+
+def field_matches(resource: ServedResource, text: str) -> list[Match]:
+    """The tests of a fieldSelector. Raises StatusError 400 for a field that the resource lacks."""
+    tests = []
     for part in _split(text):
         name, sign, value = part.partition("!=")
         if not sign:
@@ -115,22 +119,8 @@ def field_match(resource: ServedResource, text: str) -> Match | None:
             and not (name == "metadata.namespace" and resource.namespaced)
         ):
             raise StatusError(400, f"field label not supported: {name}")
-        tests.append((tuple(name.split(".")), value.strip(), sign != "!="))
-    if not tests:
-        return None
-
-    def match(obj: Object) -> bool:
-        return all((_value(obj, path) == value) is equal for path, value, equal in tests)
-
-    return match
-
-
-def both(*matches: Match | None) -> Match | None:
-    """All of the tests that are there."""
-    real = [match for match in matches if match is not None]
-    if len(real) < 2:
-        return real[0] if real else None
-    return lambda obj: all(match(obj) for match in real)
+        tests.append(_field_match(tuple(name.split(".")), value.strip(), sign != "!="))
+    return tests
 
 
 def object_selector_match(selector: Object | None) -> Match:

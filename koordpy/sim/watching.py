@@ -9,9 +9,8 @@ from aiohttp import web
 
 from koordpy.sim.calls import Call
 from koordpy.sim.errors import StatusError
-from koordpy.sim.listing import matcher, table_of
+from koordpy.sim.listing import matches_of, table_of
 from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.selectors import Match
 from koordpy.sim.shelf import Change, Key, ShelfEntry, encoded
 from koordpy.sim.store import Store
 
@@ -52,7 +51,7 @@ class Stream:
 
     def __init__(self, store: Store, call: Call, *, bookmark_seconds: float) -> None:
         self._store, self._call, self._as_table = store, call, call.as_table
-        self._match: Match | None = matcher(call)
+        self._matches = matches_of(call)
         query = call.query
         self._version = version = query.version()
         self._seconds = query.number("timeoutSeconds") or _DEFAULT_TIMEOUT_SECONDS
@@ -108,14 +107,14 @@ class Stream:
                     await watcher.wait()
 
     def _seen(self, entry: ShelfEntry) -> bool:
-        return self._match is None or self._match(entry.obj)
+        return all(match(entry.obj) for match in self._matches)
 
     def _initial(self, entries: Iterable[ShelfEntry]) -> list[bytes]:
         """ADDED for every object there is."""
         return [self._line(Change("ADDED", entry, None)) for entry in entries if self._seen(entry)]
 
     def _changes(self, changes: Iterable[Change]) -> list[bytes]:
-        if self._match is None:
+        if not self._matches:
             return [self._line(change) for change in changes]
         lines = []
         for change in changes:

@@ -15,7 +15,7 @@ import msgspec
 
 from koordpy.api.indexes import indexes
 from koordpy.api.keys import JOB_COMPLETION_INDEX
-from koordpy.api.objects import ObjectMeta, Pod
+from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.sim.definitions import DEFINITIONS
 from koordpy.sim.errors import StatusError
 from koordpy.sim.making import SCHEDULED, Expansion, RoleKey, Top
@@ -194,7 +194,7 @@ class WorkloadControllers:
                 "namespace": head.namespace,
                 "labels": {**meta.strings("labels"), **marks},
                 "annotations": {**meta.strings("annotations"), **marks},
-                "ownerReferences": [_owner(head)],
+                "ownerReferences": [_owner(head.reference)],
             },
             "spec": {"completionMode": "Indexed", **template.at("spec").raw, "suspend": suspended},
         }
@@ -274,7 +274,8 @@ class WorkloadControllers:
         word = _end_of(source, part, status, len(active))
         if word:
             left = 0
-            status["conditions"] = [*old.get("conditions", ()), self._condition(word)]
+            reason = {"Failed": "BackoffLimitExceeded", "Complete": "CompletionsReached"}[word]
+            status["conditions"] = [*old.get("conditions", ()), self._condition(word, reason)]
             if word == "Complete":
                 status["completionTime"] = self._store.now()
         status["active"] = min(left, len(active))
@@ -282,9 +283,8 @@ class WorkloadControllers:
         for pod in sorted(active, key=_index)[left:]:
             self._store.delete(PODS, pod["metadata"]["name"], namespace=meta["namespace"])
 
-    def _condition(self, word: str) -> Object:
+    def _condition(self, word: str, reason: str) -> Object:
         now = self._store.now()
-        reason = {"Failed": "BackoffLimitExceeded", "Complete": "CompletionsReached"}.get(word, word)
         return {"type": word, "status": "True", "reason": reason, "lastProbeTime": now, "lastTransitionTime": now}
 
     def _keep_status(self, source: Source, jobset: Workload) -> None:
@@ -317,7 +317,7 @@ class WorkloadControllers:
         if word:
             reason = {"Failed": "FailedJobs", "Completed": "AllJobsCompleted"}[word]
             status["terminalState"] = word
-            status["conditions"] = [*old.get("conditions", ()), {**self._condition(word), "reason": reason}]
+            status["conditions"] = [*old.get("conditions", ()), self._condition(word, reason)]
         meta = {"namespace": jobset.head.namespace, "name": jobset.head.name}
         self._change(JOBSETS, {"metadata": meta}, lambda was: {**was, "status": status})
 
@@ -331,15 +331,8 @@ def _owned(obj: Mapping[str, Any], uid: str) -> bool:
     return owner is not None and owner["uid"] == uid
 
 
-def _owner(head: Head) -> Object:
-    return {
-        "apiVersion": head.api_version,
-        "kind": head.kind,
-        "name": head.name,
-        "uid": head.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+def _owner(reference: OwnerReference) -> Object:
+    return {**msgspec.to_builtins(reference), "blockOwnerDeletion": True}
 
 
 def _index(pod: Object) -> int:
@@ -366,7 +359,7 @@ def _wire(pod: Pod, role: Role) -> Object:
     assert base is not None
     meta, raw = pod.metadata, role.template.raw
     index = index_in(meta, JOB_COMPLETION_INDEX)
-    owner = {**msgspec.to_builtins(meta.owner_references[0]), "blockOwnerDeletion": True}
+    owner = _owner(meta.owner_references[0])
     return {
         "metadata": {
             **(raw.get("metadata") or {}),
