@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from dataclasses import replace
 
 from koordpy.cli.numbers import COUNT
 from koordpy.offline import options
@@ -57,12 +56,11 @@ def run(args: argparse.Namespace) -> int:
         evicted=args.evicted,
         grow=ready.growth.begin,
     )
-    result = replace(result, workloads=tuple(ready.growth.document()))
     for line in ready.warnings:
         print(f"warning: {line}", file=sys.stderr)
     for line in output.warning_lines(result.warnings, ready.warnings):
         print(line, file=sys.stderr)
-    document = result.document()
+    document = result.document(ready.growth.document())
     served = ready.config.scheduler_names
     known = sorted(ready.state.pods(), key=lambda pod: natural_key(pod.key))
     asides = ((pod.key, aside(pod, served, ready.others)) for pod in known)

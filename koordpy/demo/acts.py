@@ -150,12 +150,12 @@ class Forecaster:
             for head, members in self._heads(pods).items():
                 asked.append((members, explain(before, self._config, head), before))
 
-        def grow(*, later: bool = True) -> Sequence[str]:
-            born = growth.begin(later=later)
-            ask(born if later else [*act.pods, *born])
+        def grow() -> Sequence[str]:
+            born = growth.begin()
+            ask(born)
             return born
 
-        grow(later=False)
+        ask([*act.pods, *growth.begin()])
         self._plans.clear()
         result = simulate(self.state, self._config, planner=self._plan, now=self._now, evicted="drop", grow=grow)
         pods = tuple(key for members, *_ in asked for key in members)

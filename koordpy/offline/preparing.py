@@ -1,7 +1,7 @@
 """From manifests to a filled ClusterState, for simulate, explain, topology, view and the demo."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,6 @@ from koordpy.api.faults import InputFaultsError
 from koordpy.api.groups import UpstreamPodGroup
 from koordpy.api.objects import KubernetesObject, Namespace, Node, Pod, PriorityClass
 from koordpy.api.spelling import hint
-from koordpy.api.storage import PersistentVolumeClaim
 from koordpy.api.times import parse_moment
 from koordpy.cluster.gpu_env import inject
 from koordpy.cluster.quota_tree import read_quotas
@@ -26,7 +25,7 @@ from koordpy.offline import doubtful
 from koordpy.offline.doubtful import Unmade
 from koordpy.offline.manifests import Manifest, load_manifests
 from koordpy.offline.options import DEFAULT_NOW
-from koordpy.offline.workloads import Growth, Put, Read, daemon_nodes
+from koordpy.offline.workloads import Growth, Read
 from koordpy.sim.filling import (
     Priorities,
     creation_times,
@@ -36,7 +35,7 @@ from koordpy.sim.filling import (
     filled_pod,
     with_identity,
 )
-from koordpy.sim.making import Expansion, RoleKey
+from koordpy.sim.making import RoleKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +87,9 @@ def prepared(args: argparse.Namespace) -> Offline:
     state.workloads.know(read.known, read.groups)
     for obj in given.objects:
         put(obj)
-    before = {pod.key for pod in given.pods}
+    before = {obj.key for obj in given.objects if isinstance(obj, Pod)}
     growth = given.growth(state, started, put)
-    growth.begin(later=False)
+    growth.begin()
     made = {pod.key for pod in state.pods() if pod.key not in before}
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
@@ -142,21 +141,12 @@ class FilledInput:
             with_identity(self._filled(manifest), kind=manifest.kind.name, created=times[manifest.order])
             for manifest in loaded.manifests
         ]
-        self.pods = [obj for obj in self.objects if isinstance(obj, Pod)]
 
-    def growth(self, state: ClusterState, started: frozenset[RoleKey], put: Put) -> Growth:
+    def growth(
+        self, state: ClusterState, started: frozenset[RoleKey], put: Callable[[KubernetesObject], None]
+    ) -> Growth:
         """What makes the pods of workloads in a state. put: takes one in."""
-        nodes = [obj for obj in self.objects if isinstance(obj, Node)]
-        claims = [obj.metadata for obj in self.objects if isinstance(obj, PersistentVolumeClaim)]
-        expansion = Expansion(
-            self.read.known,
-            self.read.tops,
-            self.pods,
-            claims=[f"{meta.namespace}/{meta.name}" for meta in claims],
-            daemons=lambda pod: daemon_nodes(nodes, pod),
-            started=started,
-        )
-        return Growth(expansion, self._priorities, state, put, self._now)
+        return Growth(self.read, self.objects, started, self._priorities, state, put, self._now)
 
     def _filled(self, manifest: Manifest) -> KubernetesObject:
         obj = manifest.obj

@@ -47,9 +47,6 @@ from koordpy.workloads.volcano import VolcanoGroup
 if TYPE_CHECKING:
     from koordpy.offline.manifests import InputObject, Loaded
 
-Put = Callable[[KubernetesObject], None]
-"""Takes an object into a state."""
-
 
 @dataclass(frozen=True, slots=True)
 class WorkloadManifest:
@@ -258,52 +255,60 @@ def _is_bare(kind: str, raw: Mapping[str, Any]) -> bool:
     return selects and not (isinstance(spec, Mapping) and "template" in spec)
 
 
-class Growth:
+class Growth(Expansion):
     """Pods of workloads as a simulation makes them: those of the first steps, and later ones as they begin."""
 
     def __init__(
         self,
-        expansion: Expansion,
+        read: Read,
+        objects: Sequence[KubernetesObject],
+        started: frozenset[RoleKey],
         priorities: Priorities,
         state: ClusterState,
-        put: Put,
+        put: Callable[[KubernetesObject], None],
         now: datetime,
     ) -> None:
-        self._expansion, self._priorities, self._state, self._put = expansion, priorities, state, put
-        self._now, self._later = now, 0
+        """objects: of the input; put: takes one into the state."""
+        self._priorities, self._state, self._take, self._now = priorities, state, put, now
+        self._later = -1
+        """Pods that were made after those of the first steps."""
+        nodes = [obj for obj in objects if isinstance(obj, Node)]
+        claims = [obj.metadata for obj in objects if isinstance(obj, PersistentVolumeClaim)]
+        super().__init__(
+            read.known,
+            read.tops,
+            [obj for obj in objects if isinstance(obj, Pod)],
+            self._node_in,
+            self._label_in,
+            claims=[f"{meta.namespace}/{meta.name}" for meta in claims],
+            daemons=lambda pod: daemon_nodes(nodes, pod),
+            started=started,
+        )
 
-    def begin(self, *, later: bool = True) -> list[str]:
+    def begin(self) -> list[str]:
         """Makes the pods that begin now, as an API server would have them; their keys."""
-        pods, claims = self._expansion.make(self._node_of, self._label_of)
+        pods, claims = self.make()
         for claim in claims:
             found = decode(claim, PersistentVolumeClaim).value
             if found is not None:
-                self._put(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
+                self._take(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
         for pod in pods:
-            if later:
+            if self._later >= 0:
                 self._later += 1
                 created = exact_time(self._now + timedelta(milliseconds=self._later))
                 pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
             filled = filled_pod(pod, self._priorities)
             assert filled is not None  # Read.check has looked at its class
-            self._put(filled)
+            self._take(filled)
+        self._later = max(self._later, 0)
         return [pod.key for pod in pods]
 
-    def document(self) -> list[dict[str, Any]]:
-        """`workloads` of the output, in its order: what became of each workload of the input."""
-        found = self._expansion.document(self._node_of)
-        return sorted(found, key=lambda one: (natural_key(one["namespace"]), natural_key(one["name"]), one["kind"]))
-
-    def not_begun(self, key: str) -> str:
-        """What makes a pod that is not there, where it is one of a role that has not begun; empty of any other."""
-        return self._expansion.not_begun(key, self._node_of)
-
-    def _node_of(self, key: str) -> str:
+    def _node_in(self, key: str) -> str:
         info = self._state.pod(key)
         return info.node if info is not None else ""
 
-    def _label_of(self, key: str, label: str) -> str:
-        node = self._state.nodes.get(self._node_of(key))
+    def _label_in(self, key: str, label: str) -> str:
+        node = self._state.node(self._node_in(key))
         return node.labels.get(label, "") if node is not None else ""
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from koordpy.api.natural import natural_key
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
 from koordpy.sim.podspecs import node_of_daemon, placed
 from koordpy.workloads.known import Known, Lineage
@@ -110,13 +111,16 @@ class Expansion:
         known: Known,
         tops: Sequence[Top],
         present: Iterable[Pod],
+        node_of: Callable[[str], str],
+        label_of: Callable[[str, str], str],
         claims: Iterable[str] = (),
         daemons: Callable[[Pod], Sequence[str]] = lambda _: (),
         started: frozenset[RoleKey] = frozenset(),
     ) -> None:
-        """claims: `namespace/name` of those that are there; daemons: nodes that a DaemonSet's pod is for; started:
-        roles that have begun."""
-        self._known, self._daemons = known, daemons
+        """node_of: pod -> its node, empty for none; label_of: (pod, key) -> that label of its node; claims:
+        `namespace/name` of those that are there; daemons: nodes that a DaemonSet's pod is for; started: roles that have
+        begun."""
+        self._known, self._node_of, self._label_of, self._daemons = known, node_of, label_of, daemons
         self._claims = set(claims)
         self.accounts: dict[str, Account] = {}
         self._steps: dict[RoleKey, _Step] = {}
@@ -167,22 +171,22 @@ class Expansion:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _waits_for(self, step: _Step, node_of: Callable[[str], str]) -> str:
+    def _waits_for(self, step: _Step) -> str:
         """The first thing that a role waits for; empty where its pods are made."""
         if step.pods or all(part.over for part in step.role.parts):
             return ""
         for condition in step.role.after:
             if condition.met or (step.key in self._begun and condition.state != SCHEDULED):
                 continue  # who follows a pod must know its node
-            if condition.state == "Complete" or not self._is_ready(step, condition.role, node_of):
+            if condition.state == "Complete" or not self._is_ready(step, condition.role):
                 return condition.text
         return ""
 
-    def _is_ready(self, step: _Step, name: str, node_of: Callable[[str], str]) -> bool:
+    def _is_ready(self, step: _Step, name: str) -> bool:
         """Whether all pods that a role, or its two halves, want are bound."""
         for one in self._siblings[step.key[:2]]:
             if name in (one.role.name, one.role.half_of):
-                bound = sum(pod.alive and bool(node_of(pod.key)) for pod in one.pods)
+                bound = sum(pod.alive and bool(self._node_of(pod.key)) for pod in one.pods)
                 if bound < sum(wanted for _, wanted in one.run.wanted(one.role)):
                     return False
         return True
@@ -198,16 +202,11 @@ class Expansion:
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
-    def make(
-        self, node_of: Callable[[str], str], label_of: Callable[[str, str], str]
-    ) -> tuple[list[Pod], list[Mapping[str, Any]]]:
-        """The pods of all roles that have begun and were not made before; manifests of the claims made with them.
-
-        node_of: pod -> its node, empty for none; label_of: (pod, key) -> that label of its node.
-        """
+    def make(self) -> tuple[list[Pod], list[Mapping[str, Any]]]:
+        """The pods of all roles that have begun and were not made before; manifests of the claims made with them."""
         pods: list[Pod] = []
         claims: list[Mapping[str, Any]] = []
-        for step in [one for one in self._steps.values() if not one.made and not self._waits_for(one, node_of)]:
+        for step in [one for one in self._steps.values() if not one.made and not self._waits_for(one)]:
             step.made, kept = True, _of_group(step.run)
             for part, wanted in [] if step.is_over else list(step.run.wanted(step.role)):
                 base = step.role.template_of(part).pod
@@ -215,8 +214,7 @@ class Expansion:
                 if base is None or maker is None:
                     continue  # nobody is there to make them
                 owner = part.owner or step.workload.head.reference
-                self.accounts[maker.uid].present += self._strangers(step, part)
-                of_leader = partial(label_of, self._leader(step, part))
+                of_leader = partial(self._label_of, self._leader(step, part))
                 for slot in self._open(step, part, wanted):
                     meta = self._meta(slot, maker, base.metadata, owner)
                     meta.labels.update(kept)
@@ -286,25 +284,25 @@ class Expansion:
 
     # -- what is told -------------------------------------------------------------------------------------------------
 
-    def not_begun(self, key: str, node_of: Callable[[str], str]) -> str:
+    def not_begun(self, key: str) -> str:
         """What is said of a pod that is made with a role that has not begun; empty of any other."""
         for one in self._steps.values():
-            why = "" if one.made or one.is_over else self._waits_for(one, node_of)
+            why = "" if one.made or one.is_over else self._waits_for(one)
             slots = (slot for part, wanted in one.run.wanted(one.role) for slot in self._open(one, part, wanted))
             if why and any(key == f"{one.workload.head.namespace}/{slot.name}" for slot in slots):
                 head, role = one.top.head, one.role.name
                 return f": role {role} of {head} waits for {why}, --started {head.name}:{role} makes its pods"
         return ""
 
-    def document(self, node_of: Callable[[str], str]) -> list[dict[str, Any]]:
-        """`workloads` of the output."""
+    def document(self) -> list[dict[str, Any]]:
+        """`workloads` of the output, in its order: what became of each topmost object."""
         waiting: dict[str, dict[tuple[str, str], int]] = {}
         for one in self._steps.values():
-            if not one.made and not one.is_over and (why := self._waits_for(one, node_of)):
+            if not one.made and not one.is_over and (why := self._waits_for(one)):
                 roles, name = waiting.setdefault(one.top.head.uid, {}), one.role.name
                 missing = sum(len(self._open(one, part, wanted)) for part, wanted in one.run.wanted(one.role))
                 roles[name, why] = roles.get((name, why), 0) + missing
-        return [
+        found = [
             {
                 "kind": one.head.kind,
                 "namespace": one.head.namespace,
@@ -319,6 +317,7 @@ class Expansion:
             }
             for one in self.accounts.values()
         ]
+        return sorted(found, key=lambda one: (natural_key(one["namespace"]), natural_key(one["name"]), one["kind"]))
 
 
 _OF_GROUP = "leaderworkerset.sigs.k8s.io/template-revision-hash"

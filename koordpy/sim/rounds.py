@@ -71,11 +71,9 @@ class SimulationResult:
     """(object, text)."""
     quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...] = ()
     """(key, figures, quota) at the end; no quota for the built-in ones."""
-    workloads: tuple[dict[str, Any], ...] = ()
-    """What became of each workload of the input."""
 
-    def document(self) -> dict[str, Any]:
-        """The SimulationResult of simulate.md 3, keys in its order."""
+    def document(self, workloads: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+        """The SimulationResult of simulate.md 3, keys in its order. workloads: what became of those of the input."""
         return {
             "apiVersion": "koordpy.io/v1alpha1",
             "kind": "SimulationResult",
@@ -105,7 +103,7 @@ class SimulationResult:
                 for p in self.pending
             ],
             "gangs": [_gang_fields(report, proof) for report, proof in self.gangs],
-            "workloads": list(self.workloads),
+            "workloads": list(workloads),
             "quotas": [_quota_fields(name, figures, quota) for name, figures, quota in self.quotas],
             "final": [{**_pod_fields(key), "node": node} for key, node in self.final],
         }

@@ -225,8 +225,8 @@ class WorkloadControllers:
             if alone and self._is_sound(JOBS, source, job):
                 tops.append(Top(head, job))
         present = [msgspec.convert(one, Pod) for one in self._store.list(PODS, namespace)]
-        expansion = Expansion(known, tops, present, started=frozenset(started))
-        for pod in expansion.make(self._node_of, self._label_of)[0]:
+        expansion = Expansion(known, tops, present, self._node_of, self._label_of, started=frozenset(started))
+        for pod in expansion.make()[0]:
             lineage = known.lineage(pod)
             role = next(one for one in lineage.workload.roles if one.name == lineage.seat.role)
             try:
