@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
     with options.nothing_collected():
         from koordpy.api.natural import natural_key
         from koordpy.cli import output
+        from koordpy.offline.doubtful import is_ours
         from koordpy.planning.round import plan_round
         from koordpy.planning.words.ignored_pods import aside
         from koordpy.sim.rounds import simulate
@@ -75,5 +76,5 @@ def run(args: argparse.Namespace) -> int:
         output.say(output.simulation_table(document, {key: found.why for key, found in left.items()}))
     else:
         output.say(output.text(document, args.output))
-    unmade = [one for one in ready.unmade if one.is_ours(served, ready.others)]
+    unmade = [one for one in ready.unmade if is_ours(one, served, ready.others)]
     return FAILED if args.fail_pending and (result.pending or waiting or unmade or ready.stuck) else 0

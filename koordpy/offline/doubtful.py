@@ -7,7 +7,7 @@ submitting it wants to hear of it now.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.configfile import KUBE_SCHEDULER_NAME
@@ -143,37 +143,27 @@ def missing_objects(state: ClusterState) -> Iterator[str]:
 _OF_OBJECTS = (GangSource.GROUP, GangSource.UPSTREAM)
 
 
-class Unmade(NamedTuple):
-    """What makes pods of which the input has none, so that nothing can be said of these."""
-
-    place: str
-    title: str
-    schedulers: Sequence[str]
-    """Of its pods, as far as it says so."""
-
-    def line(self, served: Sequence[str], others: Collection[str]) -> str:
-        """The warning of it; served: the scheduler names that are koordpy's, others: those that are known to be
-        another's."""
-        strange = [name for name in self.schedulers if name not in served]
-        whose = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
-        return f"{self.place}: {self.title}: {UNMADE}{whose}"
-
-    def is_ours(self, served: Sequence[str], others: Collection[str]) -> bool:
-        """Whether koordpy is meant to place its pods, or may be."""
-        return not self.schedulers or any(name in served or misspelt(name, served, others) for name in self.schedulers)
-
-
-def unmade_pods(loaded: Loaded) -> list[Unmade]:
-    """What ought to have pods and has none in the input."""
+def unmade_pods(loaded: Loaded) -> list[InputObject]:
+    """What ought to have pods and has none in the input, so that nothing can be said of these."""
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:
         if isinstance(manifest.obj, Pod):
             pods.setdefault(manifest.obj.metadata.namespace, []).append(manifest.obj)
-    return [
-        Unmade(str(maker.place), maker.title, _schedulers(maker.raw))
-        for maker in loaded.makers
-        if _asks(maker.raw) and not _has_pods(maker, pods)
-    ]
+    return [maker for maker in loaded.makers if _asks(maker.raw) and not _has_pods(maker, pods)]
+
+
+def of_unmade(maker: InputObject, served: Sequence[str], others: Collection[str]) -> str:
+    """The warning of one; served: the scheduler names that are koordpy's, others: those that are known to be
+    another's."""
+    strange = [name for name in _schedulers(maker.raw) if name not in served]
+    whose = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
+    return f"{maker}: {UNMADE}{whose}"
+
+
+def is_ours(maker: InputObject, served: Sequence[str], others: Collection[str]) -> bool:
+    """Whether koordpy is meant to place its pods, or may be."""
+    names = _schedulers(maker.raw)
+    return not names or any(name in served or misspelt(name, served, others) for name in names)
 
 
 def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:

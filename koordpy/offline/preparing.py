@@ -22,8 +22,7 @@ from koordpy.cluster.quota_tree import read_quotas
 from koordpy.cluster.state import ClusterState
 from koordpy.engine.settings import empty_state
 from koordpy.offline import doubtful
-from koordpy.offline.doubtful import Unmade
-from koordpy.offline.manifests import Manifest, load_manifests
+from koordpy.offline.manifests import InputObject, Manifest, load_manifests
 from koordpy.offline.options import DEFAULT_NOW
 from koordpy.offline.workloads import Growth, Read
 from koordpy.sim.filling import (
@@ -48,7 +47,8 @@ class Offline:
     pods: frozenset[str]
     """`namespace/name` of every pod of the input."""
     warnings: list[str]
-    unmade: list[Unmade]
+    unmade: list[InputObject]
+    """What ought to have pods and has none in the input."""
     stuck: tuple[str, ...]
     """What is told of gangs that wait for ever in a cluster, though they are placed here."""
     others: frozenset[str]
@@ -104,7 +104,7 @@ def prepared(args: argparse.Namespace) -> Offline:
         *doubtful.of_schedulers(read, served),
         *stuck,
         *doubtful.of_namesakes(read, state),
-        *(one.line(served, others) for one in unmade),
+        *(doubtful.of_unmade(one, served, others) for one in unmade),
         *doubtful.missing_objects(state),
         *doubtful.of_owners(read, state, served),
     ]
