@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from koordpy.offline.preparing import Offline
     from koordpy.planning.plan import RoundPlan
     from koordpy.view.live import Feed, Taken
-    from koordpy.view.serve import DocumentSource
 
 FAILED = 1
 HELPED = 10
@@ -84,7 +83,7 @@ async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     if ready is not None:
-        opened: contextlib.AbstractAsyncContextManager[DocumentSource] = contextlib.nullcontext(feed_of(ready))
+        opened: contextlib.AbstractAsyncContextManager[Feed | Upstream] = contextlib.nullcontext(feed_of(ready))
     else:
         opened = Upstream(address, token=token) if address else _cluster(args)
     async with opened as source:
@@ -146,7 +145,7 @@ class SimulationPage:
 
 
 @contextlib.asynccontextmanager
-async def _cluster(args: argparse.Namespace) -> "AsyncIterator[DocumentSource]":
+async def _cluster(args: argparse.Namespace) -> "AsyncIterator[Feed]":
     """A cluster as lists and watches tell, and what a round would do; nothing is written."""
     from koordpy.api.configfile import Flag, load_config
     from koordpy.engine.apiserver.client import ApiClient

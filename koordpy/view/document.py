@@ -124,21 +124,16 @@ class LiveDocument:
         old = {node.name: node for node in before.nodes} if before is not None else {}
         gpus = before.gpus.nodes if before is not None else {}
         npus = before.npus.reports if before is not None else {}
-        out: dict[str, Row | None] = {}
+        fresh: dict[str, Row | None] = {}
         for node in now.nodes:
             name = node.name
             known, here = gpus.get(name), now.gpus.nodes.get(name)
             same = known is here or (known is not None and here is not None and known.machine is here.machine)
-            if old.get(name) is node and same and npus.get(name) is now.npus.reports.get(name):
-                continue
-            row = self._node(node, now)
-            if self._nodes.get(name) != row:
-                out[name] = self._nodes[name] = row
-        if len(self._nodes) > len(now.nodes):
-            for name in self._nodes.keys() - now.index.keys():
-                out[name] = None
-                del self._nodes[name]
-        return out
+            if not (old.get(name) is node and same and npus.get(name) is now.npus.reports.get(name)):
+                fresh[name] = self._node(node, now)
+        if len(self._nodes.keys() | fresh.keys()) > len(now.nodes):
+            fresh |= dict.fromkeys(self._nodes.keys() - now.index.keys())
+        return _changed(self._nodes, fresh)
 
     def _node(self, node: NodeInfo, snapshot: Snapshot) -> Row:
         """[accelerators, marks, those that are sick, number of the matrix of links, what they are]."""
@@ -178,20 +173,10 @@ class LiveDocument:
             moved = [key for name, here in now.gpus.nodes.items() if gpus.get(name) is not here for key in here.holders]
             moved += [one.pod_key for name, here in now.npus.holdings.items() if npus.get(name) != here for one in here]
             changed |= {key: now.pods[key] for key in moved if key in now.pods}
-        out: dict[str, Row | None] = {}
-        for key, pod in changed.items():
-            row = self._pod(pod, now)
-            if self._pods.get(key) == row:
-                continue
-            if row is not None:
-                out[key] = self._pods[key] = row
-            elif self._pods.pop(key, None) is not None:
-                out[key] = None
+        fresh = {key: self._pod(pod, now) for key, pod in changed.items()}
         if len(old) + new != len(now.pods):
-            for key in self._pods.keys() - now.pods.keys():
-                out[key] = None
-                del self._pods[key]
-        return out
+            fresh |= dict.fromkeys(self._pods.keys() - now.pods.keys())
+        return _changed(self._pods, fresh)
 
     def _pod(self, pod: PodInfo, now: Snapshot) -> Row | None:
         """[node, gang, rank, accelerators, which of the node's or null, state, priority, user, quota]."""
@@ -243,6 +228,17 @@ class LiveDocument:
 
 PRODUCTS = ("nvidia.com/gpu.product", keys.GPU_MODEL)
 """Labels that name the accelerators of a node."""
+
+
+def _changed(rows: dict[str, Row], fresh: Mapping[str, Row | None]) -> dict[str, Row | None]:
+    """Takes in rows that may be others, None for those that are gone; what of it is new."""
+    out = {key: row for key, row in fresh.items() if rows.get(key) != row}
+    for key, row in out.items():
+        if row is None:
+            del rows[key]
+        else:
+            rows[key] = row
+    return out
 
 
 def _alike(before: Snapshot, now: Snapshot) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
 import orjson
@@ -95,7 +95,7 @@ class Feed:
             self._explained[unit] = now + STILL_SECONDS, answer
             return answer
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         """A whole document, then what changes. Raises NotReadyError."""
         await self._look()
         self._cost = 0.0  # of taking in all that was: paid once

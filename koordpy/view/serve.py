@@ -8,18 +8,17 @@ import base64
 import contextlib
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Protocol
 
 import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from koordpy.api.names import split_address
-from koordpy.view.live import CHANGE, WHOLE, Event, NotReadyError, UnknownUnitError
+from koordpy.view.live import CHANGE, WHOLE, Event, Feed, NotReadyError, UnknownUnitError
 
 DOCUMENT, EVENTS, HELP = "view", "view/events", "view/help"
 """What a scheduler serves below /debug/, and `koordpy view` below /."""
@@ -42,23 +41,10 @@ class SourceError(Exception):
         self.status = status
 
 
-class DocumentSource(Protocol):
-    """Where documents come from: a Feed, or a scheduler elsewhere."""
-
-    async def document(self) -> bytes:
-        """A whole document."""
-
-    async def explain(self, unit: str) -> bytes:
-        """What would help a unit that waits."""
-
-    def events(self) -> AsyncIterator[Event]:
-        """A whole document, then changes."""
-
-
 class Pages:
     """Answers of one source."""
 
-    def __init__(self, source: DocumentSource) -> None:
+    def __init__(self, source: "Feed | Upstream") -> None:
         self._source, self._listeners = source, 0
 
     def handlers(self) -> dict[str, Handler]:
@@ -75,9 +61,9 @@ class Pages:
         unit = request.query.get("unit", "")
         return web.Response(body=await self._asked(self._source.explain(unit)), content_type="application/json")
 
-    async def _asked(self, answer: object) -> bytes:
+    async def _asked(self, answer: Awaitable[bytes]) -> bytes:
         try:
-            return bytes(await answer)  # type: ignore[misc]
+            return await answer
         except (NotReadyError, UnknownUnitError, SourceError) as fault:
             raise _refused(fault) from None
 
@@ -88,7 +74,7 @@ class Pages:
         response: web.StreamResponse | None = None
         self._listeners += 1
         try:
-            async with contextlib.aclosing(self._source.events()) as events:  # type: ignore[type-var]
+            async with contextlib.aclosing(self._source.events()) as events:
                 async for name, body in events:
                     if response is None:
                         response = web.StreamResponse(
@@ -186,7 +172,7 @@ class PageServer:
     Raises ValueError for an address that is not of the loopback interface, OSError where it cannot be had.
     """
 
-    def __init__(self, source: DocumentSource, address: str = "127.0.0.1:0") -> None:
+    def __init__(self, source: "Feed | Upstream", address: str = "127.0.0.1:0") -> None:
         host, self._port = split_address(address)
         self._host = host or ""
         try:
@@ -248,7 +234,7 @@ class Upstream:
         async with self._asked(HELP, unit=unit) as response:
             return await response.read()
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self) -> AsyncGenerator[Event, None]:
         async with self._asked(EVENTS) as response:
             name, rest = "", bytearray()
             async for piece in response.content.iter_any():
