@@ -20,7 +20,7 @@ from koordpy.api.objects import Node
 from koordpy.cluster.state import ClusterState
 from koordpy.view.document import LiveDocument, Remarks
 from koordpy.view.live import Feed
-from koordpy.view.serve import PageServer
+from koordpy.view.serve import page_of
 from tests.clusters import training_cluster
 from tests.view.browser import Browser, found
 
@@ -68,8 +68,8 @@ def run() -> Iterator[Row]:
         yield "view: first paint in Chromium", "NOT TRIED", "no chromium is here"
         return
     with Browser() as browser:
-        server = PageServer(Feed(lambda: (snapshot, remarks), CONFIG))
-        url = browser.run(server.__aenter__()).url
+        page = page_of(Feed(lambda: (snapshot, remarks), CONFIG))
+        url = browser.run(page.__aenter__())
         browser.open(url)
         drawn = browser.until("performance.getEntriesByName('drawn')[0]?.startTime") / 1000
         yield f"view: {what} drawn in Chromium", milliseconds(drawn), against(2.0, drawn).rstrip("; ")
@@ -77,7 +77,7 @@ def run() -> Iterator[Row]:
         middle, worst = frames[len(frames) // 2] / 1000, frames[-1] / 1000
         note = f"{against(0.05, middle)}the longest {milliseconds(worst)}"
         yield "view: a frame while scrolling and zooming, in the middle", milliseconds(middle), note
-        browser.run(server.__aexit__())
+        browser.run(page.__aexit__(None, None, None))
 
 
 def _cluster() -> ClusterState:

@@ -76,7 +76,7 @@ def _scheduler(args: argparse.Namespace) -> tuple[str, str]:
 
 
 async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str, token: str) -> int:
-    from koordpy.view.serve import PageServer, Upstream
+    from koordpy.view.serve import Upstream, page_of
 
     task = asyncio.current_task()
     assert task is not None
@@ -88,8 +88,8 @@ async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str
         opened = Upstream(address, token=token) if address else _cluster(args)
     async with opened as source:
         try:
-            async with PageServer(source, args.address) as server:
-                print(server.url, flush=True)
+            async with page_of(source, args.address) as url:
+                print(url, flush=True)
                 await asyncio.Event().wait()
         except ValueError as fault:
             raise InputFaultsError([f"--address: {fault}"]) from None

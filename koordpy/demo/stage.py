@@ -27,7 +27,7 @@ from koordpy.sim.kubelet import FakeKubelet
 from koordpy.sim.server import ApiServer
 from koordpy.sim.workload_controllers import WorkloadControllers
 from koordpy.view.live import of_scheduler
-from koordpy.view.serve import PageServer
+from koordpy.view.serve import page_of
 
 _START_SECONDS, _STOP_SECONDS = 30.0, 5.0
 
@@ -118,8 +118,8 @@ class Stage:
         self.check()
         if not done:
             raise StageError(f"the scheduler does not lead after {_START_SECONDS:g} s{self._last_words()}")
-        page = PageServer(of_scheduler(scheduler, config, source="the demo"))
-        self.page = (await self._open.enter_async_context(page)).url
+        page = page_of(of_scheduler(scheduler, config, source="the demo"))
+        self.page = await self._open.enter_async_context(page)
 
     def check(self) -> None:
         """Raises StageError when the scheduler has ended."""

@@ -166,44 +166,32 @@ async def _local_names(request: web.Request, handler: Handler) -> web.StreamResp
     raise web.HTTPForbidden(text=f"{host} is not this machine: ask for 127.0.0.1 or localhost\n")
 
 
-class PageServer:
-    """Serves the page on a loopback address; port 0 takes a free one. `async with` starts and stops it.
+@contextlib.asynccontextmanager
+async def page_of(source: "Feed | Upstream", address: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    """Serves the page on a loopback address, and tells its URL; port 0 takes a free one.
 
     Raises ValueError for an address that is not of the loopback interface, OSError where it cannot be had.
     """
-
-    def __init__(self, source: "Feed | Upstream", address: str = "127.0.0.1:0") -> None:
-        host, self._port = split_address(address)
-        self._host = host or ""
-        try:
-            local = self._host == "localhost" or ip_address(self._host).is_loopback
-        except ValueError:
-            local = False
-        if not local:
-            raise ValueError(f"{address} is not on the loopback interface: reach it by ssh -L or kubectl port-forward")
-        self._handlers = Pages(source).handlers()
-        self._runner: web.AppRunner | None = None
-        self.url = ""
-
-    async def __aenter__(self) -> "PageServer":
-        app = web.Application(middlewares=[_local_names])
-        app.router.add_get("/", _show_page)
-        for path, handler in self._handlers.items():
-            app.router.add_get(f"/{path}", handler)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self._port).start()
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self.url = f"http://{host}:{int(self._runner.addresses[0][1])}/"
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+    given, port = split_address(address)
+    host = given or ""
+    try:
+        local = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        raise ValueError(f"{address} is not on the loopback interface: reach it by ssh -L or kubectl port-forward")
+    app = web.Application(middlewares=[_local_names])
+    app.router.add_get("/", _show_page)
+    for path, handler in Pages(source).handlers().items():
+        app.router.add_get(f"/{path}", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        name = f"[{host}]" if ":" in host else host
+        yield f"http://{name}:{int(runner.addresses[0][1])}/"
+    finally:
+        await runner.cleanup()
 
 
 # -- a scheduler elsewhere --------------------------------------------------------------------------------------------

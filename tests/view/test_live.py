@@ -22,7 +22,7 @@ from koordpy.observe.health import HealthServer
 from koordpy.view import live
 from koordpy.view.document import Remarks
 from koordpy.view.live import CHANGE, WHOLE, Feed, NotReadyError, UnknownUnitError
-from koordpy.view.serve import Pages, PageServer, SourceError, Upstream
+from koordpy.view.serve import Pages, SourceError, Upstream, page_of
 from tests.view.test_document import merged
 
 GPU = keys.GPU_RESOURCES[0]
@@ -191,17 +191,17 @@ async def test_what_is_not_there_is_told(cluster: Cluster, scheduler: Callable[.
 
 
 async def test_a_page_of_another_name_may_not_read_it(feed: Feed) -> None:
-    async with PageServer(feed) as server, aiohttp.ClientSession() as session:
-        async with session.get(server.url, headers={"Host": "evil.example:80"}) as response:
+    async with page_of(feed) as url, aiohttp.ClientSession() as session:
+        async with session.get(url, headers={"Host": "evil.example:80"}) as response:
             assert response.status == 403
             assert "is not this machine" in await response.text()
-        async with session.get(server.url) as response:
+        async with session.get(url) as response:
             policy = response.headers["Content-Security-Policy"]
             assert "default-src 'none'" in policy
             assert "unsafe-inline" not in policy.partition("style-src")[0]
-        async with session.post(server.url) as response:
+        async with session.post(url) as response:
             assert response.status == 405
-        async with session.get(f"{server.url}view") as response:
+        async with session.get(f"{url}view") as response:
             assert response.headers["Content-Encoding"] in ("gzip", "deflate")
             assert (await response.json())["version"] == 1
 

@@ -29,7 +29,7 @@ from koordpy.api.objects import ObjectMeta, Pod
 from koordpy.cluster.state import ClusterState
 from koordpy.view.document import LiveDocument, Remarks
 from koordpy.view.live import CHANGE, WHOLE, Event, Feed, NotReadyError, Planned
-from koordpy.view.serve import PageServer, SourceError, page_with
+from koordpy.view.serve import SourceError, page_of, page_with
 from tests.view.browser import Browser
 
 GPU = keys.GPU_RESOURCES[0]
@@ -60,7 +60,7 @@ def serve(browser: Browser) -> Iterator[Any]:
     stack = AsyncExitStack()
 
     def start(source: Any, address: str = "127.0.0.1:0") -> str:
-        return browser.run(stack.enter_async_context(PageServer(source, address))).url
+        return browser.run(stack.enter_async_context(page_of(source, address)))
 
     yield start
     browser.run(stack.aclose())
