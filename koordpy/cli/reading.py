@@ -66,7 +66,6 @@ def read_cluster(
     kubeconfig: None for $KUBECONFIG, the service account, ~/.kube/config. config: None for that of the one release of
     the chart in the cluster, else the defaults. Raises ClusterUnreadableError.
     """
-
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # what could not be read is said once, as notes
     try:
@@ -78,7 +77,6 @@ def read_cluster(
 
 
 async def _read(kubeconfig: str | None, context: str | None, config: KoordpyConfiguration | None) -> ReadCluster:
-
     access = await load_access(kubeconfig, context)
     notes: list[str] = []
     async with ApiClient(access, qps=0) as client:
@@ -101,7 +99,6 @@ async def _read(kubeconfig: str | None, context: str | None, config: KoordpyConf
 async def _installed(client: ApiClient, notes: list[str]) -> tuple[KoordpyConfiguration, str]:
     """(configuration, where it stands) of the one release of the chart; the defaults where there is not one, with a
     note where that may be wrong."""
-
     default = KoordpyConfiguration(), "defaults"
     assumed = "the default configuration is assumed (--config)"
     try:

@@ -114,7 +114,6 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
 
 def shape(state: "ClusterState", made: Pod) -> "PodInfo":
     """A pending pod of no gang that the state learns of."""
-
     state.upsert(made)
     info = state.pod(made.key)
     assert info is not None
@@ -124,7 +123,6 @@ def shape(state: "ClusterState", made: Pod) -> "PodInfo":
 
 def _copy(pod: Pod, scheduler: str) -> Pod:
     """The same pod, yet to be placed, beside the first."""
-
     meta = replace(pod.metadata, name=f"{pod.metadata.name}.copy", uid="copy", deletion_timestamp=None)
     spec = replace(pod.spec, node_name="", scheduler_name=scheduler, scheduling_gates=[])
     claims = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
@@ -196,7 +194,6 @@ def _devices(hundredths: int) -> int | float:
 
 def written(document: Document, form: str, *, nodes: bool) -> str:
     """The document as `table`, `tree` or `json`; nodes: whether they are shown, too."""
-
     if form == "json":
         return output.text(document, "json")
     shown = document["domains"]
@@ -208,7 +205,6 @@ def written(document: Document, form: str, *, nodes: bool) -> str:
 
 
 def _table(domains: list[Document]) -> list[str]:
-
     slots = any(one["slots"] is not None for one in domains)
     rows = [
         (
