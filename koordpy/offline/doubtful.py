@@ -14,8 +14,7 @@ from koordpy.api.configfile import KUBE_SCHEDULER_NAME
 from koordpy.api.counted import counted, named
 from koordpy.api.limits import some
 from koordpy.api.objects import Pod
-from koordpy.api.owners import Service
-from koordpy.cluster.pods import GangSource, PodInfo
+from koordpy.cluster.pods import GangSource
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import UNMADE
 from koordpy.offline.manifests import InputObject, Loaded
@@ -56,27 +55,18 @@ def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
     """StatefulSets whose pods come one by one, and name a gang that waits for more than one."""
     ordered = {one.head.uid: one for one in read.known.all() if one.ordered}
     told: dict[str, None] = {}
-    minima = {key: group.spec.min_member for key, group in state.gangs.groups.items()}
     for info in state.pods() if ordered else ():
         owner = info.pod.metadata.controller
         workload = ordered.get(owner.uid) if owner is not None else None
         if workload is None or info.gang is None or info.bound:
             continue
-        least = minima.get(info.gang.key) or _asked(info)
+        least = state.gangs.minimum(info.gang) or 0
         if least > 1:
             told[
                 f"StatefulSet {workload.head.key}: podManagementPolicy OrderedReady makes pods one by one: gang "
                 f"{info.gang.key} waits for {least} for ever (podManagementPolicy: Parallel makes them together)"
             ] = None
     yield from told
-
-
-def _asked(info: PodInfo) -> int:
-    meta = info.pod.metadata
-    if keys.GANG_NAME not in meta.annotations and keys.LABEL_GANG_NAME not in meta.labels:
-        return 0
-    text = meta.annotations.get(keys.GANG_MIN) or meta.labels.get(keys.LABEL_GANG_MIN) or ""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:

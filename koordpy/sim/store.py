@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from koordpy.api.times import rfc3339
@@ -100,18 +100,10 @@ class Store:
 
     # Writing
 
-    def create(
-        self,
-        resource: str | ServedResource,
-        obj: Mapping[str, Any],
-        *,
-        namespace: str = "",
-        with_status: bool = False,
-    ) -> Object:
-        """Store a new object and return it as stored.
+    def create(self, resource: str | ServedResource, obj: Mapping[str, Any], *, namespace: str = "") -> Object:
+        """Store a new object, without the status that is given, and return it as stored.
 
-        `with_status` keeps the status that is given, which the API drops. Raises StatusError: 409 when it is there, 404
-        when its namespace is not, 422 when it is invalid.
+        Raises StatusError: 409 when it is there, 404 when its namespace is not, 422 when it is invalid.
         """
         resource = self.resource(resource)
         given = obj.get("metadata") or {}
@@ -134,9 +126,9 @@ class Store:
         writing.check_metadata(resource, meta)
         new: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         new |= {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
-        if resource.has_status and not with_status and resource.shelf != "nodes":
+        if resource.has_status and resource.shelf != "nodes":
             new.pop("status", None)
-        new = self._admitted(resource, new, with_status=with_status, now=now)
+        new = self._admitted(resource, new, now)
         if (namespace, name) in self.shelf(resource).entries:
             raise errors.already_exists(resource, name)
         return self.replace(resource, (namespace, name), new).obj
@@ -273,15 +265,12 @@ class Store:
             if (namespace, name) not in taken:
                 return name
 
-    def _admitted(self, resource: ServedResource, new: Object, *, with_status: bool, now: str) -> Object:
+    def _admitted(self, resource: ServedResource, new: Object, now: str) -> Object:
         if resource.custom:
             return writing.checked_custom_object(resource, new)
         if resource.shelf == "pods":
-            return writing.new_pod(resource, new, classes=self._priority_classes(), now=now, with_status=with_status)
+            return writing.new_pod(resource, new, classes=self.list("priorityclasses.scheduling.k8s.io"), now=now)
         return writing.new_object(resource, new)
-
-    def _priority_classes(self) -> Iterable[Object]:
-        return (entry.obj for entry in self.shelf("priorityclasses.scheduling.k8s.io").entries.values())
 
     def _orphan(self, uid: str) -> None:
         """Takes an owner off all that names it, so that nobody takes that along."""

@@ -87,8 +87,8 @@ def _value(raw: Any, old: Any, new: Any) -> Any:
     return msgspec.to_builtins(new)
 
 
-def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now: str, with_status: bool) -> Object:
-    """A pod as it is stored when created: defaults, priority, status Pending (or the given one, `with_status`)."""
+def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now: str) -> Object:
+    """A pod as it is stored when created: defaults, priority, status Pending."""
     name, given = pod["metadata"]["name"], pod.get("spec")
     if not isinstance(given, dict) or not given.get("containers"):
         raise errors.invalid(pods, name, ("spec.containers", "FieldValueRequired", "Required value"))
@@ -114,9 +114,8 @@ def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now
     spec = {**_POD_SPEC, **rewritten(given, read.spec, filled.spec)}
     if found is not None:
         spec["priorityClassName"] = wanted or found.metadata.name
-    status: Object = dict(pod.get("status") or {}) if with_status else {}
-    status.setdefault("phase", "Pending")
-    if spec.get("schedulingGates") and not status.get("conditions"):
+    status: Object = {"phase": "Pending"}
+    if spec.get("schedulingGates"):
         status["conditions"] = [
             {
                 "type": "PodScheduled",

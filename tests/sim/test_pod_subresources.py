@@ -62,8 +62,9 @@ async def test_bindings_of_nothing_and_to_nothing(server: ApiServer, client: Cli
 
 def evictable(server: ApiServer, *names: str) -> None:
     for name in names:
-        manifest = {**pod(name, nodeName="n1"), "metadata": {"name": name, "labels": {"app": "x"}}, "status": RUNNING}
-        server.store.create("pods", manifest, with_status=True)
+        manifest = {**pod(name, nodeName="n1"), "metadata": {"name": name, "labels": {"app": "x"}}}
+        server.store.create("pods", manifest)
+        server.store.update("pods", name, lambda old: {**old, "status": RUNNING}, status=True)
 
 
 def budget(server: ApiServer, name: str, **spec: Any) -> None:
