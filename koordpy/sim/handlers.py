@@ -52,7 +52,7 @@ class Handlers:
     def __init__(self, store: Store, budgets: DisruptionBudgets, *, bookmark_seconds: float) -> None:
         self._store = store
         self._budgets = budgets
-        self.bookmark_seconds = bookmark_seconds
+        self._bookmark_seconds = bookmark_seconds
         self._verbs: dict[tuple[str, bool], _Handler] = {
             ("GET", False): self._collection,
             ("POST", False): self._create,
@@ -113,19 +113,9 @@ class Handlers:
             raise errors.no_such_path()
         return answer(document)
 
-    def _stream(self, call: Call) -> Stream:
-        return Stream(self._store, call, bookmark_seconds=self.bookmark_seconds)
-
-    def stream(self, target: str) -> Stream:
-        """A watch by the target of its request, for callers inside this process. StatusError where there is none."""
-        call = call_of(self._store.registry, target)
-        if call is None:
-            raise errors.no_such_path()
-        return self._stream(call)
-
     async def _collection(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         if call.query.flag("watch"):
-            return await watch(request, self._stream(call))
+            return await watch(request, Stream(self._store, call, bookmark_seconds=self._bookmark_seconds))
         return answer(list_body(self._store, call))
 
     async def _get(self, request: web.BaseRequest, call: Call) -> web.Response:

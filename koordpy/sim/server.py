@@ -19,7 +19,6 @@ from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import StatusError
 from koordpy.sim.handlers import Handlers
 from koordpy.sim.store import Store
-from koordpy.sim.watching import Stream
 
 _LOG = logging.getLogger(__name__)
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -94,10 +93,6 @@ class ApiServer:
     def kubeconfig(self) -> str:
         """A kubeconfig (YAML) for this server."""
         return _KUBECONFIG.format(url=self.url)
-
-    def stream(self, raw_path: str) -> Stream:
-        """A watch without a connection, for callers inside this process; `raw_path` as in its request. StatusError."""
-        return self._handlers.stream(raw_path)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

@@ -26,9 +26,11 @@ from yarl import URL
 from koordpy.engine.apiserver.client import ApiClient, Unreachable
 from koordpy.engine.apiserver.credentials import ClusterAccess
 from koordpy.observe.metrics import Metrics
-from koordpy.sim.errors import StatusError
+from koordpy.sim.calls import call_of
+from koordpy.sim.errors import StatusError, no_such_path
 from koordpy.sim.server import ApiServer
 from koordpy.sim.store import Store
+from koordpy.sim.watching import Stream
 from tests.faults import FaultyServer
 
 T = TypeVar("T")
@@ -241,7 +243,10 @@ class _Watched:
     """The body of a watch; chunks are late in their order."""
 
     def __init__(self, wire: "Wire", server: ApiServer, raw_path: str) -> None:
-        self._wire, self._stream = wire, server.stream(raw_path)
+        call = call_of(server.store.registry, raw_path)
+        if call is None:
+            raise no_such_path()
+        self._wire, self._stream = wire, Stream(server.store, call, bookmark_seconds=10.0)
         self._chunks = self._stream.chunks()
 
     async def readany(self) -> bytes:
