@@ -109,7 +109,7 @@ def answer(body: bytes | Object, code: int = 200, *, warnings: list[str] | None 
 
 
 def refusal(error: StatusError) -> web.Response:
-    response = web.Response(body=error.body(), status=error.code, content_type=_JSON)
+    response = answer(error.status(), error.code)
     if error.retry_after is not None:
         response.headers["Retry-After"] = str(error.retry_after)
     return response

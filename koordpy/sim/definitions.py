@@ -73,6 +73,4 @@ class Definitions:
         stored = [version["name"] for version in definition["spec"]["versions"] if version.get("storage")]
         filled = {"singular": names["kind"].lower(), "listKind": f"{names['kind']}List", **names}
         status = {"conditions": conditions, "acceptedNames": filled, "storedVersions": stored}
-        self._store.update(
-            DEFINITIONS, definition["metadata"]["name"], lambda old: {**old, "status": status}, status=True
-        )
+        self._store.set_status(DEFINITIONS, definition, status)

@@ -23,6 +23,7 @@ VERSION: Object = {
     "platform": "any/any",
 }
 
+API_VERSIONS: Object = {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 
@@ -48,11 +49,6 @@ def _entries(resource: ServedResource) -> Iterator[Object]:
     if resource.name == "pods":
         yield _entry("pods/binding", "Binding", ["create"], namespaced=True)
         yield _entry("pods/eviction", "Eviction", ["create"], namespaced=True, group="policy", version="v1")
-
-
-def api_versions() -> Object:
-    """/api"""
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 def _group(name: str, versions: list[str]) -> Object:

@@ -74,9 +74,7 @@ class DisruptionBudgets:
             "disruptionsAllowed": max(0, healthy - desired),
             "observedGeneration": meta.get("generation", 0),
         }
-        self._store.update(
-            BUDGETS, meta["name"], lambda old: {**old, "status": status}, namespace=meta["namespace"], status=True
-        )
+        self._store.set_status(BUDGETS, budget, status)
         return status
 
     def take(self, budget: Object, pod: Object) -> None:
@@ -93,8 +91,5 @@ class DisruptionBudgets:
                 "Cannot evict pod as it would violate the pod's disruption budget.",
                 details={"causes": [{"reason": "DisruptionBudget", "message": text}]},
             )
-        left = {**status, "disruptionsAllowed": status["disruptionsAllowed"] - 1}
-        meta = budget["metadata"]
-        self._store.update(
-            BUDGETS, meta["name"], lambda old: {**old, "status": left}, namespace=meta["namespace"], status=True
-        )
+        left = status["disruptionsAllowed"] - 1
+        self._store.set_status(BUDGETS, budget, {**status, "disruptionsAllowed": left})

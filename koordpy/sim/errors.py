@@ -6,8 +6,6 @@ where people see them in kubectl.
 
 from typing import Any
 
-import orjson
-
 from koordpy.sim.resources import ServedResource
 
 REASONS = {
@@ -66,10 +64,6 @@ class StatusError(Exception):
             found["details"] = self.details
         found["code"] = self.code
         return found
-
-    def body(self) -> bytes:
-        """The Status as JSON, newline at the end."""
-        return orjson.dumps(self.status()) + b"\n"
 
 
 def subject(resource: ServedResource, name: str) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from koordpy.sim.apply import applied
 from koordpy.sim.calls import Call, Query, answer, call_of, path_of, read_body, read_object
 from koordpy.sim.disruption import DisruptionBudgets
 from koordpy.sim.errors import SUCCESS_201, StatusError
-from koordpy.sim.listing import list_body, listed, page, table_of
+from koordpy.sim.listing import list_body, listed, page
 from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.shelf import encoded, served, stored
 from koordpy.sim.store import Store
 from koordpy.sim.subresources import bind, evict
+from koordpy.sim.tables import table_of
 from koordpy.sim.watching import Stream, watch
 
 _PATCHES = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
@@ -94,7 +95,7 @@ class Handlers:
             case ["version"]:
                 document = discovery.VERSION
             case ["api"]:
-                document = discovery.api_versions()
+                document = discovery.API_VERSIONS
             case ["apis"]:
                 document = discovery.api_groups(registry)
             case ["api", version]:

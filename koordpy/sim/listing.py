@@ -10,9 +10,9 @@ from koordpy.sim.calls import Call, Query
 from koordpy.sim.errors import StatusError
 from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.selectors import Match, field_matches, label_matches
-from koordpy.sim.shelf import ShelfEntry, encoded, served
+from koordpy.sim.shelf import ShelfEntry, encoded
 from koordpy.sim.store import Store
-from koordpy.sim.tables import table
+from koordpy.sim.tables import table_of
 
 
 def _token(version: int, key: tuple[str, str]) -> str:
@@ -76,11 +76,6 @@ def page(store: Store, call: Call) -> tuple[list[ShelfEntry], Object]:
             break
         found.append(entry)
     return found, meta
-
-
-def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
-    objects = [served(call.resource, entry.obj) for entry in entries]
-    return table(call.resource, objects, meta, now=now, include=call.query.text("includeObject") or "Metadata")
 
 
 def listed(resource: ServedResource, entries: Iterable[ShelfEntry], meta: Object) -> bytes:

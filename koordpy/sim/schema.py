@@ -92,9 +92,9 @@ def _junctors(schema: Object, value: Any, path: str) -> Iterator[Fault]:
         return path, "FieldValueInvalid", f'Invalid value: {_shown(value)}: "{path}" must {text}'
 
     branches = schema.get("anyOf")
-    if branches and not schema.get(_INT_OR_STRING) and all(any(_faults(b, value, path)) for b in branches):
+    if branches and not schema.get(_INT_OR_STRING) and all(any(faults_of(b, value, path)) for b in branches):
         yield fault("validate at least one schema (anyOf)")
-    if "not" in schema and not any(_faults(schema["not"], value, path)):
+    if "not" in schema and not any(faults_of(schema["not"], value, path)):
         yield fault("not validate the schema (not)")
 
 
@@ -120,7 +120,8 @@ def _child(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _faults(schema: Object, value: Any, path: str) -> Iterator[Fault]:
+def faults_of(schema: Object, value: Any, path: str = "") -> Iterator[Fault]:
+    """Every fault of a custom resource, or of what stands at a path of it, in the order of its fields."""
     if value is None and schema.get("nullable"):
         return
     wanted = _typed(schema, value)
@@ -140,20 +141,15 @@ def _faults(schema: Object, value: Any, path: str) -> Iterator[Fault]:
         for name, item in value.items():
             if name in properties:
                 if path or name not in _META:
-                    yield from _faults(properties[name], item, _child(path, name))
+                    yield from faults_of(properties[name], item, _child(path, name))
             elif isinstance(extra, dict):
-                yield from _faults(extra, item, _child(path, name))
+                yield from faults_of(extra, item, _child(path, name))
     elif isinstance(value, list):
         yield from _duplicates(schema, value, path)
         items = schema.get("items")
         if isinstance(items, dict):
             for at, item in enumerate(value):
-                yield from _faults(items, item, f"{path}[{at}]")
-
-
-def validate(schema: Object, obj: Object) -> list[Fault]:
-    """Every fault of a custom resource, in the order of its fields."""
-    return list(_faults(schema, obj, ""))
+                yield from faults_of(items, item, f"{path}[{at}]")
 
 
 def prune(schema: Object, value: Any, path: str = "") -> tuple[Any, list[str]]:

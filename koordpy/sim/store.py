@@ -187,6 +187,11 @@ class Store:
             self.remove(resource, name, namespace)
         return entry
 
+    def set_status(self, resource: str, obj: Object, status: Object) -> None:
+        """Replace the status of an object, whatever else has become of it."""
+        name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+        self.update(resource, name, lambda old: {**old, "status": status}, namespace=namespace, status=True)
+
     def replace(self, resource: ServedResource, key: Key, new: Object) -> ShelfEntry:
         """Store a new state of an object without any check; `new` and its metadata must be fresh mappings."""
         new = stored(resource, new)

@@ -5,13 +5,15 @@ values shows the first.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
 
 from koordpy.api.times import seconds as seconds_of
-from koordpy.sim.resources import Column, Object, ServedResource
+from koordpy.sim.calls import Call
+from koordpy.sim.resources import Column, Object
+from koordpy.sim.shelf import ShelfEntry, served
 
 _STEP = re.compile(
     r"\.?([A-Za-z0-9_\-/]+(?:\\\.[A-Za-z0-9_\-/]+)*)|\[\*\]|\[(\d+)\]|\['([^']+)'\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]"
@@ -183,16 +185,12 @@ _BUILT_IN: dict[str, Sequence[Column]] = {
 }
 
 
-def columns_of(resource: ServedResource) -> Sequence[Column]:
+def table_of(call: Call, entries: Iterable[ShelfEntry], meta: Object, *, now: float) -> Object:
+    """Entries in the Table form, each with what the request's includeObject asks for: Metadata, Object or None."""
+    resource, include = call.resource, call.query.text("includeObject") or "Metadata"
     own = resource.columns if resource.custom else ()
-    return (_NAME, *own) if own else _BUILT_IN.get(resource.shelf, (_NAME, _CREATED))
-
-
-def table(
-    resource: ServedResource, objects: Sequence[Object], meta: Object, *, now: float, include: str = "Metadata"
-) -> Object:
-    """A Table of objects; `include` as in the request: Metadata, Object or None."""
-    columns = columns_of(resource)
+    columns = (_NAME, *own) if own else _BUILT_IN.get(resource.shelf, (_NAME, _CREATED))
+    objects = [served(resource, entry.obj) for entry in entries]
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

@@ -9,10 +9,11 @@ from aiohttp import web
 
 from koordpy.sim.calls import Call
 from koordpy.sim.errors import StatusError
-from koordpy.sim.listing import matches_of, table_of
+from koordpy.sim.listing import matches_of
 from koordpy.sim.resources import Object, ServedResource
 from koordpy.sim.shelf import Change, Key, ShelfEntry, encoded
 from koordpy.sim.store import Store
+from koordpy.sim.tables import table_of
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _DEFAULT_TIMEOUT_SECONDS = 3600

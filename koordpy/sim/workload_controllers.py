@@ -8,7 +8,7 @@ Sources: workloads.md 4, 5.1, 6 and 10.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -169,6 +169,10 @@ class WorkloadControllers:
                     self._store.delete(JOBS, one["metadata"]["name"], namespace=head.namespace)
             return
         there = {one["metadata"]["name"]: one for one in self._living(JOBS, head.namespace)}
+
+        def switched(old: Object) -> Object:
+            return {**old, "spec": {**old["spec"], "suspend": suspended}}
+
         for role in jobset.roles:
             given = next(
                 one
@@ -180,9 +184,7 @@ class WorkloadControllers:
                 if job is None and all(one.met or one.state == SCHEDULED for one in role.after):
                     there[part.key] = self._make_job(head, part, given.at("template"), suspended)
                 elif job is not None and bool(job["spec"].get("suspend")) != suspended and _owned(job, head.uid):
-                    self._change(
-                        JOBS, job, lambda old: {**old, "spec": {**old["spec"], "suspend": suspended}}, status=False
-                    )
+                    self._store.update(JOBS, part.key, switched, namespace=head.namespace)
 
     def _make_job(self, head: Head, part: JobPart, template: Source, suspended: bool) -> Object:
         slot = next(part.slots(), None)
@@ -245,10 +247,6 @@ class WorkloadControllers:
 
     # Statuses
 
-    def _change(self, resource: str, obj: Object, change: Callable[[Object], Object], *, status: bool = True) -> None:
-        meta = obj["metadata"]
-        self._store.update(resource, meta["name"], change, namespace=meta["namespace"], status=status)
-
     def _keep_job(self, job: Object) -> None:
         """Counts a Job's pods, says what became of it, and deletes the pods that are too many."""
         source = Source(job)
@@ -279,7 +277,7 @@ class WorkloadControllers:
             if word == "Complete":
                 status["completionTime"] = self._store.now()
         status["active"] = min(left, len(active))
-        self._change(JOBS, job, lambda was: {**was, "status": status})
+        self._store.set_status(JOBS, job, status)
         for pod in sorted(active, key=_index)[left:]:
             self._store.delete(PODS, pod["metadata"]["name"], namespace=meta["namespace"])
 
@@ -318,8 +316,7 @@ class WorkloadControllers:
             reason = {"Failed": "FailedJobs", "Completed": "AllJobsCompleted"}[word]
             status["terminalState"] = word
             status["conditions"] = [*old.get("conditions", ()), self._condition(word, reason)]
-        meta = {"namespace": jobset.head.namespace, "name": jobset.head.name}
-        self._change(JOBSETS, {"metadata": meta}, lambda was: {**was, "status": status})
+        self._store.set_status(JOBSETS, dict(source.raw), status)
 
 
 def _controller(obj: Object) -> Object | None:

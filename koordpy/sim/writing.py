@@ -219,7 +219,7 @@ def checked_custom_object(resource: ServedResource, new: Object) -> Object:
         return new
     pruned, _ = schema.prune(resource.schema, new)
     filled: Object = schema.fill_defaults(resource.schema, pruned)
-    faults = schema.validate(resource.schema, filled)
+    faults = list(schema.faults_of(resource.schema, filled))
     if faults:
         raise errors.invalid(resource, new["metadata"]["name"], *faults)
     return filled

@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 from unittest import mock
 
 import aiohttp
+import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -359,4 +360,4 @@ class Wire(ApiClient):
                 raise fault.error() if isinstance(fault.effect, int) else StatusError(503, "dropped (injected fault)")
             return _Answer(request, 200, {}, b"", _Watched(self, self._server, request.raw_path))
         except StatusError as error:
-            return _Answer(request, error.code, CIMultiDict(), error.body())
+            return _Answer(request, error.code, CIMultiDict(), orjson.dumps(error.status()))
