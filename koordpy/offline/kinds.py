@@ -86,21 +86,11 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
     return _KINDS.get((group_of(api_version), kind))
 
 
-_MAKERS_UNREAD = (("batch.volcano.sh", "Job"), ("sparkoperator.k8s.io", "SparkApplication"))
+MAKERS_UNREAD = (("batch.volcano.sh", "Job"), ("sparkoperator.k8s.io", "SparkApplication"))
 """(API group, kind) of what makes pods and is not read."""
 CLUSTER_SCOPED = ("ClusterTrainingRuntime",)
 """Of the kinds of workloads."""
 UNMADE = "its pods are not made (write the pods that it would make)"
-
-
-def makes_pods(api_version: str, kind: str) -> bool:
-    """Whether it is a kind that makes pods and is not read."""
-    return (group_of(api_version), kind) in _MAKERS_UNREAD
-
-
-def is_workload(api_version: str, kind: str) -> bool:
-    """Whether it is a kind whose pods are made, or what such a kind is made of."""
-    return (group_of(api_version), kind) in KINDS
 
 
 def not_read(api_version: str, kind: str) -> str:

@@ -24,15 +24,15 @@ from koordpy.api.strict import decode
 from koordpy.cluster.topology import read_layers
 from koordpy.offline.kinds import (
     CLUSTER_SCOPED,
+    MAKERS_UNREAD,
     SEVERAL_GROUPS,
     SILENTLY_IGNORED,
     Kind,
     find_kind,
     group_of,
-    is_workload,
-    makes_pods,
     not_read,
 )
+from koordpy.workloads.kinds.registry import KINDS
 from koordpy.workloads.source import Source
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -102,7 +102,8 @@ class Loaded:
     """Of what is being read."""
     generated: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(kind, generateName) -> objects that were named by it."""
-    _faulty: dict[str, set[str]] = field(default_factory=dict)
+    faulty: dict[str, set[str]] = field(default_factory=dict)
+    """Kind -> names of the objects that are left out for their faults."""
     _named: dict[tuple[str, str, str], DocumentPlace] = field(default_factory=dict)
 
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
@@ -142,14 +143,8 @@ class Loaded:
 
     def is_faulty(self, kind: str, name: str) -> bool:
         """Whether the object of a kind and name may be one of those with a fault; one without a name may be any."""
-        found = self._faulty.get(kind, ())
+        found = self.faulty.get(kind, ())
         return name in found or "" in found
-
-    def took_faulty(self, manifest: Manifest | None, kind: str, name: str) -> None:
-        """An object with faults is left out; manifest: what of it can be read."""
-        self._faulty.setdefault(kind, set()).add(name)
-        if manifest is not None:
-            self.rests.append(manifest)
 
     @property
     def fault_lines(self) -> list[str]:
@@ -272,14 +267,15 @@ def _take(raw: dict[str, Any], place: DocumentPlace, loaded: Loaded) -> None:
     if not kind_text or api_version is None:
         return
     raw = _with_name(raw, kind_text, loaded)
-    kind, is_made = find_kind(api_version, kind_text), is_workload(api_version, kind_text)
+    key = group_of(api_version), kind_text
+    kind, is_made = find_kind(api_version, kind_text), key in KINDS
     namespaced = kind.namespaced if kind is not None else kind_text not in CLUSTER_SCOPED
     namespace, name = _identity(raw, namespaced)
     title = f"{kind_text} {namespace}/{name}" if namespaced else f"{kind_text}/{name}"
     found = InputObject(place, title if name else kind_text, namespace, name, raw, loaded.order)
     if kind is not None:
         _take_known(found, kind, loaded)
-    elif makes_pods(api_version, kind_text):
+    elif key in MAKERS_UNREAD:
         loaded.makers.append(found)
     elif is_made:
         loaded.kinds_seen.add(kind_text)
@@ -287,7 +283,7 @@ def _take(raw: dict[str, Any], place: DocumentPlace, loaded: Loaded) -> None:
         for fault in _name_faults(found):
             loaded.fault(found, fault)
         is_made = not loaded.is_repeated(f"{kind_text} of workloads", found)
-    elif (group_of(api_version), kind_text) not in SILENTLY_IGNORED:
+    elif key not in SILENTLY_IGNORED:
         told = not_read(api_version, kind_text)
         loaded.unread.append((loaded.order, place, told))
         loaded.warn(place, told)
@@ -310,14 +306,13 @@ def _take_known(found: InputObject, kind: Kind, loaded: Loaded) -> None:
     if isinstance(read.value, ClusterNetworkTopology) and found.name == keys.TOPOLOGY_OBJECT:
         for wrong in read_layers(read.value)[1]:
             loaded.fault(found, f"{wrong.field}: {wrong.text}")
-    manifest = None
+    faulty = read.rest is None or len(loaded.faults) > before
+    if faulty:
+        loaded.faulty.setdefault(kind.name, set()).add(found.name)
     if read.rest is not None:
-        obj = _with_namespace(read.rest, found.namespace)
+        obj = replace(read.rest, metadata=replace(read.rest.metadata, namespace=found.namespace))
         manifest = Manifest(found.place, found.title, found.namespace, found.name, found.raw, found.order, kind, obj)
-    if manifest is not None and len(loaded.faults) == before:
-        loaded.manifests.append(manifest)
-    else:
-        loaded.took_faulty(manifest, kind.name, found.name)
+        (loaded.rests if faulty else loaded.manifests).append(manifest)
 
 
 def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:
@@ -370,9 +365,3 @@ def _name_faults(found: InputObject) -> list[Fault]:
     if "/" in name:
         return [Fault("metadata.name", f"{name!r} holds a slash")]
     return []
-
-
-def _with_namespace(obj: KubernetesObject, namespace: str) -> KubernetesObject:
-    if obj.metadata.namespace == namespace:
-        return obj
-    return replace(obj, metadata=replace(obj.metadata, namespace=namespace))

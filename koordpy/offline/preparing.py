@@ -79,7 +79,9 @@ def prepared(args: argparse.Namespace) -> Offline:
     if faults:
         raise InputFaultsError(faults)
     state = empty_state(config)
-    by_env = config.gpu.delivery == "env" or any(map(_delivers_by_env, given.objects))
+    devices = (obj for obj in given.objects if isinstance(obj, Device))
+    # a node whose Device says so makes the admission webhook needed
+    by_env = "env" in (config.gpu.delivery, *(one.metadata.labels.get(keys.GPU_DELIVERY) for one in devices))
 
     def put(obj: KubernetesObject) -> None:
         state.upsert(_admitted(obj, config) if by_env else obj)
@@ -109,11 +111,6 @@ def prepared(args: argparse.Namespace) -> Offline:
         *doubtful.of_owners(read, state, served),
     ]
     return Offline(state, config, now, frozenset(before | made), warnings, unmade, stuck, frozenset(others), growth)
-
-
-def _delivers_by_env(obj: KubernetesObject) -> bool:
-    """Whether it is the Device of a node that makes the admission webhook needed."""
-    return isinstance(obj, Device) and obj.metadata.labels.get(keys.GPU_DELIVERY) == "env"
 
 
 def _admitted(obj: KubernetesObject, config: KoordpyConfiguration) -> KubernetesObject:
