@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from koordpy.workloads.kinds.registry import Child
-from koordpy.workloads.source import FieldListener, Head, Source, can_make, conditions
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 NAMED = ("replicatedJobs", "containers")
@@ -92,5 +92,5 @@ def jobset_of(source: Source, head: Head, runtime: Source) -> tuple[Source, Head
     made["suspend"] = spec.flag("suspend") or made.get("suspend") is True
     names = {"Complete": "Completed", "Failed": "Failed"}
     ended = [{"type": names[one], "status": "True"} for one in names if conditions(source, one)]
-    inner = Source({"spec": made, "status": {"conditions": ended}}, asked=source.asked and FieldListener())
+    inner = Source({"spec": made, "status": {"conditions": ended}}, asked=source.asked and AskedFields())
     return inner, _owned(head, "jobset.x-k8s.io/v1alpha2", "JobSet", template.at("metadata"))

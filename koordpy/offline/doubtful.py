@@ -12,28 +12,49 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.configfile import KUBE_SCHEDULER_NAME
 from koordpy.api.counted import counted, named
+from koordpy.api.faults import Fault, key_path
 from koordpy.api.limits import some
 from koordpy.api.objects import Pod
+from koordpy.api.spelling import hint
 from koordpy.cluster.pods import GangSource
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.kinds import UNMADE
 from koordpy.offline.manifests import InputObject, Loaded
-from koordpy.offline.misspelt import AskedFields
 from koordpy.offline.workloads import Read
 from koordpy.planning.words.ignored_pods import misspelt, of_another
 from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
 from koordpy.workloads.model import Role
-from koordpy.workloads.source import Source, conditions
+from koordpy.workloads.source import AskedFields, Source, conditions
 from koordpy.workloads.unread import unread_of
+
+_PREFIX_LETTERS = 8
+"""Letters of a name that may stand for a longer one that begins with it."""
 
 
 def of_manifests(read: Read) -> Iterator[str]:
     """Of what stands in the manifests: fields, keys and values."""
     for part in read.parts:
         asked = part.source.asked
-        fields = (f"{fault.path}: {fault.text}" for fault in (asked.doubts() if isinstance(asked, AskedFields) else ()))
+        fields = (f"{fault.path}: {fault.text}" for fault in (_doubts(asked) if asked is not None else ()))
         words = unread_of(part.head, part.workload.templates() if part.workload is not None else ())
         yield from (f"{part.maker}: {text}" for text in (*some(fields), *some(words)))
+
+
+def _doubts(asked: AskedFields) -> Iterator[Fault]:
+    """Fields that look like misspelt known ones, but for those of the status, and values that are refused."""
+    for path, (raw, names) in asked.names.items():
+        for key in raw if path.partition(".")[0] != "status" else ():
+            if isinstance(key, str) and key not in names:
+                near = hint(key, names) or _begun(key, names)
+                if near:
+                    yield Fault(key_path(path, key), f"unknown field, not read{near}")
+    yield from asked.refused
+
+
+def _begun(key: str, names: set[str]) -> str:
+    folded = key.casefold()
+    found = next((one for one in sorted(names) if one.casefold().startswith(folded)), "")
+    return f", did you mean {found}?" if found and len(key) >= _PREFIX_LETTERS else ""
 
 
 def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:

@@ -21,7 +21,6 @@ from koordpy.api.times import exact_time
 from koordpy.cluster.state import ClusterState
 from koordpy.offline.children import child_of, jobset_of, runtime_key
 from koordpy.offline.kinds import group_of
-from koordpy.offline.misspelt import AskedFields
 from koordpy.offline.owners import KnownByName
 from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, with_identity
 from koordpy.sim.making import (
@@ -41,7 +40,7 @@ from koordpy.workloads.kinds.registry import (
     workload_of,
 )
 from koordpy.workloads.model import Workload
-from koordpy.workloads.source import Head, Source, can_make, head_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 
 if TYPE_CHECKING:

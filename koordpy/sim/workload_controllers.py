@@ -27,7 +27,7 @@ from koordpy.workloads.kinds.jobs import read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
 from koordpy.workloads.known import Known
 from koordpy.workloads.model import JobPart, Role, Workload
-from koordpy.workloads.source import FieldListener, Head, Source, can_make, conditions, head_of, index_in
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, head_of, index_in
 
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
 _DELAY_SECONDS = 0.02
@@ -115,7 +115,7 @@ class WorkloadControllers:
         return [one for one in self._store.list(resource, namespace) if "deletionTimestamp" not in one["metadata"]]
 
     def _sources(self, resource: str, namespace: str) -> list[tuple[Source, Head]]:
-        sources = (Source(one, asked=FieldListener()) for one in self._living(resource, namespace))
+        sources = (Source(one, asked=AskedFields()) for one in self._living(resource, namespace))
         return [(source, head_of(source)) for source in sources]
 
     def _jobs(self, namespace: str) -> dict[tuple[str, str], Workload]:

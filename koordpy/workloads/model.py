@@ -15,7 +15,7 @@ from msgspec import Struct
 from koordpy.api.faults import Fault
 from koordpy.api.objects import OwnerReference, Pod
 from koordpy.api.strict import decode
-from koordpy.workloads.source import FieldListener, Head, Source, index_in
+from koordpy.workloads.source import AskedFields, Head, Source, index_in
 
 
 class Filling(Enum):
@@ -55,13 +55,13 @@ class Template:
         return cls(source.raw, source.path, labels, notes, scheduler, pod)
 
 
-def _pod_of(source: Source, asked: FieldListener) -> Pod | None:
+def _pod_of(source: Source, asked: AskedFields) -> Pod | None:
     parts = {name: source.raw.get(name) for name in ("metadata", "spec")}
     read = decode({name: part for name, part in parts.items() if part is not None}, Pod)
     for fault in read.faults:
         source.fault(fault.path, fault.text)
     for doubt in read.doubts:
-        asked.refuse(Fault(source.where(doubt.path), doubt.text))
+        asked.refused[Fault(source.where(doubt.path), doubt.text)] = None
     return read.value
 
 

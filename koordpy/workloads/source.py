@@ -15,14 +15,17 @@ from koordpy.api.settings import index_of
 T = TypeVar("T")
 
 
-class FieldListener:
-    """Of who makes pods of a manifest, whose templates are read as pods then. It hears what else is asked for."""
+class AskedFields:
+    """What is asked for of a manifest of which pods are made, whose templates are read as pods then."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, tuple[Mapping[str, Any], set[str]]] = {}
+        """Path of a mapping -> (it, the names of its fields that are known)."""
+        self.refused: dict[Fault, None] = {}
+        """Values that an API server would refuse."""
 
     def know(self, path: str, raw: Mapping[str, Any], *names: str) -> None:
-        """Takes down that fields of a mapping are known."""
-
-    def refuse(self, fault: Fault) -> None:
-        """Takes down a value that an API server would refuse."""
+        self.names.setdefault(path, (raw, set()))[1].update(names)
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ class Source:
     path: str = ""
     faults: list[Fault] = field(default_factory=list)
     """Of the whole manifest: all its parts share them."""
-    asked: FieldListener | None = None
+    asked: AskedFields | None = None
     """The same; None where nobody makes pods of it."""
     spec_path: str = "spec"
     """Where the spec of an object stands: elsewhere in the manifest of another one that makes it."""
@@ -109,7 +112,7 @@ class Source:
         found = self.text(name, words[0])
         if found not in words and self.asked is not None:
             text = f"{literal(found)} is none of {', '.join(words)}: an API server refuses it"
-            self.asked.refuse(Fault(self.where(name), text))
+            self.asked.refused[Fault(self.where(name), text)] = None
         return found
 
     def flag(self, name: str) -> bool:

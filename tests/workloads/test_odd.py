@@ -20,14 +20,13 @@ from koordpy.api.indexes import indexes
 from koordpy.api.objects import OwnerReference
 from koordpy.api.owners import WorkloadObject
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.workloads import WatchedKinds, WorkloadChanges
-from koordpy.offline.misspelt import AskedFields
+from koordpy.engine.changes.workloads import WatchedKinds
 from koordpy.planning.round import plan_round
 from koordpy.sim.making import followed
 from koordpy.workloads.kinds.jobs import read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
 from koordpy.workloads.kinds.registry import BY_KEY, kind_of, workload_of
-from koordpy.workloads.source import Source, head_of
+from koordpy.workloads.source import AskedFields, Source, head_of
 from koordpy.workloads.volcano import VolcanoGroup
 from tests.cluster.test_hostile import CALLS_OF_NOTHING, calls_of
 from tests.scenarios.cluster import nodes_of

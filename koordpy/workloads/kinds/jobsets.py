@@ -16,7 +16,7 @@ from koordpy.api.objects import Pod
 from koordpy.api.settings import index_of
 from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, job_slot, sizes
 from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import FieldListener, Head, Source, can_make, controlling, index_in, note_of
+from koordpy.workloads.source import AskedFields, Head, Source, can_make, controlling, index_in, note_of
 
 JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
@@ -252,7 +252,7 @@ def jobset_by_jobs(jobs: JobStates) -> Workload | None:
         return None
     raw = {"spec": {"replicatedJobs": list(roles.values())}, "status": {"restarts": attempt}}
     makes_pods = any(job.asked is not None for job in sources)
-    source = Source(raw, asked=FieldListener() if makes_pods else None)
+    source = Source(raw, asked=AskedFields() if makes_pods else None)
     head = replace(first, **{name: getattr(first.owner, name) for name in ("api_version", "kind", "name", "uid")})
     try:
         return replace(read_jobset(source, replace(head, labels={}, annotations={}, owner=None), jobs), source=None)
