@@ -10,7 +10,6 @@ import contextlib
 import math
 import time
 from collections.abc import AsyncGenerator, Callable
-from functools import partial
 
 import orjson
 
@@ -169,7 +168,7 @@ class Feed:
             if self._whole[0] != self._serial:
                 began = time.monotonic()
                 document: Document = {**self._scene.whole(), "serial": self._serial}
-                self._whole = self._serial, await asyncio.to_thread(partial(orjson.dumps, document))
+                self._whole = self._serial, await asyncio.to_thread(orjson.dumps, document)
                 self._whole_due = time.monotonic() + WHOLE_PACE * (time.monotonic() - began)
             return self._whole
 
