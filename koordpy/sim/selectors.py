@@ -39,17 +39,7 @@ _EVENT_FIELDS = {"regarding": "involvedObject", "reportingController": "reportin
 
 def _split(text: str) -> list[str]:
     """Parts between commas that stand outside brackets."""
-    parts, depth, start = [], 0, 0
-    for at, char in enumerate(text):
-        if char == "(":
-            depth += 1
-        elif char == ")":
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[start:at])
-            start = at + 1
-    parts.append(text[start:])
-    return [part.strip() for part in parts if part.strip()]
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
 
 
 def _label_requirement(part: str) -> Requirement:

@@ -248,14 +248,12 @@ class DerivedBook:
             self._place_anew(below)
 
     def _empty(self, filed: _Filed) -> None:
-        """Takes a pod out of its buckets."""
         for bucket in filed.buckets:
             del bucket.members[filed.key]
             bucket.moved = True
         self._dirty |= dict.fromkeys(filed.buckets)
 
     def _uncontrol(self, filed: _Filed) -> None:
-        """Forgets who controls a pod."""
         if (owner := filed.pod.metadata.controller) is not None:
             unfile(self._controlled, owner.uid, filed.key)
 

@@ -56,19 +56,16 @@ class Source:
             self.asked.know(self.path, self.raw, *names)
 
     def where(self, name: str) -> str:
-        """Path of a field."""
         if self.path:
             return f"{self.path}.{name}"
         return self.spec_path if name == "spec" else name
 
     def fault(self, name: str, text: str) -> None:
-        """Takes down what is wrong with a field."""
         fault = Fault(self.where(name), text)
         if len(self.faults) < FAULTS and fault not in self.faults:
             self.faults.append(fault)
 
     def has(self, name: str) -> bool:
-        """Whether a field is given."""
         self.knows(name)
         return self.raw.get(name) is not None
 
@@ -116,7 +113,6 @@ class Source:
         return found
 
     def flag(self, name: str) -> bool:
-        """Whether a field says true."""
         self.knows(name)
         value = self.raw.get(name)
         if value is not None and not isinstance(value, bool):

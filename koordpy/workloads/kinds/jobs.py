@@ -70,7 +70,6 @@ def deadline(spec: Source) -> Mapping[str, str]:
 
 
 def read_job(source: Source, head: Head) -> Workload:
-    """A Job of its own."""
     spec = source.at("spec")
     part = job_part(source, head.name, head.uid)
     parallelism, completions = sizes(spec)
