@@ -20,7 +20,7 @@ from koordpy.planning.figures import Figures
 from koordpy.planning.patience import Interrupted, Interrupts, Patience, Pauses
 from koordpy.planning.plan import Eviction, Nomination, Placement, RoundPlan
 from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups, Unit
+from koordpy.planning.units import Unit
 from tests.engine.live import in_virtual_time, live, pod, small, until
 from tests.engine.virtual import VirtualLoop
 from tests.scenarios import cluster as scenes
@@ -240,7 +240,7 @@ async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_e
 
         comes("low", "n1")
 
-        def searching(unit: Unit, groups: Groups, figures: Figures, *args: Any) -> Tried:
+        def searching(unit: Unit, figures: Figures, *args: Any) -> Tried:
             tried.append(unit.id)
             if unit.id == "default/high" and not ahead:
                 loop.call_soon_threadsafe(comes, "late", "n2")
@@ -250,7 +250,7 @@ async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_e
                         break
                     time.sleep(0.001)
                 ahead.append(cluster.bound("late") and not cluster.bound("high"))
-            return known(unit, groups, figures, *args)
+            return known(unit, figures, *args)
 
         async with cluster.running() as scheduler:
             await until(lambda: cluster.bound("low"))
