@@ -36,6 +36,7 @@ def test_every_round_keeps_what_is_promised(seed: int) -> None:
     [
         pytest.param(64812, id="each of three takes from the next, by priority and by fair share"),
         pytest.param(69164, id="two gangs take their share back from each other, small pods between them"),
+        pytest.param(114203, id="two pods take a node back from each other by quota, small pods of theirs elsewhere"),
     ],
 )
 def test_evictions_that_went_in_a_circle_come_to_rest(seed: int) -> None:
@@ -44,6 +45,22 @@ def test_evictions_that_went_in_a_circle_come_to_rest(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [52429, 52608])
 def test_who_has_to_go_beside_those_that_start_in_the_round_does_not_go_in_vain(seed: int) -> None:
+    assert witnessed(Random(seed)).faults == []
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(111900, id="a gang of which only those who wait count comes back with its minimum"),
+        pytest.param(89481581, id="fewer pods move once it is known where they return"),
+    ],
+)
+def test_who_moves_does_not_move_in_vain(seed: int) -> None:
+    assert witnessed(Random(seed)).faults == []
+
+
+@pytest.mark.parametrize("seed", [376, 103535, 117223, 118966])
+def test_who_moved_comes_back_as_those_who_are_counted(seed: int) -> None:
     assert witnessed(Random(seed)).faults == []
 
 

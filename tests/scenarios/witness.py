@@ -34,6 +34,8 @@ class Witness:
     rounds: int = 0
     evictions: Counter[str] = field(default_factory=Counter)
     changes: list[tuple[str, str, int]] = field(default_factory=list)
+    returning: set[str] = field(default_factory=set)
+    """Pods that have moved: their room is kept, and their quotas let them back."""
 
     def __call__(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
         plan = plan_round(snapshot, config)
@@ -118,10 +120,11 @@ class _Round:
         members = [self.snapshot.pods[key] for key in placed]
         victims = [(self.snapshot.pods[one.pod_key], one) for one in mine]
         before = list(self.here.values())
+        least = max if self._one_by_one(unit_id) else min
         for pod, one in victims:
             if pod.key not in self.here:
                 self.fault(f"{pod.key} goes twice")
-            if one.rule == "priority" and pod.priority >= min(p.priority for p in members):
+            if one.rule == "priority" and pod.priority >= least(p.priority for p in members):
                 self.fault(f"{pod.key} of priority {pod.priority} goes for {unit_id}")
         left = [pod for pod in before if pod.key not in {p.key for p, _ in victims}]
         self._budgets(victims, members if self._one_by_one(unit_id) else members[:1])
@@ -136,6 +139,7 @@ class _Round:
         for pod, _ in victims:
             self.here.pop(pod.key, None)
         self.moved += [pod for pod, one in victims if one.returns_to]
+        self.witness.returning.update(pod.key for pod in self.moved)
         self.here.update({pod.key: pod for pod in members})
         self.new.update(placed)
         for budget, (one, allowed) in enumerate(self.allowed):
@@ -207,7 +211,8 @@ class _Round:
             good = False
             for resource in asked & set(self.quotas[name].max):
                 sizes = [self.used(name, resource, pods) for pods in units.values()]
-                over = self.used(name, resource, before) - self.quotas[name].least(resource)
+                # those that moved for another unit of the round still count there
+                over = self.used(name, resource, [*before, *self.moved]) - self.quotas[name].least(resource)
                 good |= sum(sizes) - max(sizes) < over
             if not good:
                 self.fault(f"I2: {unit_id} takes {pod.key} of {name}, which is within its min before")
@@ -222,6 +227,7 @@ class _Round:
     ) -> None:
         """I3 and I10: above its limit a quota ends in free room only, and only by what others ask for in vain."""
         members = [self.snapshot.pods[key] for key in placed]
+        own = [pod for pod in members if pod.key not in self.witness.returning]
         lent: Mapping[str, Mapping[str, int]] | None = None
         for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
             for resource in self.quotas[name].max:
@@ -230,7 +236,7 @@ class _Round:
                     lent = self._lent(placed, [*before, *self.moved])
                 if lent is not None:
                     most = max(most, min(lent[name][resource], self.quotas[name].max[resource]))
-                if ends > most and self.used(name, resource, members):
+                if ends > most and self.used(name, resource, own):
                     self.fault(f"I10: {unit_id} brings {name} to {ends} of {most} {resource}")
                 rigid = self.used(name, resource, after, rigid=True)
                 rises = rigid > self.used(name, resource, before, rigid=True)

@@ -43,7 +43,7 @@ def check_victims(
 
 def check_moves(unit: Unit, moved: Mapping[str, str], figures: Figures) -> list[PlanFault]:
     """Faults of where the members of a gang stand once some have moved (pod key -> node name): no further apart than
-    before, and as the gang asks."""
+    before, and as the gang asks. A gang of which those alone count that wait has to come back with its minimum."""
     snapshot = figures.snapshot
 
     def together(nodes: Mapping[str, str]) -> int:
@@ -56,7 +56,13 @@ def check_moves(unit: Unit, moved: Mapping[str, str], figures: Figures) -> list[
         return sum(len({path[: i + 1] for path in paths}) == 1 for i in range(min(map(len, paths), default=0)))
 
     apart = [f"gang {unit.group_id}: its members would be further apart"] if together(moved) < together({}) else []
-    return found(Check.RETURNS, [*apart, *check_gathered(unit, moved, figures)])
+    few = [
+        f"gang {gang.key}: too few of its members would wait"
+        for gang in unit.gangs
+        if gang.match_policy == "only-waiting"
+        and sum(pod.key in moved for pod in gang.pods) + gang.done < gang.min_member
+    ]
+    return found(Check.RETURNS, [*apart, *few, *check_gathered(unit, moved, figures)])
 
 
 class _Plan(Leaving):
@@ -201,7 +207,8 @@ class _Plan(Leaving):
                 for r in self._counted(name)
             ):
                 faults.append(f"quota {name} would lose more than one unit beyond its min")
-        return faults
+        gained = [pod for pod in own if self.unit.id in self._losers_of([self._unit_of(pod)])]
+        return faults + self._guarded((name for pod in gained for name in self._theirs(pod)), lost)
 
     # --- shares -------------------------------------------------------------------------------------------------------
 

@@ -141,12 +141,19 @@ class Taking:
             options, stand = self._unproven(choice)
             if options and self.works(options, stand.layout if stand is not None else None):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
-        if set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options):
+        opens = set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options)
+        # of units that move fewer may have been refused for where they were to return alone
+        if opens or (self.found.moves and self._unsure):
             tries = iter(range(self._most_tries))
-            options = reprieved(
-                self.choices, lambda fewer: next(tries, None) is not None and self._fits(fewer), choice.options
-            )
-            if options != choice.options and self.works(options):
+            layout = self._layout if self.found.moves else None
+
+            def enough(fewer: tuple[int, ...]) -> bool:
+                if next(tries, None) is None:
+                    return False
+                return self.works(fewer, layout) if self.found.moves else self._fits(fewer)
+
+            options = reprieved(self.choices, enough, choice.options)
+            if options != choice.options and self.works(options, layout):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
         if choice.options and not self.stand.nodes:  # no better places were found in time than the model's
             self.works(choice.options, self._layout)
