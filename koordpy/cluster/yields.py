@@ -1,10 +1,11 @@
-"""Who went for whom within the hour: what keeps fair share from turning in a circle (preemption.md 3.6).
+"""Who went for whom within the hour: what keeps reclaim from turning in a circle (preemption.md 3.6).
 
-Where jobs cannot all run, each may lawfully take from the next, round and round. Priority and the min of quotas make no
-circle by themselves, so every circle takes back a share somewhere. Who was evicted therefore takes nothing back by fair
-share from those who gained by it, be it along a chain: then what is evicted is always below its beneficiary in one
-order, and the running units grow in that order with every plan. Units are known by id, so one that is made again under
-its name is who it was. A memory that is lost costs one more turn of a circle.
+Where jobs cannot all run, each may lawfully take from the next, round and round. Every circle takes back a share
+somewhere, or takes by quota a unit that brings its quota below its min. Who was evicted therefore takes nothing back by
+fair share from those who gained by it, be it along a chain, and by quota only what leaves their quota its min: then
+what is evicted is always below its beneficiary in one order, and the running units grow in that order with every plan.
+Units are known by id, so one that is made again under its name is who it was. A memory that is lost costs one more turn
+of a circle.
 """
 
 from collections.abc import Mapping

@@ -103,8 +103,8 @@ class Eviction:
     returns_to: str = ""
     """Node whose room is kept for it (consolidation)."""
     yields: str = ""
-    """Id of the unit that it goes with, which takes nothing back from `unit` by fair share (preemption.md 3.6); empty
-    where nobody takes anything so."""
+    """Id of the unit that it goes with, which takes nothing back from `unit` (preemption.md 3.6); empty where nobody
+    reclaims anything."""
 
 
 @dataclass(frozen=True, slots=True)

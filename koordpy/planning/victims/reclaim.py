@@ -27,8 +27,19 @@ Pairs = Sequence[tuple[int, int]]
 class Reclaim:
     """The lines of one kind against one beneficiary. `use` is the draft's before the plan."""
 
-    def __init__(self, pods: Sequence[PodInfo], *, pool: Pool, use: QuotaUse, lines: Lines) -> None:
-        self.pool, self.use, self.lines = pool, use, lines
+    def __init__(
+        self,
+        pods: Sequence[PodInfo],
+        *,
+        pool: Pool,
+        use: QuotaUse,
+        lines: Lines,
+        gainers: Collection[str],
+    ) -> None:
+        """gainers: ids of the units that gained by an eviction of the beneficiary lately, along chains too."""
+        self.pool, self.use, self.lines, self.gainers = pool, use, lines, gainers
+        self.spared = ""
+        """One of them that would go but for that."""
         self.path = lines.path(pods[0])
         self.holdings = pool.holdings(lines)
         self.requested: Amounts = {}
@@ -89,7 +100,19 @@ class Reclaim:
                     known[path] = path[-1:] != self.path[-1:] and bool(path) and self._may_lose(path)
             return not self.pool.foreign(i) and all(known[path] for path in held) and self._gives(held)
 
-        return self.holdings.of_kinds(free, passes)
+        out = self.holdings.of_kinds(free, passes)
+        for i in np.nonzero(out)[0].tolist() if self.gainers else ():
+            if self.has_gained(i) and self._is_kept(i):
+                out[i], self.spared = False, self.pool.unit_id(i)
+        return out
+
+    def has_gained(self, i: int) -> bool:
+        """Whether a unit gained by an eviction of the beneficiary."""
+        return self.pool.unit_id(i) in self.gainers
+
+    def _is_kept(self, i: int) -> bool:
+        """Whether a unit that has gained keeps that (3.6)."""
+        return not self.spares_lines(i)
 
     def _may_lose(self, path: Path) -> bool:
         return all(any(self.over(party, r) > 0 for r in self.counted(party)) for party in below(path, self.path))
@@ -205,27 +228,8 @@ class ShareReclaim(Reclaim):
     """The same over shares, where no plan may turn round who is further above his line (no flip), nor take back from
     who gained lately (3.6)."""
 
-    def __init__(
-        self,
-        pods: Sequence[PodInfo],
-        *,
-        pool: Pool,
-        use: QuotaUse,
-        lines: Lines,
-        gainers: Collection[str],
-    ) -> None:
-        """gainers: ids of the units that gained by an eviction of the beneficiary lately, along chains too."""
-        super().__init__(pods, pool=pool, use=use, lines=lines)
-        self.gainers = gainers
-        self.spared = ""
-        """One of them that would go but for that."""
-
-    def eligible(self, free: Mask) -> Mask:
-        out = super().eligible(free)
-        for i in np.nonzero(out)[0].tolist() if self.gainers else ():
-            if (unit := self.pool.unit_id(i)) in self.gainers:
-                out[i], self.spared = False, unit
-        return out
+    def _is_kept(self, i: int) -> bool:
+        return True
 
     def _gives(self, held: Mapping[Path, Amounts]) -> bool:
         return any(amounts.get(resource) for amounts in held.values() for resource in self.requested)

@@ -47,9 +47,8 @@ class Law:
         fair share is reclaimed at all."""
         self.use = use = figures.promises.use(unit, figures.draft.quotas, netted=True)
         self.pods, self.pool, self.figures, self.config = pods, pool, figures, figures.config
-        self.mins = Reclaim(pods, pool=pool, use=use, lines=mins)
-        # no share is taken back from units that gained by an eviction of this one
         gained = gainers(figures.snapshot.yielded, unit.id)
+        self.mins = Reclaim(pods, pool=pool, use=use, lines=mins, gainers=gained)
         self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
         self.tree = use.quotas.tree
         self.priority = min(pod.priority for pod in pods)

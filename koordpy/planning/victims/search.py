@@ -183,8 +183,8 @@ class Preemptor:
             proofs.append(found.proof)
         if law.mins.closed and BY_NAME[RuleName.QUOTA].is_open(self.figures.snapshot, self.config):
             reasons.append(f"{law.mins.closed}.")
-        if law.fair is not None and law.fair.spared:
-            kind, _, name = law.fair.spared.rpartition(":")
+        if spared := law.mins.spared or (law.fair.spared if law.fair is not None else ""):
+            kind, _, name = spared.rpartition(":")
             reasons.append(f"reclaim: {kind or 'pod'} {name} has gained by its eviction, and keeps that for an hour.")
         proof = proof_of(placed=False, sure=Proof.UNKNOWN not in proofs)
         return PreemptionPlan(proof=proof, runs=tuple(runs), reasons=tuple(reasons))

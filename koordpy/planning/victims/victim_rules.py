@@ -36,6 +36,9 @@ class ReclaimMin(VictimRule):
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
         out.limits.extend(law.mins.gates(own, every))
         out.crossings.extend(law.mins.crossings(own))
+        # who gained by the beneficiary's eviction is no last unit that crosses the line
+        if gained := {i: o for i, o in own.items() if law.mins.has_gained(i)}:
+            out.limits.extend(law.mins.floors(gained, every))
 
     def why(self, law: Law, unit: int) -> str:
         return law.mins.why(unit)

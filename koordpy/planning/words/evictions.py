@@ -102,7 +102,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                 text = f"{rule.reason if rule is not None else 'Moved'} for {kind} {name}: {victim.why}"
             returns_to = back.get(pod.key, "")
             evicted = _eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to)
-            if figures.config.fairness.reclaim == "all" and victim.rule in BY_NAME:
+            if figures.config.fairness.reclaim != "off" and victim.rule in BY_NAME:
                 evicted = replace(evicted, yields=figures.unit_id(pod))
             out.append(evicted)
     return out
