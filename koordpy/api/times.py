@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 
 from koordpy.api.remembered import remembered
 
+_LAST = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
+"""The last second that can be written: a pod may ask for a grace of any number of seconds."""
 RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})")
 
 
 def rfc3339(at: datetime | float) -> str:
-    """metav1.Time, whole seconds. at: a moment, or seconds since the epoch."""
-    moment = at if isinstance(at, datetime) else datetime.fromtimestamp(at, UTC)
+    """metav1.Time, whole seconds, at most the last one of the year 9999. at: a moment, or seconds since the epoch."""
+    moment = at if isinstance(at, datetime) else datetime.fromtimestamp(min(at, _LAST), UTC)
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

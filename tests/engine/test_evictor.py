@@ -89,6 +89,17 @@ async def test_a_more_important_pod_takes_the_place_of_the_youngest_and_waits_fo
             assert event["related"]["name"] == "vip"
 
 
+@in_virtual_time
+async def test_a_victim_that_asks_for_a_grace_beyond_all_years_is_evicted_like_any_other() -> None:
+    async with cluster_of("n1") as cluster:
+        running_on(cluster, "n1", *(worker(f"old-{i}", grace=10**12) for i in range(4)))
+        async with cluster.running():
+            cluster.create(worker("vip", high=True))
+            await until(lambda: len(ending(cluster)) == 1)
+            cluster.delete(*ending(cluster))
+            await until(lambda: cluster.bound("vip"))
+
+
 async def test_what_fits_is_bound_before_victims_are_sought_for_others() -> None:
     async with cluster_of("n1", "n2") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
