@@ -8,6 +8,8 @@ from koordpy.agent.machine import MachineGpu
 from koordpy.api import keys
 
 ALLOCATED, VISIBLE = "allocatedGPUs", "visibleGPUs"
+_UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading any text may end with: one pod's must not keep the others' from being read."""
 
 
 def places_of(annotations: Mapping[str, str], minors: Mapping[str, int]) -> dict[str, tuple[int, ...]] | None:
@@ -23,7 +25,7 @@ def places_of(annotations: Mapping[str, str], minors: Mapping[str, int]) -> dict
             if key.startswith(prefix):
                 places[key.removeprefix(keys.GPU_CUDA_VISIBLE_PREFIX)] = tuple(minors[one] for one in text.split(","))
         return places
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except _UNREADABLE:
         return None
 
 
@@ -69,7 +71,7 @@ def _held(annotations: Mapping[str, str]) -> tuple[set[int], set[int]] | None:
         held = {int(minor) for minors in value[ALLOCATED].values() for minor in minors}
         cards = json.loads(annotations.get(keys.DEVICE_ALLOCATED, "{}")).get("gpu", ())
         return held | {int(card["minor"]) for card in cards}, {int(minor) for minor in value.get(VISIBLE, ())}
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except _UNREADABLE:
         return None
 
 

@@ -53,7 +53,9 @@ async def test_containers_have_reserved_what_the_annotation_says(client: ApiClie
     await client.post(PODS, pod("a", 1, 0, 2, annotations=both, initContainers=inits))
     await client.post(PODS, pod("elsewhere", 1, on="n2", annotations=notes([1])))
     await client.post(PODS, pod("silent", 1))
-    await client.post(PODS, pod("broken", 1, annotations={GPU: "["}))
+    odd = {"broken": "[", "endless": '{"allocatedGPUs":{"0":[1e999]}}', "deep": "[" * 20_000}
+    for name, text in odd.items():
+        await client.post(PODS, pod(name, 1, annotations={GPU: text}))
     await client.post(PODS, pod("short", 2, annotations=notes([1])))
     await client.post(PODS, pod("unknown", 1, annotations=notes([9])))
     await client.post(PODS, pod("none", 0))
@@ -67,7 +69,7 @@ async def test_containers_have_reserved_what_the_annotation_says(client: ApiClie
         ("a", "init-1", "side"): (("GPU-1",), False),
         ("a", "0", "c0"): (("GPU-0",), False),
         ("a", "2", "c2"): (("GPU-2", "GPU-3"), False),
-        **{(name, "0", "c0"): ((), False) for name in ("silent", "broken", "short", "unknown")},
+        **{(name, "0", "c0"): ((), False) for name in ("silent", *odd, "short", "unknown")},
     }
 
 
