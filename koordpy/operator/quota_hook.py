@@ -5,7 +5,6 @@ them. So what they object to is judged again on quotas that are read anew.
 """
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api import keys
@@ -64,11 +63,11 @@ class QuotaHook:
 
     def _pods(self, name: str) -> int:
         """Pods in a quota that have not ended, waiting ones and those of other schedulers, too."""
-        book = self._feeds.state.quotas
-        tree = read_quotas(dict(book.objects).values(), book.settings)
+        state = self._feeds.state
+        tree = read_quotas(dict(state.quotas.objects).values(), state.quotas.settings)
         found = 0
         for pod in self._feeds.objects(PODS):
-            labels: Mapping[str, str] = pod.metadata.labels
+            label, queue = pod.metadata.labels.get(keys.QUOTA_NAME, ""), state.workloads.queue_of(pod)
             if pod.status.phase not in FINISHED:
-                found += tree.quota_of(pod.metadata.namespace, labels.get(keys.QUOTA_NAME, "")) == name
+                found += tree.quota_of(pod.metadata.namespace, label, queue) == name
         return found
