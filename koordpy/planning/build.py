@@ -147,7 +147,9 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
             shapes.append(Shape(request, allowed, (own.soft if goal else own.total).copy()))
         members.append(Member(gang=gang, shape=number))
     gathered, shapes = _gathered(parts, inside, kinds, shapes, figures.draft)
-    alone = _alone(kinds, figures) if not (lone or emptied) else ()
+    if copies:
+        free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
+    alone = _alone(kinds, shapes, free, figures) if not (lone or emptied) else ()
     if len(shapes) > 1 and not tied and not parts:
         # victims open different nodes to pods that look at others
         ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
@@ -156,8 +158,6 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
                 told or any(pod.shape in some for some in among.one_of) for told, pod in zip(ruled, kinds, strict=True)
             ]
         shapes, kinds, members, alone = _merged(shapes, kinds, members, alone, ruled)
-    if copies:
-        free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     one_of = among.one_of if among is not None else ()
     valued = worth(kinds, unit.members, figures, gather=goal) if not emptied else None
     return Problem(
@@ -229,13 +229,17 @@ def _gathered(
     return ties, shapes
 
 
-def _alone(kinds: Sequence[PodInfo], figures: Figures) -> tuple[Ints, ...]:
-    """Problem.alone: slots are those of copies of one pod, while what the members are to each other stands apart."""
+def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, figures: Figures) -> tuple[Ints, ...]:
+    """Problem.alone: slots are those of copies of one pod, while what the members are to each other stands apart.
+
+    One array stands for all kinds of which no node has room for more copies than may be there.
+    """
     found = [figures.of(pod).copies_alone() for pod in kinds]
-    if all(copies is None for copies in found):
+    few = [own is not None and bool((own < slots(free, one)).any()) for own, one in zip(found, shapes, strict=True)]
+    if not any(few):
         return ()
-    any_number = np.full(len(figures.snapshot.nodes), ANY_NUMBER, dtype=np.int64)
-    return tuple(any_number if copies is None else copies for copies in found)
+    any_number = np.full(len(free), ANY_NUMBER, dtype=np.int64)
+    return tuple(own if own is not None and fewer else any_number for own, fewer in zip(found, few, strict=True))
 
 
 def _merged(

@@ -108,3 +108,10 @@ def test_a_port_that_no_other_member_has_makes_its_pod_the_reference() -> None:
     world = World().add(TWO_LAYERS, nodes_of("s{b1: n1:4 n2:3; b2: n3:4 n4:1}"), group("g", 4, PREFER))
     world.add(*gang_pods("g", 3), with_port(pod("p-3", gang="g")))
     assert set(bound(world.plan()).values()) == {"n1"}
+
+
+def test_a_port_makes_no_kind_of_its_own_where_no_node_has_room_for_two() -> None:
+    """Then a placement is a count per node, which needs no solver."""
+    world = World().add(TWO_LAYERS, nodes_of("s{b1: n1 n2; b2: n3 n4}"), group("g", 3, PREFER))
+    world.add(*gang_pods("g", 2), with_port(pod("p-2", gang="g")))
+    assert explain(world.snapshot(), None, "default/p-0").method == "counting"
