@@ -236,10 +236,10 @@ def _domains(unit: Unit, figures: Figures) -> tuple[tuple[DomainExplanation, ...
     for level in range(tree.depth):
         slots = usable(level).tolist()
         for d, have in enumerate(slots):
-            reason = f"{have} of {needed} slots"
-            if have >= needed:
-                reason = "chosen" if (level, d) == chosen else "large enough"
-            elif level == problem.hard:
+            reason = "large enough" if have >= needed else f"{have} of {needed} slots"
+            if (level, d) == chosen:
+                reason = "chosen"  # also with fewer slots, which are those of the reference pod alone
+            elif have < needed and level == problem.hard:
                 short.append((needed - have, level, d))
             out.append(
                 DomainExplanation(

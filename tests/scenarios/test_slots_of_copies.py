@@ -115,3 +115,10 @@ def test_a_port_makes_no_kind_of_its_own_where_no_node_has_room_for_two() -> Non
     world = World().add(TWO_LAYERS, nodes_of("s{b1: n1 n2; b2: n3 n4}"), group("g", 3, PREFER))
     world.add(*gang_pods("g", 2), with_port(pod("p-2", gang="g")))
     assert explain(world.snapshot(), None, "default/p-0").method == "counting"
+
+
+def test_a_chosen_domain_is_told_to_be_chosen_however_few_copies_of_the_reference_pod_it_takes() -> None:
+    world = World().add(TWO_LAYERS, nodes_of("s{b1: n1:4 n2:4; b2: n3}"), group("g", 5, PREFER))
+    world.add(*gang_pods("g", 4), with_port(pod("p-4", gang="g")))
+    found = {one.name: (one.slots, one.reason) for one in explain(world.snapshot(), None, "default/p-0").domains}
+    assert found["s/b1"] == (2, "chosen")
