@@ -146,6 +146,7 @@ def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs)
     ready, held = waiting(groups, snapshot, cluster.config)
     outcomes = _Outcomes(snapshot, cluster.config)
+    quotas = snapshot.quotas.tree.quotas
     rows = []
     for place, unit in [*enumerate(ready, 1), *((None, unit) for unit in held)]:
         first, job = unit.pending[0], Job(unit)
@@ -158,7 +159,7 @@ def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
                 "unit": unit.title,
                 "pods": len(unit.pending),
                 "priority": job.priority,
-                "quota": first.owner.quota or first.owner.queue,
+                "quota": first.owner.quota or (first.owner.queue if first.owner.queue in quotas else ""),
                 "user": first.owner.user,
                 "asks": {
                     name: quantity_text(name, amount) for name, amount in sorted(job.requests().items()) if amount

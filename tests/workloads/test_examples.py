@@ -1,5 +1,6 @@
 """Worked examples of workloads: what starts, what waits, and what is said of it."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
+from koordpy.cli import clusterviews
+from koordpy.cli.reading import ReadCluster
+from koordpy.offline.options import DEFAULT_NOW
+from koordpy.offline.preparing import prepared
 from tests.workloads.cluster import (
     MIN,
     NETWORK,
@@ -309,3 +314,22 @@ def test_pods_without_a_quota_count_in_the_queue_of_their_group(
     assert used == {"cpu": "1" if bound == 1 else "0"}
     own = simulate(tmp_path, *nodes(3), quota, volcano_group(minMember=1, queue="x"), volcano("p0", **{QUOTA: "team"}))
     assert own.bound == ["p0"]
+
+
+@pytest.mark.parametrize(("queue", "told"), [("team", "team"), ("default", "")])
+def test_of_who_waits_the_queue_of_a_group_is_told_where_it_is_a_quota(queue: str, told: str, tmp_path: Path) -> None:
+    quota = {
+        "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
+        "kind": "ElasticQuota",
+        "metadata": {"name": "team"},
+        "spec": {"min": {"cpu": "1"}, "max": {"cpu": "1"}},
+    }
+    file = tmp_path / "input.yaml"
+    given = (*nodes(1), quota, volcano_group(minMember=1, queue=queue), volcano("p0"))
+    file.write_text("\n---\n".join(map(json.dumps, given)))
+    ready = prepared(
+        argparse.Namespace(paths=[str(file)], config=None, now=DEFAULT_NOW, started=[], scheduler_names=[])
+    )
+    cluster = ReadCluster(ready.state, ready.config, ready.now.timestamp(), 0.0, "1", "", "default", "", [])
+    found = clusterviews.queue(argparse.Namespace(namespace=None), cluster)
+    assert [one["quota"] for one in found["units"]] == [told]
