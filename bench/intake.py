@@ -53,7 +53,7 @@ class _Cache:
     """The scheduler's cache with nodes in it."""
 
     def __init__(self, nodes: list[Node]) -> None:
-        self.state, self.queue = ClusterState(storage=True, devices=True), UnitQueue()
+        self.state, self.queue = ClusterState(), UnitQueue()
         hub = Hub(self.state, self.queue)
         self.pods = PodChanges(hub, ClaimUsers())
         of_nodes = node_changes(hub)

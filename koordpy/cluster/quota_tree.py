@@ -129,15 +129,6 @@ class QuotaTree:
         """The lowest quota from this one up that cannot be read; empty for none."""
         return next((at for at in reversed(self.path(name)) if self.quotas[at].closed), "")
 
-    def common(self, left: str, right: str) -> str:
-        """The lowest common ancestor-or-self of two quotas; TOP for none (the built-in ones have none)."""
-        shared = TOP
-        for a, b in zip(self.path(left), self.path(right), strict=False):
-            if a != b:
-                break
-            shared = a
-        return shared
-
     def quota_of(self, namespace: str, label: str, queue: str = "") -> str:
         """Quota of a pod by its namespace, its label and the queue of its group, empty for none (quota-fairness.md 1).
 

@@ -123,7 +123,7 @@ class Forecaster:
 
     def __init__(self, cluster: Sequence[str] = TRAINING.cluster) -> None:
         self._cluster, self._now = cluster, parse_moment(DEFAULT_NOW)
-        self.state, self._config = ClusterState(gangs=Gangs()), KoordpyConfiguration()
+        self.state, self._config = ClusterState(), KoordpyConfiguration()
         self._plans: list[RoundPlan] = []
         self._known = KnownByName(lambda _: None)
         self._read()

@@ -15,6 +15,7 @@ from koordpy.api.counted import counted, named
 from koordpy.api.faults import Fault, key_path
 from koordpy.api.limits import some
 from koordpy.api.objects import Pod
+from koordpy.api.owners import Service
 from koordpy.api.spelling import hint
 from koordpy.cluster.pods import GangSource
 from koordpy.cluster.state import ClusterState

@@ -307,7 +307,7 @@ class Growth(Expansion):
         return info.node if info is not None else ""
 
     def _label_in(self, key: str, label: str) -> str:
-        node = self._state.node(self._node_in(key))
+        node = self._state.nodes.get(self._node_in(key))
         return node.labels.get(label, "") if node is not None else ""
 
 

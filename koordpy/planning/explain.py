@@ -279,7 +279,7 @@ def _gang_misses(
 def _planned(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[int, int], list[int], str]:
     """(rank -> node of the pods that a plan places, none where there is none; nodes of the other members in it; what
     rules of the job's own remark): the plan that a round would make."""
-    bound = {rank: m.node for rank, m in enumerate(problem.members) if m.node is not None and m.node >= 0}
+    bound = dict(problem.bound)
     own = place_npus(unit, figures)
     if own is None:
         return dict(place_gang(unit, problem, figures).nodes), list(bound.values()), ""

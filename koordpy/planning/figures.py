@@ -97,9 +97,9 @@ class Figures:
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
         self._added = config.filters.node_affinity.added_affinity
-        standing = (cache or PlannerCache()).at(self.snapshot)
-        self._static = standing.static
-        self.scene = Scene(draft, config, standing.domains)
+        self._cache = (cache or PlannerCache()).at(self.snapshot)
+        self._static = self._cache.static
+        self.scene = Scene(draft, config, self._cache.domains)
         draft.kept = self._kept_claims
         self.notes: dict[str, Mapping[str, str]] = {}
         """Pod key -> what the Binding of a pod says that this round has placed."""

@@ -42,7 +42,7 @@ class Gang(Members):
     ref: GangRef
     exists: bool = True
     """False where pods name a PodGroup that is not there."""
-    min_member: int
+    min_member: int = 0
     match_policy: str = ""
     strict: bool = True
     waiting_seconds: float = DEFAULT_WAITING_SECONDS
@@ -325,9 +325,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
         said,
         exists=not derived.missing,
         min_member=derived.min_member,
-        match_policy=notes.get(keys.GANG_MATCH_POLICY, ""),
-        strict=notes.get(keys.GANG_MODE) != "NonStrict",
-        waiting_seconds=DEFAULT_WAITING_SECONDS if waiting is None else waiting,
+        links=(),
         wish=wish,
         has_wish=bool(wish.gather or hard or parted) or said.has_wish,
         hard_keys=tuple(hard),

@@ -341,8 +341,7 @@ class Groups:
     def group_unit(self, group: GroupKey) -> Unit:
         """The pending members of a GPU group that are in no gang: planned together, as far as they fit."""
         ref = GangRef(group[0], f"{group[1]}/{group[2]}", GangSource.GPUS)
-        pods = self._grouped.get(group, ())
-        gang = Gang(ref=ref, exists=True, min_member=0, strict=False, pods=pods)
+        gang = Gang(ref=ref, strict=False, pods=self._grouped.get(group, ()))
         return Unit(id=group_unit_id(group), gangs=(gang,))
 
     @cached_property

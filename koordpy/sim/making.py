@@ -214,6 +214,7 @@ class Expansion:
                 if base is None or maker is None:
                     continue  # nobody is there to make them
                 owner = part.owner or step.workload.head.reference
+                self.accounts[maker.uid].present += self._strangers(step, part)
                 of_leader = partial(self._label_of, self._leader(step, part))
                 for slot in self._open(step, part, wanted):
                     meta = self._meta(slot, maker, base.metadata, owner)

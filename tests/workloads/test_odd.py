@@ -20,7 +20,7 @@ from koordpy.api.indexes import indexes
 from koordpy.api.objects import OwnerReference
 from koordpy.api.owners import WorkloadObject
 from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.workloads import WatchedKinds
+from koordpy.engine.changes.workloads import WatchedKinds, WorkloadChanges
 from koordpy.planning.round import plan_round
 from koordpy.sim.making import followed
 from koordpy.workloads.kinds.jobs import read_job

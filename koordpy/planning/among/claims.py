@@ -92,8 +92,6 @@ def devices_among(kinds: Mapping[bytes, PodInfo], draft: Draft) -> tuple[Column,
     kinds: shape -> pod; no two pods share a claim that is to be allocated.
     """
     objects = draft.snapshot.devices
-    if objects is None:
-        return None
     asks: dict[frozenset[DeviceId], dict[bytes, int]] = {}
     offered: dict[frozenset[DeviceId], Mapping[str, int]] = {}
     for shape, pod in kinds.items():

@@ -4,7 +4,7 @@ import numpy as np
 
 from koordpy.cluster.pods import PodInfo
 from koordpy.planning.figures import Figures
-from koordpy.planning.gpu.plain import best_of
+from koordpy.planning.scores.nodes import first_node
 
 
 def best_with_gpus(pod: PodInfo, figures: Figures) -> int | None:
@@ -13,5 +13,7 @@ def best_with_gpus(pod: PodInfo, figures: Figures) -> int | None:
     able = np.nonzero(own.slots > 0)[0]
     if len(able) < 2:
         return int(able[0]) if len(able) else None
-    names = figures.snapshot.name_rank
-    return best_of(able, figures=figures.plain_gpus(pod), total=own.total, slots=own.slots, names=names)
+    slow, left = figures.plain_gpus(pod).at(able)
+    beside = (-own.total[able], own.slots[able], figures.snapshot.name_rank[able])
+    best = first_node(np.arange(len(able)), -slow, left, *beside)
+    return int(able[best]) if best is not None else None

@@ -4,8 +4,7 @@ from fractions import Fraction
 from typing import Any
 
 from koordpy.cluster.quotas import CARDS, ShareQueue
-from koordpy.planning.orders.by_share import ByShare
-from koordpy.planning.orders.keys import Job
+from koordpy.planning.orders.keys import ByShare, Job
 from koordpy.planning.quota.queues import counts
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)

@@ -5,7 +5,8 @@ The sequence of scores is the lexicographically greatest one. What can still be 
 placement of the pods to come, which is repaired by a swap or by room beside it, and found anew where neither will do.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,8 +19,8 @@ from koordpy.planning.build import build
 from koordpy.planning.figures import Figures
 from koordpy.planning.jobs.ascend.standing import after
 from koordpy.planning.joint import place_jointly
-from koordpy.planning.placement.goals import interaction_faults
 from koordpy.planning.placement.problem import Problem, Solution
+from koordpy.planning.placement.ties import faults
 from koordpy.planning.plan import Proof, SolverRun
 from koordpy.planning.scores.nodes import first_node
 from koordpy.planning.units import Unit
@@ -70,9 +71,6 @@ class _Walk:
         """The best node for a pod from which the rest can still be placed, and its chips there, those of the table
         unless they strand somebody; the witness is kept right. None where a pod may stand nowhere before others have
         come, as one that is spread."""
-        first = best_node(pod, self.figures)
-        if first is not None and (chips := self._can(pod, first)) is not None:
-            return first, chips
         for node in node_order(pod, self.figures):
             if (chips := self._can(pod, node)) is not None:
                 return node, chips
@@ -227,5 +225,5 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
 def _lawful(unit: Unit, problem: Problem, nodes: Mapping[str, int]) -> bool:
     """Whether the members may stand so in the end: one that has its place hears no more of those behind it, who may
     break its spread."""
-    ranks = {pod.key: rank for rank, pod in enumerate(unit.members)}
-    return not interaction_faults(problem, {ranks[key]: node for key, node in nodes.items()})
+    shapes = {pod.key: member.shape for pod, member in zip(unit.members, problem.members, strict=True)}
+    return not faults(problem.interactions, Counter((shapes[key], node) for key, node in nodes.items()))
