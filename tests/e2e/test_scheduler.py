@@ -143,10 +143,13 @@ async def test_a_gang_that_cannot_fit_is_told_why_and_nothing_of_it_runs(cluster
         found = {p["metadata"]["name"]: condition(p, "PodScheduled") for p in await cluster.items(pods_path())}
         return all((found[name] or {}).get("message") == text for name, text in want.items())
 
+    async def announced() -> bool:
+        events = await cluster.items("/apis/events.k8s.io/v1/namespaces/default/events")
+        return any(event["reason"] == "FailedScheduling" for event in events)
+
     await eventually(told, what="every pod told", processes=[scheduler])
+    await eventually(announced, what="an event FailedScheduling", processes=[scheduler])
     assert await places(cluster) == {}
-    events = await cluster.items("/apis/events.k8s.io/v1/namespaces/default/events")
-    assert any(event["reason"] == "FailedScheduling" for event in events)
 
 
 async def test_a_half_bound_gang_is_finished_after_a_restart(
