@@ -25,16 +25,24 @@ class Yields:
     def __init__(self) -> None:
         self.at: dict[tuple[str, str], float] = {}
         """(loser, gainer) -> when, the latest last."""
+        self._seen: Yielded | None = None
+        """The view, while nothing was added to it."""
 
     def add(self, loser: str, gainer: str, now: float) -> None:
         """A unit is evicted for another (ids)."""
+        self._seen = None
         self.at.pop((loser, gainer), None)
         self.at[loser, gainer] = now
         if len(self.at) > YIELDS:
             del self.at[next(iter(self.at))]
 
     def view(self, now: float) -> Yielded:
-        """What is remembered by now."""
+        """What is remembered by now. Every snapshot asks: it is the same until something is added, or an hour old."""
+        if self._seen is not None and (
+            not self.at
+            or (next(iter(self.at.values())) > now - YIELD_SECONDS and next(reversed(self.at.values())) <= now)
+        ):
+            return self._seen
         for pair, at in list(self.at.items()):
             if at <= now - YIELD_SECONDS:
                 del self.at[pair]
@@ -43,7 +51,8 @@ class Yields:
         out: dict[str, list[str]] = {}
         for loser, gainer in self.at:
             out.setdefault(loser, []).append(gainer)
-        return {loser: tuple(gained) for loser, gained in out.items()}
+        self._seen = {loser: tuple(gained) for loser, gained in out.items()}
+        return self._seen
 
 
 def gainers(yielded: Yielded, loser: str) -> frozenset[str]:

@@ -211,6 +211,53 @@ def test_who_went_takes_nothing_back_from_who_gained_by_it(went: Sequence[str], 
         )
 
 
+def crossing(*went: str, beside: int = 1) -> World:
+    """c of 4 GPUs fills the node, and with others of its quota elsewhere that is above its min of 4; b of another quota
+    has a guarantee. went: `ab`, a went for b. beside: GPUs of the others."""
+    world = World().add(node("n", cpu="4", **{GPU: "4"}), node("m", cpu="4", **{GPU: "9"}))
+    world.add(quota("theirs", {GPU: 4}, MOST), quota("own", {GPU: 4}, MOST))
+    world.add(running("c", "n", 4, "theirs"), running("a", "m", beside, "theirs"))
+    here = {"kubernetes.io/hostname": "n"}
+    world.add(pod("b", requests={GPU: "3"}, cpu="1", labels=belongs("own"), created=50, node_selector=here))
+    for loser, gainer in went:
+        world.state.yields.add(f"default/{loser}", f"default/{gainer}", 0.0)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("went", "beside", "fault"),
+    [
+        ((), 1, []),
+        (("cb",), 1, []),
+        (("bc",), 1, ["quota theirs would keep 1 of 4 nvidia.com/gpu"]),
+        (("bx", "xc"), 1, ["quota theirs would keep 1 of 4 nvidia.com/gpu"]),
+        (("bc",), 4, []),
+    ],
+)
+def test_who_gained_is_taken_back_by_quota_only_where_its_quota_keeps_its_min(
+    went: Sequence[str], beside: int, fault: list[str]
+) -> None:
+    case = Case("", [("c", "quota")], None, who="b", to="n")
+    assert [str(one) for one in checked(case, crossing(*went, beside=beside))] == fault
+    plan = plan_round(crossing(*went, beside=beside).snapshot(), KoordpyConfiguration())
+    assert [one.pod_key for one in plan.evictions] == ([] if fault else ["default/c"])
+    if fault:
+        assert plan.pending[0].message.endswith(
+            "reclaim: pod default/c has gained by its eviction, and keeps that for an hour."
+        )
+
+
+@pytest.mark.parametrize(("reclaim", "owned", "known"), [("quotas", True, True), ("quotas", False, False),
+                         ("all", False, True), ("off", True, False)])  # fmt: skip
+def test_it_is_remembered_who_went_for_whom_where_somebody_reclaims(reclaim: str, owned: bool, known: bool) -> None:
+    world = World().add(node("n", cpu="4", **{GPU: "1"}), running("low", "n", 1, "q" if owned else ""))
+    world.add(*([quota("q", {GPU: 1}, MOST)] if owned else []))
+    world.add(pod("high", requests={GPU: "1"}, priority=9, labels=belongs("q" if owned else ""), created=50))
+    config = KoordpyConfiguration(fairness=Fairness(reclaim=reclaim))  # type: ignore[arg-type]
+    [eviction] = plan_round(world.snapshot(), config).evictions
+    assert (eviction.pod_key, eviction.yields) == ("default/low", "default/low" if known else "")
+
+
 def test_a_gang_that_moves_stays_together() -> None:
     world = World().add(TWO_LAYERS)
     for name, block in (("n1", "b1"), ("n2", "b1"), ("n3", "b2")):

@@ -207,7 +207,7 @@ class _Plan(Leaving):
                 for r in self._counted(name)
             ):
                 faults.append(f"quota {name} would lose more than one unit beyond its min")
-        gained = [pod for pod in own if self.unit.id in self._losers_of([self._unit_of(pod)])]
+        gained = [pod for pod in own if self._unit_of(pod) in self._gainers]
         return faults + self._guarded((name for pod in gained for name in self._theirs(pod)), lost)
 
     # --- shares -------------------------------------------------------------------------------------------------------
@@ -277,9 +277,8 @@ class _Plan(Leaving):
                     for r in wanted
                 ):  # fmt: skip
                     faults.append(f"{other.quota or other.user} would be as far below its share as it was above")
-        losers_of = self._losers_of({self._unit_of(pod) for pod in own})
-        if self.unit.id in losers_of:
-            faults.append(f"{self.unit.id} takes back from {losers_of[self.unit.id]} what it was evicted for")
+        for unit in sorted({self._unit_of(pod) for pod in own} & self._gainers):
+            faults.append(f"{self.unit.id} takes back from {unit} what it was evicted for")
         for one in taken:
             if not any(lines.amounts(pod.requests).get(r) for pod in one.pods for r in wanted):
                 faults.append(f"{one.pods[0].key} holds nothing that is asked for")
@@ -296,16 +295,13 @@ class _Plan(Leaving):
     def _unit_of(self, pod: PodInfo) -> str:
         return self.figures.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
-    def _losers_of(self, units: Iterable[str]) -> dict[str, str]:
-        """Who went lately for one of some units, or for one who went for it: unit -> for whom in the end."""
-        out = {unit: unit for unit in sorted(units)}
-        grown = True
-        while grown:
-            grown = False
-            for loser, gained in self.snapshot.yielded.items():
-                gainer = next((one for one in gained if one in out), None)
-                if loser not in out and gainer is not None:
-                    out[loser], grown = out[gainer], True
+    @cached_property
+    def _gainers(self) -> set[str]:
+        """Units that the beneficiary went for lately, or one of those that it went for."""
+        out, newest = set[str](), {self.unit.id}
+        while newest:
+            newest = {one for unit in newest for one in self.snapshot.yielded.get(unit, ())} - out
+            out |= newest
         return out
 
     def _moved(self, taken: Sequence[Taken]) -> list[str]:

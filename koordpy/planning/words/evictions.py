@@ -30,6 +30,8 @@ NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
+RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
+"""Rules for which it is remembered who went for whom: they take nothing back (preemption.md 3.6)."""
 
 
 def never_preempts(unit: Unit) -> bool:
@@ -90,6 +92,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
     who = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
     taken = {figures.snapshot.nodes[node].name for node in (one.nodes or {}).values()}
+    reclaims = any(BY_NAME[name].is_open(figures.snapshot, figures.config) for name in RECLAIMING)
     out = []
     for victim in one.victims:
         for pod in victim.unit.pods:
@@ -102,7 +105,7 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
                 text = f"{rule.reason if rule is not None else 'Moved'} for {kind} {name}: {victim.why}"
             returns_to = back.get(pod.key, "")
             evicted = _eviction(pod, victim.rule, name, text, unit=one.unit.id, returns_to=returns_to)
-            if figures.config.fairness.reclaim != "off" and victim.rule in BY_NAME:
+            if reclaims and victim.rule in BY_NAME:
                 evicted = replace(evicted, yields=figures.unit_id(pod))
             out.append(evicted)
     return out
