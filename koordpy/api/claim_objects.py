@@ -98,7 +98,7 @@ class ClaimTemplateSpec(Wire, frozen=True):
 
 
 class ResourceClaimTemplate(KubernetesObject, frozen=True):
-    """Read for its faults alone: claims are made from it by a controller (kube-parity.md 9)."""
+    """Claims are made from it by a controller; offline by `koordpy.simulation.claim_controllers`."""
 
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 

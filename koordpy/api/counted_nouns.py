@@ -15,3 +15,8 @@ def named(names: Sequence[str], most: int = NAMED) -> str:
     """The first few names, and how many more there are."""
     text = ", ".join(names[:most])
     return f"{text} and {len(names) - most} more" if len(names) > most else text
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`: all names, at least one."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

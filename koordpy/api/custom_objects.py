@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, KubernetesObject, LabelSelector, Quantities, Wire
+from koordpy.api.objects import Condition, KubernetesObject, LabelSelector, Quantities, Wire, condition_of
 
 
 class HierarchyEntry(Wire, frozen=True):
@@ -112,6 +112,10 @@ class DeviceStatus(Wire, frozen=True):
     conditions: list[Condition] = []
 
 
+DELIVERY_UNAVAILABLE = "DeliveryUnavailable"
+"""Condition of a Device: True while containers on the node cannot be given GPUs."""
+
+
 class Device(KubernetesObject, frozen=True):
     spec: DeviceSpec = DeviceSpec()
     status: DeviceStatus = DeviceStatus()
@@ -153,3 +157,9 @@ class HyperNode(KubernetesObject, frozen=True):
     its tier, the closer its members are to each other."""
 
     spec: HyperNodeSpec = HyperNodeSpec()
+
+
+def is_delivery_unavailable(device: Device) -> bool:
+    """Whether the node's agent says that containers cannot be given GPUs now."""
+    found = condition_of(device.status.conditions, DELIVERY_UNAVAILABLE)
+    return found is not None and found.status == "True"

@@ -8,8 +8,8 @@ import json
 import re
 from typing import Any
 
-from koordpy.api.faults import UnreadableError, literal
-from koordpy.api.limits import too_long
+from koordpy.api.field_faults import UnreadableError, literal
+from koordpy.api.reading_limits import too_long
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 

@@ -1,5 +1,5 @@
-"""Labels and annotations that nobody reads: misspelt, on the wrong kind of object, a label in an annotation's place, of
-another scheduler, or of a later version.
+"""Hints on labels and annotations that are not read: misspelt, on the wrong kind of object, a label in an annotation's
+place, of another scheduler, or of a later version.
 
 A key under one of koordpy's prefixes that says nothing deserves a word on its object; so does any other that is nearly
 one of ours. Which keys there are, and on what: vocabulary.md 4 to 9.
@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import chain
 
 from koordpy.api import keys
-from koordpy.api.remembered import remembered
+from koordpy.api.bounded_memory import remembered
 from koordpy.api.spelling import meant
 
 LABEL, ANNOTATION = "label", "annotation"
@@ -47,7 +47,7 @@ _ANY_POD = _places(
     ),
     (
         keys.RANK_INDEX_ANNOTATION, keys.RANK_INDEX_ANNOTATION_LONG, keys.TOPOLOGY_SELECTOR, keys.GPU_MIN_BANDWIDTH,
-        keys.GPU_PARTITION_SPEC, *keys.ASCEND_ANNOTATIONS,
+        keys.GPU_PARTITION_SPEC, keys.DEFRAG, *keys.ASCEND_ANNOTATIONS,
     ),
 )  # fmt: skip
 _RUNTIME = _places((), (keys.MAX_RUNTIME,))
@@ -61,7 +61,7 @@ _OF_GANG = _RUNTIME | _places(
 _AUTO = _places((), (keys.GANG_AUTO,))
 _NAME = _places((keys.LABEL_GANG_NAME, keys.LABEL_GANG_MIN), (keys.GANG_NAME, keys.GANG_MIN))
 READ: Mapping[Holder, Places] = {
-    Holder.GROUP: _OF_GANG | _places(keys.ASCEND_LABELS, keys.ASCEND_ANNOTATIONS),
+    Holder.GROUP: _OF_GANG | _places(keys.ASCEND_LABELS, (keys.DEFRAG, *keys.ASCEND_ANNOTATIONS)),
     Holder.PLAIN: _ANY_POD | _RUNTIME | _AUTO,
     Holder.MEMBER: _ANY_POD | _NAME | _OF_GANG | _AUTO,
     Holder.DERIVED: _ANY_POD | _NAME | _OF_GANG | _AUTO,
@@ -119,6 +119,27 @@ def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[
                 said = "is not read by koordpy"
             if said:
                 yield f"{place} {key} {said}"
+
+
+def misspelt_setting(annotations: Mapping[str, str]) -> str:
+    """`annotation KEY is not read, did you mean annotation OTHER?` for the first misspelt setting of a gang.
+
+    Empty where there is none. Other keys under the prefix of gangs, as those of Koordinator, are no misspelt settings.
+    """
+    for key in meant_settings(annotations):
+        return f"annotation {key} {_unread(key, ANNOTATION, Holder.GROUP)[2]}"
+    return ""
+
+
+def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Returns the setting that was meant by each misspelt setting of a gang, by key."""
+    out = {}
+    for key in annotations:
+        if key.startswith(keys.GANG_PREFIX):
+            right, kind, _ = _unread(key, ANNOTATION, Holder.GROUP)
+            if right in _OF_GANG and kind == ANNOTATION and right not in annotations:
+                out[key] = right
+    return out
 
 
 @remembered(1 << 12)

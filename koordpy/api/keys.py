@@ -36,6 +36,7 @@ BOUND_RANK = "scheduling.koordinator.sh/rank"
 BIND_GROUP_ID = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 BIND_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
 BOUND_EPOCH = "internal.scheduling.koordinator.sh/epoch"
+BOUND_LEASE = "internal.scheduling.koordinator.sh/lease"
 
 # On what stands for an object that cannot be read; never written
 UNREADABLE = "internal.scheduling.koordinator.sh/unreadable"
@@ -61,6 +62,14 @@ ROOT_QUOTA = "koordinator-root-quota"
 BUILT_IN_QUOTAS = (DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA)
 SYSTEM_NAMESPACE = "kube-system"
 MIRROR = "kubernetes.io/config.mirror"
+
+# What keeps a running pod from being moved
+DEFRAG = "scheduling.koordinator.sh/defrag"
+"""`never`: on the pod or its PodGroup."""
+PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+SAFE_TO_CONSOLIDATE = "kai.scheduler/safe-to-consolidate"
 
 # Resources
 GPU_RESOURCES = ("nvidia.com/gpu", "koordinator.sh/gpu", "aliyun.com/gpu", "aliyun.com/gpu-count")
@@ -140,8 +149,8 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 # What koordpy writes and others read; names that begin like one of the prefixes, too
 WRITTEN = (
-    BOUND_DOMAIN, BOUND_RANK, BIND_GROUP_ID, BIND_MEMBER_COUNT, BOUND_EPOCH, GPU_ALLOCATION, GPU_NVIDIA_VISIBLE,
-    DEVICE_ALLOCATED, DEVICE_BOOT, UNREADABLE,
+    BOUND_DOMAIN, BOUND_RANK, BIND_GROUP_ID, BIND_MEMBER_COUNT, BOUND_EPOCH, BOUND_LEASE, GPU_ALLOCATION,
+    GPU_NVIDIA_VISIBLE, DEVICE_ALLOCATED, DEVICE_BOOT, UNREADABLE,
 )  # fmt: skip
 WRITTEN_PREFIXES = (GPU_CUDA_VISIBLE_PREFIX,)
 
@@ -184,7 +193,7 @@ LATER = frozenset(
         *(GANG_PREFIX + name for name in ("repair", "seat-hold", "provisioning-class", "slice")),
         *(
             "scheduling.koordinator.sh/" + name
-            for name in ("spare", "defrag", "min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")
+            for name in ("spare", "min-runtime", "last-checkpoint", "gpu-mig", "gpu-isolation")
         ),
         *(
             "koordpy.io/" + name
@@ -213,7 +222,6 @@ READ_GROUP = f"koordpy reads the label {LABEL_POD_GROUP} instead, which names a 
 _QUOTA, _GATHER = (f"koordpy reads the {one} instead" for one in (f"label {QUOTA_NAME}", f"annotation {GANG_TOPOLOGY}"))
 _MIN_MEMBER = "koordpy reads minMember of a PodGroup instead"
 _JOINED = f"koordpy reads the annotation {GANG_GROUPS} of PodGroups instead"
-_NO_PART = "the pod gets no part of a GPU"
 FOREIGN = {
     "scheduling.volcano.sh/queue-name": ("Volcano", _QUOTA),
     "volcano.sh/queue-name": ("Volcano", _QUOTA),
@@ -227,9 +235,6 @@ FOREIGN = {
     ),
     "kai.scheduler/topology-required-placement": ("KAI-Scheduler", _GATHER),
     "kai.scheduler/topology-preferred-placement": ("KAI-Scheduler", _GATHER),
-    "gpu-fraction": ("KAI-Scheduler", _NO_PART),
-    "gpu-fraction-num-devices": ("KAI-Scheduler", _NO_PART),
-    "gpu-memory": ("KAI-Scheduler", _NO_PART),
     "yunikorn.apache.org/queue": ("YuniKorn", _QUOTA),
     "yunikorn.apache.org/task-groups": ("YuniKorn", f"{_MIN_MEMBER}, and joins PodGroups by {GANG_GROUPS}"),
 }
@@ -249,3 +254,5 @@ NODE_LAYER = "nodeLayer"
 # Priorities that every API server has
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 SYSTEM_PRIORITY_FLOOR = 2_000_000_000
+PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
+"""preemptionPolicy that an API server fills in; the other one is Never."""

@@ -6,7 +6,7 @@ numbers and sort before text; equal names under that rule fall back to plain str
 
 import re
 
-from koordpy.api.remembered import remembered
+from koordpy.api.bounded_memory import remembered
 
 NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
 

@@ -22,6 +22,8 @@ OBJECT_NAME = _SUBDOMAIN
 ObjectName = Annotated[str, _text(_SUBDOMAIN, "name of an object (as in koordpy)")]
 NamespaceName = Annotated[str, _text(_LABEL, "name of a namespace (as in kube-system)")]
 LABEL_KEY = f"({_SUBDOMAIN}/)?{_PART}"
+LABEL_VALUE = f"({_PART})?"
+CONTAINER_NAME = _LABEL
 SchedulerName = Annotated[str, _text(LABEL_KEY, "name of a scheduler (as in koord-scheduler)")]
 """A qualified name: events name their reporter by it, and the API server takes no other."""
 ResourceName = Annotated[str, _text(LABEL_KEY, "name of a resource (as in cpu, nvidia.com/gpu)")]

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from koordpy.api.limits import ANNOTATIONS
-from koordpy.api.unread import is_read
+from koordpy.api.key_hints import is_read
+from koordpy.api.reading_limits import ANNOTATIONS
 
 Quantity = Annotated[str | int | float, Meta(extra={"format": "quantity"})]
 Quantities = dict[str, Quantity]

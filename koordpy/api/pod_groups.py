@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.objects import Condition, KubernetesObject, Quantities, Time, Wire
+from koordpy.api.objects import Condition, KubernetesObject, PodResourceClaim, Quantities, Time, Wire
 
 
 class PodGroupSpec(Wire, frozen=True):
@@ -60,6 +60,21 @@ class UpstreamPodGroupSpec(Wire, frozen=True):
     """Of the whole group, before that of its pods; an API server fills it in from the class."""
     disruption_mode: str | dict[str, Any] | None = None
     """`Pod` or `PodGroup` in v1alpha2, `{single: {}}` or `{all: {}}` later."""
+    preemption_policy: str = ""
+    """Of the whole group, before that of its pods; empty where it says none."""
+    parent_composite_pod_group_name: str = ""
+    """The CompositePodGroup above it, in its namespace; empty for none."""
+    resource_claims: list[PodResourceClaim] = []
+    """Claims of the group: a pod means one by an equal entry of its own."""
+    workload_ref: dict[str, Any] | None = None
+    """Not read, as the next one: what it was made from (v1alpha3 and later; v1alpha2)."""
+    pod_group_template_ref: dict[str, Any] | None = None
+
+    @property
+    def topology_keys(self) -> tuple[str, ...]:
+        """Node labels of which all its pods share a value."""
+        constraints = self.scheduling_constraints
+        return tuple(one.key for one in constraints.topology if one.key) if constraints is not None else ()
 
     @property
     def disrupted_as_one(self) -> bool:

@@ -8,9 +8,9 @@ import re
 from fractions import Fraction
 from math import ceil
 
-from koordpy.api.faults import UnreadableError
+from koordpy.api.bounded_memory import remembered
+from koordpy.api.field_faults import UnreadableError
 from koordpy.api.keys import ACCELERATORS
-from koordpy.api.remembered import remembered
 
 _NUMBER = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,4})", re.ASCII)

@@ -5,8 +5,8 @@ A name that is close to a known one is worth a word to its author; anything furt
 
 from collections.abc import Iterable
 
-from koordpy.api.limits import NAME_LETTERS
-from koordpy.api.remembered import remembered
+from koordpy.api.bounded_memory import remembered
+from koordpy.api.reading_limits import NAME_LETTERS
 
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
 """(letters of the shorter name, letters that may differ). Names of fewer are too close to one another: only their case

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from koordpy.api.remembered import remembered
+from koordpy.api.bounded_memory import remembered
 
 _LAST = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
 """The last second that can be written: a pod may ask for a grace of any number of seconds."""

@@ -6,15 +6,14 @@ configuration is part of what makes a plan reproducible.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from koordpy.api.faults import key_path
-from koordpy.api.gangspec import GatherRule
+from koordpy.api.field_faults import key_path
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME, GPU_RESOURCES
-from koordpy.api.names import (
+from koordpy.api.object_names import (
     ExtendedResourceName,
     LayerName,
     LinkClass,
@@ -26,34 +25,22 @@ from koordpy.api.names import (
     SchedulerName,
 )
 from koordpy.api.objects import NodeAffinity, TopologySpreadConstraint
-
-Seconds = Annotated[float, Meta(extra={"format": "duration"})]
-"""A Go duration in the file, seconds here."""
-Span = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
-"""A duration that is longer than 0s."""
-Count = Annotated[int, Meta(ge=0)]
-Size = Annotated[int, Meta(ge=1)]
-SolverTime = Annotated[float, Meta(gt=0, le=600)]
-"""Deterministic time of CP-SAT, in its own units of about a second: a round must end."""
-WallTime = Annotated[float, Meta(gt=0, le=600)]
-"""Seconds of the wall, a number in the file."""
-NotNegative = Annotated[float, Meta(ge=0)]
-
-DEFAULT_WEIGHTS: Mapping[str, int] = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "PodTopologySpread": 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesFit": 1,
-    "ImageLocality": 1,
-    "NodeResourcesBalancedAllocation": 0,
-}
-"""Weights of the score plugins (kube-parity.md section 3); these are the names that the file may give others."""
-
-if TYPE_CHECKING:
-    ScorePlugin = str
-else:
-    ScorePlugin = Literal[tuple(DEFAULT_WEIGHTS)]
+from koordpy.config.config_values import (
+    DEFAULT_WEIGHTS,
+    GANG_KINDS,
+    Count,
+    GangKind,
+    NotNegative,
+    PartFamily,
+    ScorePlugin,
+    Seconds,
+    Size,
+    SolverTime,
+    Span,
+    WallTime,
+)
+from koordpy.config.gang_topology import GatherRule
+from koordpy.config.part_names import FAMILIES
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -155,11 +142,17 @@ class NodeResourcesFitScore(Section, frozen=True):
     shape: tuple[UtilizationPoint, ...] = ()
 
 
+class ScarceResourceAvoidanceScore(Section, frozen=True):
+    resources: tuple[ResourceName, ...] = ()
+    """Resources that are kept for pods that ask for them. Empty: the GPU resources and the NPU resources."""
+
+
 class Scores(Section, frozen=True):
     """`weights` holds what the file says; `weight` gives what counts."""
 
     weights: dict[ScorePlugin, Count] = {}
     node_resources_fit: NodeResourcesFitScore = NodeResourcesFitScore()
+    scarce_resource_avoidance: ScarceResourceAvoidanceScore = ScarceResourceAvoidanceScore()
 
     def weight(self, plugin: str) -> int:
         """Weight of a score plugin: the file's, else the default."""
@@ -193,26 +186,6 @@ class GangDefaults(Section, frozen=True):
 
 
 Auto = Literal["workloads", "labels", "off"]
-GANG_KINDS = (
-    "Job",
-    "JobSet",
-    "LeaderWorkerSet",
-    "PyTorchJob",
-    "TFJob",
-    "XGBoostJob",
-    "PaddleJob",
-    "JAXJob",
-    "MPIJob",
-    "TrainJob",
-    "RayCluster",
-    "PodGang",
-    "StatefulSet",
-)
-"""Kinds of workloads whose pods may be gangs that nobody names (workloads.md 1)."""
-if TYPE_CHECKING:
-    GangKind = str
-else:
-    GangKind = Literal[GANG_KINDS]
 
 
 class GangNamespace(Section, frozen=True):
@@ -250,12 +223,12 @@ class Gangs(Section, frozen=True):
 
 
 class Planning(Section, frozen=True):
-    """The bound of a live round."""
+    """The bounds of live rounds and searches."""
 
     round_seconds: WallTime = 0.5
-    """Searches of one round, but for the one under way; likewise proofs before what fits is bound."""
+    """Time of one search, but for the unit under way; by so much search time one tenant may be ahead of another."""
     search_seconds: WallTime = 2.0
-    """How long room is kept from those behind a unit that has no answer yet."""
+    """How long a unit waits for its search until its pods are told that victims are looked for."""
     share_by: Literal["namespace", "quota"] = "namespace"
     """Among whom planning time is shared; quota: namespaces that one ElasticQuota lists have one part."""
 
@@ -267,12 +240,33 @@ class Queue(Section, frozen=True):
 class Preemption(Section, frozen=True):
     enabled: bool = True
     across_quotas: Literal["overMin", "any", "never"] = "overMin"
+    across_users: Literal["overShare", "any", "never"] = "overShare"
+    """What rule `priority` may take of another user or queue: use above its fair share, anything, nothing."""
+    surplus_victims: Literal["pods", "any"] = "pods"
+    """What members above minMember may evict or move: single pods, or gangs too."""
     time_limit: SolverTime = 2.0
     """In the solver's deterministic units."""
 
 
 class Consolidation(Section, frozen=True):
     enabled: bool = False
+
+
+Factor = NotNegative | None
+"""A number of 0 or more; None: no limit."""
+
+
+class MaxHarm(Section, frozen=True):
+    """Per rule: what a plan may evict or move, as a multiple of what it places."""
+
+    priority: Factor = None
+    quota: Factor = None
+    fair_share: Factor = None
+    consolidation: Factor = 1.0
+
+
+class Protection(Section, frozen=True):
+    max_harm: MaxHarm = MaxHarm()
 
 
 class StaleGangs(Section, frozen=True):
@@ -303,10 +297,22 @@ class Quota(Section, frozen=True):
     """Whose pods may name a quota: anybody's, or those of its own namespace and of those that it lists."""
     label_namespaces: tuple[NamespaceName, ...] = ()
     """Whose pods may name their user, and say that nobody evicts them. Empty: all."""
+    no_quota_yields: Literal["lowerPriority", "always", "never"] = "lowerPriority"
+    """Which units of quotas the pods of the built-in quotas yield to, where a runtime refuses the unit: those of
+    higher priority, also those within their min (only pods of the default quota), or none."""
 
     def labels_count(self, namespace: str) -> bool:
         """Whether pods of a namespace may name their user, and say that nobody evicts them."""
         return not self.label_namespaces or namespace in self.label_namespaces
+
+
+class GpuParts(Section, frozen=True):
+    """How asks for parts of devices are read (gpu-topology.md 1)."""
+
+    aliases: tuple[PartFamily, ...] = FAMILIES
+    """Whose names and annotations mean parts beside Koordinator's; those of the others are counted by number."""
+    by_number: tuple[ResourceName, ...] = ()
+    """Names that mean parts and are counted by number all the same."""
 
 
 class Gpu(Section, frozen=True):
@@ -321,6 +327,7 @@ class Gpu(Section, frozen=True):
     resources: tuple[ExtendedResourceName, ...] = GPU_RESOURCES
     annotation_style: Literal["koordinator", "gpushare"] = "koordinator"
     group_visibility: Literal["group", "own"] = "group"
+    parts: GpuParts = GpuParts()
     delivery: Literal["foreign", "env", "device-plugin"] = "foreign"
     """`dra` is reserved (gpu-topology.md 10): as long as nothing acts on it, it is refused."""
 
@@ -331,7 +338,8 @@ class Ascend(Section, frozen=True):
     super_pod_size: int = 48
     """Nodes of a SuperPoD; below 1 the jobs that ask for SuperPoDs are illegal, nobody else (ascend.md 5)."""
     reserve_nodes: Count = 2
-    super_pod_order: Literal["seed", "code"] = "seed"
+    super_pod_order: Literal["seed"] = "seed"
+    """The order in which SuperPoDs give blocks (docs/rules/ascend.md 5.1); it has one value."""
 
 
 DebugAccess = Literal["loopback", "token", "open"]
@@ -359,6 +367,7 @@ class KoordpyConfiguration(Section, frozen=True):
     queue: Queue = Queue()
     preemption: Preemption = Preemption()
     consolidation: Consolidation = Consolidation()
+    protection: Protection = Protection()
     stale_gangs: StaleGangs = StaleGangs()
     fairness: Fairness = Fairness()
     quota: Quota = Quota()

@@ -1,8 +1,8 @@
 """The configuration file: read strictly, with every fault named, and written so that it can be read again.
 
 One rule each: types and names decide first (`config`, `names`), then what an API server would refuse of selectors and
-constraints (`doubts`), then what no field decides alone. A flag that takes the place of a field goes through the same.
-Source: kube-parity.md section 5.
+constraints (`field_hints`), then what no field decides alone. A flag that takes the place of a field goes through the
+same. Source: kube-parity.md section 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from koordpy.api.config import RETRY_JITTER, KoordpyConfiguration
-from koordpy.api.documents import read_documents
 from koordpy.api.durations import duration_text
-from koordpy.api.faults import Fault, InputFaultsError, key_path, literal
-from koordpy.api.gangspec import scope_fault
+from koordpy.api.field_faults import Fault, InputFaultsError, key_path, literal
 from koordpy.api.objects import PodSpec
 from koordpy.api.quantity import is_extended
 from koordpy.api.spelling import meant
-from koordpy.api.strict import decode, format_of
+from koordpy.config.configuration import RETRY_JITTER, KoordpyConfiguration
+from koordpy.config.gang_topology import scope_fault
+from koordpy.decoding.manifest_documents import read_documents
+from koordpy.decoding.strict_decoding import decode, format_of
 
 KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
 
@@ -153,6 +153,8 @@ def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
         yield of_lease("renewDeadline"), of_lease("retryPeriod"), text
     if config.pod_max_backoff < config.pod_initial_backoff:
         yield "podMaxBackoff", "podInitialBackoff", "must not be shorter than podInitialBackoff"
+    if config.preemption.across_users == "any" and config.fairness.reclaim == "all":
+        yield "preemption.acrossUsers", "fairness.reclaim", "any does not go with fairness.reclaim: all"
     gathers = {"gangs.defaults": config.gangs.defaults.gather}
     gathers |= {key_path("gangs.namespaces", name): one.gather or () for name, one in config.gangs.namespaces.items()}
     for where, entries in gathers.items():

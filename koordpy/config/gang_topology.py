@@ -1,16 +1,16 @@
 """The annotation `networkTopologyAware`: gather strategy and parallel model of a gang.
 
-Source: gang-network.md section 4. Anything of a wrong type makes the whole annotation unreadable: a MustGather that is
-half understood could place a gang against its owner's wish.
+Source: gang-network.md section 4. Anything of a wrong type and any unknown field make the whole annotation unreadable:
+a MustGather that is half understood could place a gang against its owner's wish.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from koordpy.api.faults import UnreadableError, kind_name, literal
-from koordpy.api.jsontext import read_json
-from koordpy.api.limits import GATHER_ENTRIES, some, too_many
+from koordpy.api.field_faults import UnreadableError, kind_name, literal
+from koordpy.api.json_text import read_json
+from koordpy.api.reading_limits import GATHER_ENTRIES, some, too_many
 from koordpy.api.spelling import hint
 
 STRATEGIES = ("PreferGather", "MustGather")
@@ -46,7 +46,7 @@ class TopologyWish:
     data: int | None = None
     has_parallel: bool = False
     doubts: tuple[str, ...] = ()
-    """What was not read: unknown fields, each with its place."""
+    """What asks for nothing, each with its place."""
 
     @property
     def has_goal(self) -> bool:
@@ -59,6 +59,8 @@ def parse_topology_wish(text: str) -> TopologyWish:
     raw = read_json(text)
     if not isinstance(raw, dict):
         raise UnreadableError(f"{kind_name(raw)} instead of a JSON object")
+    if strange := tuple(some(_strange_fields(raw))):
+        raise UnreadableError("; ".join(strange))
     rules = tuple(_rule(entry, f"gatherStrategy[{i}]") for i, entry in enumerate(_list(raw, "gatherStrategy")))
     sizes: dict[str, int] = {}
     for i, entry in enumerate(_list(raw, "parallelModel")):
@@ -81,19 +83,24 @@ def parse_topology_wish(text: str) -> TopologyWish:
 
 
 def _doubts(raw: dict[str, Any]) -> Iterator[str]:
-    yield from _unknown(raw, FIELDS, "")
     for i, entry in enumerate(_list(raw, "gatherStrategy")):
-        yield from _unknown(entry, RULE_FIELDS, f"gatherStrategy[{i}].")
         if entry.get("podCountMultiple") == 0:
             yield f"gatherStrategy[{i}].podCountMultiple: 0 asks for nothing"
-    for i, entry in enumerate(_list(raw, "parallelModel")):
-        yield from _unknown(entry, PARALLEL_FIELDS, f"parallelModel[{i}].")
+
+
+def _strange_fields(raw: dict[str, Any]) -> Iterator[str]:
+    """The fields that are unknown, each with its place and the known one that is nearest."""
+    yield from _unknown(raw, FIELDS, "")
+    for field, known in (("gatherStrategy", RULE_FIELDS), ("parallelModel", PARALLEL_FIELDS)):
+        for i, entry in enumerate(_list(raw, field)):
+            if isinstance(entry, dict):
+                yield from _unknown(entry, known, f"{field}[{i}].")
 
 
 def _unknown(raw: dict[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
     for key in raw:
         if key not in known:
-            yield f"{where}{key}: unknown field, not read{hint(key, known)}"
+            yield f"{where}{key}: unknown field{hint(key, known, closed=True)}"
 
 
 def _list(raw: dict[str, Any], field: str) -> list[Any]:
@@ -114,7 +121,8 @@ def _rule(entry: Any, where: str) -> GatherRule:
     if not isinstance(layer, str) or not layer:
         raise UnreadableError(f"{where}.layer: {literal(layer)} is no layer name")
     if strategy not in STRATEGIES:
-        raise UnreadableError(f"{where}.strategy: {literal(strategy)} is neither PreferGather nor MustGather")
+        near = hint(strategy, STRATEGIES) if isinstance(strategy, str) else ""
+        raise UnreadableError(f"{where}.strategy: {literal(strategy)} is neither PreferGather nor MustGather{near}")
     if multiple is not None and (not isinstance(multiple, int) or isinstance(multiple, bool) or multiple < 0):
         raise UnreadableError(f"{where}.podCountMultiple: {literal(multiple)} is no whole number")
     scope = entry.get("scope")

@@ -10,12 +10,12 @@ from itertools import chain
 from types import MappingProxyType
 
 from koordpy.api import keys
+from koordpy.api.bounded_memory import once
 from koordpy.api.durations import parse_duration
-from koordpy.api.faults import literal
-from koordpy.api.limits import ANNOTATIONS, some, too_many
+from koordpy.api.field_faults import literal
+from koordpy.api.key_hints import ANNOTATION, LABEL, Holder, unread_keys
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.remembered import once
-from koordpy.api.unread import ANNOTATION, LABEL, Holder, unread_keys
+from koordpy.api.reading_limits import ANNOTATIONS, some, too_many
 
 Check = Callable[[str], str]
 """What is wrong with a value; empty for nothing."""

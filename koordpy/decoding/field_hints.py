@@ -1,36 +1,42 @@
-"""What of a manifest is readable and still not what its author meant: misspelt fields, words and numbers that an API
-server refuses.
+"""Hints on the fields of a manifest: what is readable, and probably not what its author meant.
 
-None of it is a fault (kube-parity.md section 7): unknown fields may be another version's, and the planner has a meaning
-for every value. But whoever tries a manifest before submitting it wants to hear of it now. The walk of
-`koordpy.api.strict` looks here what is doubtful of each struct.
+Hints are given on misspelt fields, on names, labels and required fields that an API server refuses, and on values of
+our own kinds and of the configuration. None is a fault (kube-parity.md section 7): an unknown field may be of another
+version, and the planner has a meaning for every value. Values of other Kubernetes fields are left to the API server
+(`kubectl apply --dry-run=server`). The walk of `koordpy.decoding.strict_decoding` asks for the hints of each struct.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from koordpy.api.custom import ClusterNetworkTopologySpec, DeviceEntry, ElasticQuotaSpec, HierarchyEntry
-from koordpy.api.dra import DeviceAttribute
-from koordpy.api.faults import FieldWalk, key_path, literal
-from koordpy.api.groups import PodGroupSpec
+from koordpy.api.claim_objects import DeviceAttribute
+from koordpy.api.custom_objects import ClusterNetworkTopologySpec, DeviceEntry, ElasticQuotaSpec, HierarchyEntry
+from koordpy.api.field_faults import FieldWalk, key_path, literal
+from koordpy.api.object_names import CONTAINER_NAME, LABEL_KEY, LABEL_VALUE
 from koordpy.api.objects import (
-    ContainerPort,
+    Container,
     NodeSelector,
+    ObjectMeta,
+    PodAffinityTerm,
     PodSpec,
-    PodStatus,
-    PreferredNodeTerm,
-    PriorityClass,
     Requirement,
-    Taint,
-    Toleration,
+    SchedulingGate,
     TopologySpreadConstraint,
-    WeightedPodAffinityTerm,
+)
+from koordpy.api.pod_groups import (
+    PodGroupSpec,
+    UpstreamConstraints,
+    UpstreamGang,
+    UpstreamPodGroupSpec,
+    UpstreamPolicy,
+    UpstreamTopologyConstraint,
 )
 from koordpy.api.scalars import Number
-from koordpy.api.settings import whole_number
 from koordpy.api.spelling import meant
-from koordpy.api.storage import PersistentVolumeClaimSpec, PersistentVolumeSpec, StorageClass
+from koordpy.decoding.annotation_settings import whole_number
 
 Look = Callable[[Any, str, FieldWalk], None]
 """(raw value, path, walk): doubts go to the walk."""
@@ -40,16 +46,6 @@ def _one_of(*words: str) -> Look:
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if isinstance(raw, str) and raw and raw not in words:
             walk.doubt(path, f"{literal(raw)} is none of {', '.join(words)}: an API server refuses it")
-
-    return look
-
-
-def _each_of(*words: str) -> Look:
-    look_at = _one_of(*words)
-
-    def look(raw: Any, path: str, walk: FieldWalk) -> None:
-        for i, item in enumerate(raw if isinstance(raw, list) else ()):
-            look_at(item, f"{path}[{i}]", walk)
 
     return look
 
@@ -86,20 +82,55 @@ def _unread(instead: str) -> Look:
     return look
 
 
-_EFFECTS = _one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
+def _repeated(field: str) -> Look:
+    """For a list of objects of different names."""
+
+    def look(raw: Any, path: str, walk: FieldWalk) -> None:
+        names = set[str]()
+        for i, item in enumerate(raw if isinstance(raw, list) else ()):
+            name = item.get(field) if isinstance(item, dict) else None
+            if isinstance(name, str) and name in names:
+                walk.doubt(f"{path}[{i}].{field}", f"{literal(name)} is given twice: an API server refuses it")
+            elif isinstance(name, str):
+                names.add(name)
+
+    return look
+
+
+@lru_cache(1 << 14)
+def _is(pattern: str, text: str) -> bool:
+    return re.fullmatch(pattern, text) is not None
+
+
+def _named(pattern: str, noun: str, most: int = 63) -> Look:
+    def look(raw: Any, path: str, walk: FieldWalk) -> None:
+        if isinstance(raw, str) and raw and not (len(raw) <= most and _is(pattern, raw)):
+            walk.doubt(path, f"{literal(raw)} is no {noun}: an API server refuses it")
+
+    return look
+
+
+def _pairs(*, values: bool) -> Look:
+    """values: whether the values are those of labels, too."""
+    key_of, value_of = _named(LABEL_KEY, "name of a label", 317), _named(LABEL_VALUE, "value of a label")
+    if not values:
+        key_of = _named(LABEL_KEY, "name of an annotation", 317)
+
+    def look(raw: Any, path: str, walk: FieldWalk) -> None:
+        for key, value in raw.items() if isinstance(raw, dict) else ():
+            if isinstance(key, str):
+                at = key_path(path, key)
+                key_of(key if values else key.lower(), at, walk)
+                if values:
+                    value_of(value, at, walk)
+
+    return look
+
+
 _POLICY = _one_of("Honor", "Ignore")
-_PREEMPTION = _one_of("PreemptLowerPriority", "Never")
-_MODES = {
-    "accessModes": _each_of("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"),
-    "volumeMode": _one_of("Filesystem", "Block"),
-}
 VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
     {
         Requirement: {"operator": _one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")},
-        Toleration: {"operator": _one_of("Equal", "Exists", "Lt", "Gt"), "effect": _EFFECTS},
-        Taint: {"effect": _EFFECTS},
-        PreferredNodeTerm: {"weight": _within(1, 100)},
-        WeightedPodAffinityTerm: {"weight": _within(1, 100)},
         TopologySpreadConstraint: {
             "maxSkew": _within(1),
             "minDomains": _within(1),
@@ -107,18 +138,19 @@ VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
             "nodeAffinityPolicy": _POLICY,
             "nodeTaintsPolicy": _POLICY,
         },
-        ContainerPort: {
-            "protocol": _one_of("TCP", "UDP", "SCTP"),
-            "containerPort": _within(1, 65535),
-            "hostPort": _within(0, 65535),
+        PodSpec: {
+            "workloadRef": _unread("schedulingGroup"),
+            "nodeSelector": _pairs(values=True),
+            "containers": _repeated("name"),
+            "schedulingGates": _repeated("name"),
+            "volumes": _repeated("name"),
+            "resourceClaims": _repeated("name"),
         },
-        PodSpec: {"preemptionPolicy": _PREEMPTION, "workloadRef": _unread("schedulingGroup")},
+        Container: {"name": _named(CONTAINER_NAME, "name of a container (as in worker)")},
+        SchedulingGate: {"name": _named(LABEL_KEY, "name of a gate (as in example.com/quota)", 317)},
+        ObjectMeta: {"labels": _pairs(values=True), "annotations": _pairs(values=False)},
         PodGroupSpec: {"minMember": _within(0)},
-        PodStatus: {"phase": _one_of("Pending", "Running", "Succeeded", "Failed", "Unknown")},
-        PriorityClass: {"preemptionPolicy": _PREEMPTION},
-        StorageClass: {"volumeBindingMode": _one_of("Immediate", "WaitForFirstConsumer")},
-        PersistentVolumeClaimSpec: _MODES,
-        PersistentVolumeSpec: _MODES,
+        UpstreamGang: {"minCount": _within(1)},
         DeviceEntry: {"type": _like("gpu")},
     }
 )
@@ -166,16 +198,28 @@ def _spread(raw: Any, path: str, walk: FieldWalk) -> None:
         walk.doubt(key_path(path, "minDomains"), "needs whenUnsatisfiable DoNotSchedule: an API server refuses it")
 
 
+def _one_policy(raw: Any, path: str, walk: FieldWalk) -> None:
+    if (raw.get("basic") is None) == (raw.get("gang") is None):
+        walk.doubt(path, "exactly one of basic and gang must be set: an API server refuses it")
+
+
 WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
     {
         Requirement: (_wants("key", "operator"), _values_of_operator),
         NodeSelector: (_terms,),
+        UpstreamPolicy: (_one_policy,),
         TopologySpreadConstraint: (_spread,),
+        PodAffinityTerm: (_wants("topologyKey"),),
+        PodSpec: (_wants("containers"),),
+        Container: (_wants("name"),),
     }
 )
 """Struct -> what is looked at of its fields together."""
 
-CLOSED = (PodGroupSpec, ElasticQuotaSpec, ClusterNetworkTopologySpec, HierarchyEntry)
+CLOSED = (
+    PodGroupSpec, UpstreamPodGroupSpec, UpstreamPolicy, UpstreamGang, UpstreamConstraints, UpstreamTopologyConstraint,
+    ElasticQuotaSpec, ClusterNetworkTopologySpec, HierarchyEntry,
+)  # fmt: skip
 """Parts whose every field is known: any other is told of, however far it is from a known one."""
 OPEN = (DeviceAttribute,)
 """Parts with fields of others that are nearly called like ours."""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api.durations import parse_duration
-from koordpy.api.faults import FieldWalk, Read, key_path, kind_name, shown
-from koordpy.api.names import split_address
+from koordpy.api.field_faults import FieldWalk, Read, key_path, kind_name, shown
+from koordpy.api.object_names import split_address
 from koordpy.api.quantity import units
 from koordpy.api.scalars import Number
 from koordpy.api.times import time_text

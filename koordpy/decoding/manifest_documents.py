@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from koordpy.api.jsontext import lone_surrogates
+from koordpy.api.json_text import lone_surrogates
 from koordpy.api.scalars import CANONICAL_INT, Number
-from koordpy.api.yamlvalues import MAX_LEVELS, DocumentFault, build_value
+from koordpy.decoding.yaml_values import MAX_LEVELS, DocumentFault, build_value
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Strict decoding of plain values into wire structs, with every fault named, not only the first, and every doubt.
 
-One walk along a struct's types takes down faults and doubts (`koordpy.api.doubts`) by the path of the field, and gives
-a cleaned value, null left out, numbers read by their text, which msgspec converts. Sources: kube-parity.md 2.5 and 7.
+One walk along a struct's types notes faults and doubts (`koordpy.decoding.field_hints`) by the path of the field, and
+returns a cleaned value, null left out, numbers read by their text, which msgspec converts. Sources: kube-parity.md 2.5
+and 7.
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from koordpy.api.doubts import CLOSED, OPEN, VALUES, WHOLE
-from koordpy.api.faults import Fault, FieldWalk, Read, key_path, shown
-from koordpy.api.leafreaders import (
+from koordpy.api.field_faults import Fault, FieldWalk, Read, key_path, shown
+from koordpy.api.scalars import Number
+from koordpy.api.spelling import hint
+from koordpy.decoding.field_hints import CLOSED, OPEN, VALUES, WHOLE
+from koordpy.decoding.leaf_readers import (
     FORMATS,
     choice_reader,
     duration_reader,
@@ -23,8 +26,6 @@ from koordpy.api.leafreaders import (
     read_truth,
     text_reader,
 )
-from koordpy.api.scalars import Number
-from koordpy.api.spelling import hint
 
 T = TypeVar("T")
 _EVERYWHERE = ("apiVersion", "kind")
@@ -45,7 +46,8 @@ class Decoded(Generic[T]):
 
 
 def decode(raw: Any, kind: type[T], *, closed: bool = False) -> Decoded[T]:
-    """Reads a value as an object. Null stands for an absent field, unknown fields are ignored.
+    """Reads a value as an object. Null stands for an absent field, but where it has a meaning of its own; unknown
+    fields are ignored.
 
     closed: an unknown field is a fault, as in what only koordpy reads (configuration).
     """
@@ -138,10 +140,17 @@ def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
     return read
 
 
+def _means_null(part: inspect.Field) -> bool:
+    """Whether null is a value of a field, other than that of an absent one."""
+    allows = isinstance(part.type, inspect.UnionType) and part.type.includes_none
+    return allows and part.default is not None and part.default is not msgspec.NODEFAULT
+
+
 def _struct_reader(info: inspect.StructType) -> Read:
     readers: dict[str, Read] | None = None
     required = [part.encode_name for part in info.fields if part.required]
     names = tuple(part.encode_name for part in info.fields)
+    nullable = frozenset(part.encode_name for part in info.fields if _means_null(part))
     looks, whole = VALUES.get(info.cls, {}), WHOLE.get(info.cls, ())
     closed, tells = info.cls in CLOSED, info.cls not in OPEN
 
@@ -160,14 +169,17 @@ def _struct_reader(info: inspect.StructType) -> Read:
         if not isinstance(raw, dict):
             walk.fault(path, f"{shown(raw)} in place of a mapping")
             return {}
-        faults, out = walk.faults, {}
+        faults = walk.faults
+        out: dict[str, Any] = {}
         for key, value in raw.items():
             reader = readers.get(key)
             if key in looks:
                 looks[key](value, key_path(path, key), walk)
             elif reader is None:
                 unknown(key, path, walk)
-            if reader is not None and value is not None:
+            if value is None and key in nullable:
+                out[key] = None
+            elif reader is not None and value is not None:
                 before = len(faults)
                 read_in = reader(value, f"{path}.{key}" if path else key, walk)
                 if len(faults) == before or _usable(read_in, value, before, walk):

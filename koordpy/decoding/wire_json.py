@@ -2,7 +2,8 @@
 
 Go prints null for an empty list or mapping whose field has no `omitempty`, and for a time that is not set. To msgspec
 null is a value of a wrong type, and a default of None in every struct would cost each pod. So what does not decode by
-its type is walked once more as manifests are (`koordpy.api.strict`): seldom, and then for ten times the price.
+its type is walked once more as manifests are (`koordpy.decoding.strict_decoding`): seldom, and then for ten times the
+price.
 """
 
 import re
@@ -12,7 +13,7 @@ import msgspec
 
 from koordpy.api import keys
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.strict import decode
+from koordpy.decoding.strict_decoding import decode
 
 T = TypeVar("T")
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.figures import Figures
-from koordpy.planning.units import Unit
+from koordpy.cache.snapshot import Ints
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo
 
 
-def attraction(unit: Unit, planned: Iterable[PodInfo], figures: Figures) -> Ints:
+def attraction(unit: Unit, planned: Iterable[PodInfo], figures: RoundState) -> Ints:
     """[nodes] pods that are bound members or carry a planned pod's network-topology-selector, each once (goal 2)."""
     snapshot, draft = figures.snapshot, figures.draft
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)

@@ -10,31 +10,33 @@ from math import lcm
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.accelerators.registry import PLUGINS, apart, shared_room, worth
-from koordpy.planning.among.members import Among
-from koordpy.planning.attraction import attraction
-from koordpy.planning.equivalence import alike
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.rules import ANY_NUMBER
-from koordpy.planning.parts import GatheredPart, has_parts, parts_of
-from koordpy.planning.placement.problem import Allowance, Member, Problem, Shape, slots
-from koordpy.planning.placement.ties import InOneDomain
-from koordpy.planning.units import Unit
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.family_registry import PLUGINS, apart, shared_room, worth
+from koordpy.feasibility.pod_equivalence import alike
+from koordpy.feasibility.round_state import RoundState
+from koordpy.feasibility.scarce_resources import avoided_nodes
+from koordpy.framework.pod_rule_filter import ANY_NUMBER
+from koordpy.gangs.gathered_parts import GatheredPart, has_parts, parts_of
+from koordpy.gangs.member_constraints import MemberConstraints
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.member_interactions import InOneDomain
+from koordpy.placement.problem import Allowance, Member, Problem, Shape, slots
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.attraction import attraction
 
 BEYOND_PODS = 2**62
 """More pods than any cluster has."""
 
 
-def hard_level(unit: Unit, figures: Figures) -> int:
+def hard_level(unit: Unit, figures: RoundState) -> int:
     """Deepest level with MustGather of the whole group."""
     layers = figures.snapshot.tree.layers
     levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.whole]
     return max(levels, default=0)
 
 
-def unit_multiples(unit: Unit, figures: Figures) -> dict[int, int]:
+def unit_multiples(unit: Unit, figures: RoundState) -> dict[int, int]:
     """Level -> podCountMultiple above 1; several gangs' multiples of one layer must all hold.
 
     What they come to together is left at a number beyond any cluster's pods where it is more: it would only grow.
@@ -50,7 +52,7 @@ def unit_multiples(unit: Unit, figures: Figures) -> dict[int, int]:
     return dict(sorted(out.items()))
 
 
-def _bounded(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, bound: int) -> dict[int, int]:
+def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, bound: int) -> dict[int, int]:
     """The same rules with numbers that the methods of solving can hold: a multiple above what the whole cluster could
     ever hold of the unit means 0, whatever it is."""
     if not multiples:
@@ -59,7 +61,7 @@ def _bounded(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, boun
     return {level: min(k, max(2, most)) for level, k in multiples.items()}
 
 
-def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
+def build(unit: Unit, figures: RoundState, *, emptied: bool = False) -> Problem:
     """The Problem of a unit on the figures' draft, before upstream's node labels cut nodes away.
 
     emptied: as if every device that is held by name could be had; then only the number of devices stands in the way of
@@ -78,12 +80,12 @@ def build(unit: Unit, figures: Figures, *, emptied: bool = False) -> Problem:
     return replace(known[2], by_count=None, standing=None)
 
 
-def _looks_further(unit: Unit, figures: Figures) -> bool:
+def _looks_further(unit: Unit, figures: RoundState) -> bool:
     """Whether more than numbers decides what nodes take: devices by name, or other pods."""
     return any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
 
 
-def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
+def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
     snapshot = figures.snapshot
     goal = unit.has_goal
     numbers: dict[bytes, int] = {}
@@ -94,7 +96,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
     gangs = {gang.ref: i for i, gang in enumerate(unit.gangs)}
     free = figures.draft.free()
     among = _among(unit, figures)
-    held = figures.reserved(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
+    held = figures.available_to(min(unit.pending, key=lambda pod: pod.priority)) if unit.pending else None
     if held is not None:
         free[held.at] -= held.held
     first = free.shape[1]
@@ -121,8 +123,6 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         key = (pod.shape, None if tied else apart(pod), inside.get(pod.key, ()))
         number = keyed.get(key)
         if number is None:
-            if len(shapes) % 16 == 15:  # of thousands of kinds the figures alone take seconds
-                figures.interrupts.step()
             number = keyed[key] = len(shapes)
             numbers.setdefault(pod.shape, len(numbers))
             copied.setdefault(pod.shape, []).append(number)
@@ -170,11 +170,12 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         name_rank=snapshot.name_rank,
         gather=goal,
         hard=hard_level(unit, figures),
-        multiples=_bounded(unit_multiples(unit, figures), shapes, free, bound=len(unit.members) - len(unit.pending)),
+        multiples=bounded_multiples(
+            unit_multiples(unit, figures), shapes, free, bound=len(unit.members) - len(unit.pending)
+        ),
         pipeline=unit.pipeline if goal else 1,
         deterministic_time=figures.config.solver.deterministic_time,
         watchdog_seconds=figures.config.solver.wall_time_watchdog,
-        interrupts=figures.interrupts,
         interactions=(*(among.interactions(copied) if among is not None else ()), *gathered),
         allowances=(
             *(
@@ -185,6 +186,7 @@ def _build(unit: Unit, figures: Figures, *, emptied: bool) -> Problem:
         ),
         by_count=valued.table if valued is not None else None,
         standing=valued.standing if valued is not None else None,
+        scarce=avoided_nodes(unit.members, figures.scene) if unit.is_gang and not goal else None,
         alone=alone,
     )
 
@@ -229,7 +231,7 @@ def _gathered(
     return ties, shapes
 
 
-def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, figures: Figures) -> tuple[Ints, ...]:
+def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, figures: RoundState) -> tuple[Ints, ...]:
     """Problem.alone: slots are those of copies of one pod, while what the members are to each other stands apart.
 
     One array stands for all kinds of which no node has room for more copies than may be there.
@@ -256,7 +258,7 @@ def _merged(
     return [shapes[i] for i in kept], [kinds[i] for i in kept], moved, tuple(alone[i] for i in kept if alone)
 
 
-def _among(unit: Unit, figures: Figures) -> Among | None:
+def _among(unit: Unit, figures: RoundState) -> MemberConstraints | None:
     """What the members are to each other; None for most units."""
     found = next((pod.gang for pod in unit.pending if pod.gang is not None and figures.concerned(pod)), None)
     return figures.among(found) if found is not None else None
@@ -267,12 +269,12 @@ def hard_keys(unit: Unit) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
 
 
-def partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[Problem]:
+def partitions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[Problem]:
     """The problem cut down to each combination of values of upstream's topology keys; itself where there are none."""
     return (part for _, part in named_partitions(unit, problem, figures))
 
 
-def named_partitions(unit: Unit, problem: Problem, figures: Figures) -> Iterator[tuple[str, Problem]]:
+def named_partitions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[str, Problem]]:
     """(values joined by `/`, problem cut down to them), as `partitions`.
 
     All members, bound ones too, must share the values; nodes without the label are never used.

@@ -1,0 +1,64 @@
+"""Types of values of KoordpyConfiguration: durations in seconds, counts, solver times, names of plugins and kinds."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from koordpy.config.part_names import FAMILIES
+
+Seconds = Annotated[float, Meta(extra={"format": "duration"})]
+"""A Go duration in the file, seconds here."""
+Span = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
+"""A duration that is longer than 0s."""
+Count = Annotated[int, Meta(ge=0)]
+Size = Annotated[int, Meta(ge=1)]
+SolverTime = Annotated[float, Meta(gt=0, le=600)]
+"""Deterministic time of CP-SAT, in its own units of about a second: a round must end."""
+WallTime = Annotated[float, Meta(gt=0, le=600)]
+"""Seconds of the wall, a number in the file."""
+NotNegative = Annotated[float, Meta(ge=0)]
+
+DEFAULT_WEIGHTS: Mapping[str, int] = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "ScarceResourceAvoidance": 2,
+    "NodeResourcesFit": 1,
+    "ImageLocality": 1,
+    "NodeResourcesBalancedAllocation": 0,
+}
+"""Weights of the score plugins (kube-parity.md section 3); these are the names that the file may give
+others."""
+
+if TYPE_CHECKING:
+    ScorePlugin = str
+else:
+    ScorePlugin = Literal[tuple(DEFAULT_WEIGHTS)]
+
+GANG_KINDS = (
+    "Job",
+    "JobSet",
+    "LeaderWorkerSet",
+    "PyTorchJob",
+    "TFJob",
+    "XGBoostJob",
+    "PaddleJob",
+    "JAXJob",
+    "MPIJob",
+    "TrainJob",
+    "RayCluster",
+    "PodGang",
+    "StatefulSet",
+)
+"""Kinds of workloads whose pods may be gangs that nobody names (workloads.md 1)."""
+if TYPE_CHECKING:
+    GangKind = str
+else:
+    GangKind = Literal[GANG_KINDS]
+
+if TYPE_CHECKING:
+    PartFamily = str
+else:
+    PartFamily = Literal[FAMILIES]

@@ -1,0 +1,87 @@
+"""Resource names and annotations by which pods ask for a part of a device, or for a virtual device (gpu-topology.md 1).
+
+The device plugins behind most of these names deliver what their own scheduler wrote on the pod. Bound by number alone
+such a pod gets nothing, or a card that has another holder. Renamed shares of time slicing are numbers that the kubelet
+gives out by itself. Which names are counted by number is a matter of the configuration (`gpu.parts`).
+"""
+
+import re
+from collections.abc import Collection
+from enum import Enum
+
+from koordpy.api.bounded_memory import remembered
+
+FAMILIES = ("kai", "hami", "volcano", "aliyun")
+"""Whose names may be left to a device plugin that counts by itself (`gpu.parts.aliases`)."""
+ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
+"""By which pods ask KAI-Scheduler for parts, in natural order."""
+_NAMES = {
+    "": (
+        "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio",
+        "koordinator.sh/gpu.shared",
+        "kubernetes.io/gpu-core", "kubernetes.io/gpu-memory", "kubernetes.io/gpu-memory-ratio",
+        "volcano.sh/gpu-memory", "volcano.sh/gpu-number", "aliyun.com/gpu-core.percentage",
+        "tencent.com/vcuda-core", "tencent.com/vcuda-memory",
+        "tke.cloud.tencent.com/qgpu-core", "tke.cloud.tencent.com/qgpu-memory",
+        "amd.com/gpu-mem", "amd.com/gpu-core-pct", "hygon.com/dcumem", "hygon.com/dcucores",
+        "huawei.com/npu-core", "cambricon.com/mlu.smlu.vmemory", "cambricon.com/mlu.smlu.vcore",
+        "metax-tech.com/sgpu", "metax-tech.com/vcore", "metax-tech.com/vmemory",
+        "mthreads.com/vgpu", "mthreads.com/sgpu-core", "mthreads.com/sgpu-memory",
+        "enflame.com/drs-gcu", "enflame.com/gcu-core", "enflame.com/gcu-memory",
+        "kunlunxin.com/vxpu", "kunlunxin.com/vxpu-memory",
+    ),
+    "hami": ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"),
+    "volcano": (
+        "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage",
+        "volcano.sh/vgpu-cores",
+    ),
+    "aliyun": ("aliyun.com/gpu-mem",),
+}  # fmt: skip
+_FAMILY_OF = {name: family for family, names in _NAMES.items() for name in names}
+_PATTERNS = re.compile(
+    r"huawei\.com/Ascend.+-[0-9]+c(?![0-9A-Za-z]).*"  # vNPU templates: Ascend910-2c, Ascend310P-4c.3cpu.ndvpp
+    r"|huawei\.com/Ascend.*-(memory|core)"
+    r"|iluvatar\.ai/(.+-vgpu|.+\.vCore|.+\.vMem)"
+)
+_SHARES = re.compile(r"nvidia\.com/(gpu|mig-.+)\.shared")
+_MIG = "nvidia.com/mig-"
+
+
+class PartHandling(Enum):
+    """What becomes of an ask by such a name."""
+
+    REFUSED = "refused"
+    COUNTED = "counted"
+    """By number; its device plugin picks the device, which is said."""
+
+
+@remembered(1 << 12)
+def _read(name: str) -> tuple[bool, str]:
+    """(whether the kubelet gives shares out by this name, the family of its owner; `-` for no part at all)."""
+    if _SHARES.fullmatch(name):
+        return True, ""
+    family = _FAMILY_OF.get(name)
+    if family is None:
+        family = "" if _PATTERNS.fullmatch(name) else "-"
+    return False, family
+
+
+def handling_of(name: str, aliases: Collection[str], by_number: Collection[str]) -> PartHandling | None:
+    """What becomes of an ask by a resource name; None for a name that means no part.
+
+    aliases, by_number: `gpu.parts.aliases` and `gpu.parts.byNumber`.
+    """
+    if name in by_number:
+        return PartHandling.COUNTED
+    shares, family = _read(name)
+    if shares:
+        return PartHandling.COUNTED
+    if family == "-":
+        return None
+    return PartHandling.COUNTED if family and family not in aliases else PartHandling.REFUSED
+
+
+def means_gpus(name: str) -> bool:
+    """True for a name of the table, and for instances of MIG: what else asks for GPUs is `gpu.resources`."""
+    shares, family = _read(name)
+    return shares or family != "-" or name.startswith(_MIG)

@@ -1,0 +1,210 @@
+"""Places the pending members of a unit: the one door to the methods of `placement_methods`.
+
+`place_unit` answers a `Question`. The problem of a unit knows how many pods of each shape a node serves alone: devices
+that form sets, a filter with a capacity of its own. Where a placement puts shapes together on a node that does not
+serve them all, some shape must have fewer pods there: the problem is split into one for each shape, and the best answer
+of all is taken. Every placement that the nodes serve survives in one of them, so the search is exact.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from enum import Enum, auto
+
+import numpy as np
+
+from koordpy.devices.family_registry import serves
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.goals import goal_vector
+from koordpy.placement.problem import Problem, Solution, only_ranks, with_column
+from koordpy.plan.limits import SPLITS
+from koordpy.plan.round_plan import Proof, SolverRun, combined, proof_of
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.attraction import attraction
+from koordpy.problems.placement_methods import could_place, place_parts, place_problem
+from koordpy.problems.problem_building import partitions
+
+
+class Question(Enum):
+    """What is asked about a unit."""
+
+    BEST = auto()
+    """The best placement. What attracts is counted for the members that it places."""
+    TRIAL = auto()
+    """The same with what attracts all pending members, in one search: for dry runs and reserved places."""
+    IN_ORDER = auto()
+    """The pods of a job that is not all or nothing: all of them where they fit, else in order of their ranks, one that
+    does not fit left out (gpu-topology.md 5)."""
+
+
+def place_unit(unit: Unit, problem: Problem, figures: RoundState, question: Question) -> Solution:
+    """Returns the nodes of a unit's pending members by rank; none with the proof that there is no placement.
+
+    problem: of the unit, with what attracts all its pending pods.
+    """
+    if question is Question.IN_ORDER:
+        return place_in_order(problem)
+    found = _placed_together(unit, problem, figures)
+    if question is Question.TRIAL or not found.placed or not problem.gather or len(found.nodes) == len(problem.pending):
+        return found
+    own = attraction(unit, [unit.members[rank] for rank in found.nodes], figures)
+    if (own == problem.attract).all():
+        return found
+    placed = Counter(problem.members[rank].gang for rank in found.nodes)
+    needs = tuple(placed[gang] for gang in range(len(problem.needs)))
+    again = _placed_together(unit, replace(only_ranks(problem, found.nodes), attract=own, needs=needs), figures)
+    runs = (*found.runs, *again.runs)
+    if not again.placed:  # out of time: what was found first is valid
+        return Solution(found.nodes, Proof.FEASIBLE, runs)
+    return Solution(again.nodes, combined((found.proof, again.proof), placed=True), runs)
+
+
+def fits_somewhere(unit: Unit, problem: Problem, figures: RoundState) -> bool | None:
+    """Returns True if all pods of a unit find a place, wherever that is; None if only a placement decides."""
+    if len(_counted_apart(unit, figures)) > 1:
+        return None
+    return any(could_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, figures))
+
+
+def _placed_together(unit: Unit, problem: Problem, figures: RoundState) -> Solution:
+    """Returns the best placement of a unit in which every node serves its pods together."""
+    apart = _counted_apart(unit, figures)
+    if len(apart) < 2:
+        return place_parts(list(partitions(unit, problem, figures)))
+    waiting = list(partitions(unit, problem, figures))
+    best: tuple[Problem, Solution] | None = None
+    runs: list[SolverRun] = []
+    proofs: list[Proof] = []
+    for _ in range(SPLITS):
+        if not waiting:
+            break
+        one = waiting.pop()
+        found = place_problem(one)
+        runs += found.runs
+        better = found.placed and (
+            best is None or goal_vector(problem, found.nodes) < goal_vector(problem, best[1].nodes)
+        )
+        fault = _unserved(unit, found, apart, figures) if better else None
+        if fault is not None:
+            waiting += _split(one, *fault)
+            continue
+        proofs.append(found.proof)
+        if better:
+            best = one, found
+    if waiting:
+        proofs.append(Proof.UNKNOWN)
+    return Solution(best[1].nodes if best else {}, combined(proofs, placed=best is not None), tuple(runs))
+
+
+def _counted_apart(unit: Unit, figures: RoundState) -> frozenset[bytes]:
+    """Shapes with filters of which the problem knows only what they let of each shape alone."""
+    kinds = {pod.shape: pod for pod in unit.pending}
+    if len(kinds) < 2:
+        return frozenset()
+    return frozenset(shape for shape, pod in kinds.items() if not all(rule.together for rule in figures.rules(pod)))
+
+
+def _unserved(
+    unit: Unit, found: Solution, apart: frozenset[bytes], figures: RoundState
+) -> tuple[int, list[int]] | None:
+    """(node, ranks of the pods on it) of the first node that does not serve all that is placed on it."""
+    by_node: dict[int, list[int]] = {}
+    for rank in sorted(found.nodes):
+        if unit.members[rank].shape in apart:
+            by_node.setdefault(found.nodes[rank], []).append(rank)
+    for node, ranks in by_node.items():
+        pods = [unit.members[rank] for rank in ranks]
+        if len({pod.shape for pod in pods}) > 1 and not _serves(node, pods, figures):
+            return node, ranks
+    return None
+
+
+def _serves(node: int, pods: Sequence[PodInfo], figures: RoundState) -> bool:
+    """Whether a node serves pods together: by sets of its devices, and by filters that see the pods come in order."""
+    if not serves(node, pods, figures):
+        return False
+    return all(
+        rule.takes_after(pods[:number], node)
+        for number, pod in enumerate(pods)
+        for rule in figures.rules(pod)
+        if not rule.together
+    )
+
+
+def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
+    """The problem with one pod fewer of a shape on a node, for each shape that is there."""
+    counts = Counter(problem.members[rank].shape for rank in ranks)
+    out = []
+    for shape, count in sorted(counts.items(), reverse=True):
+        room = np.full(len(problem.free), len(problem.members), dtype=np.int64)
+        room[node] = count - 1
+        out.append(with_column(problem, room, {shape: 1}))
+    return out
+
+
+# --- one after the other ---
+
+
+def place_in_order(problem: Problem) -> Solution:
+    """The pods of a job that is not all or nothing: all of them where they fit, else in order, one that does not fit
+    left out (gpu-topology.md 5)."""
+    pending = problem.pending
+    if len({problem.members[rank].shape for rank in pending}) < 2:
+        return place_problem(problem)
+    found = place_problem(replace(problem, needs=(len(pending),)))
+    if found.placed:
+        return found
+    if problem.interactions or problem.gather:
+        return _one_by_one(problem, found)
+    taken, sure = _as_far_as_they_fit(problem, not_all=found.proof is Proof.INFEASIBLE)
+    if not taken:
+        return Solution({}, proof_of(placed=False, sure=sure), found.runs)
+    best = place_problem(_just(problem, taken))
+    proof = best.proof if sure or not best.placed else Proof.FEASIBLE
+    return Solution(best.nodes, proof, (*found.runs, *best.runs))
+
+
+def _just(problem: Problem, ranks: Collection[int]) -> Problem:
+    """All of just these pods."""
+    return replace(only_ranks(problem, ranks), needs=(len(ranks),))
+
+
+def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], bool]:
+    """The pods that fit, taken in order, and whether that is proven. not_all: it is known that not all of them do.
+
+    What fits, fits with fewer, so the first that does not is found by halves; and where one does not, no later one of
+    its shape does.
+    """
+    taken, left, sure = list[int](), list(problem.pending), True
+    while left:
+        fits, fails = 0, len(left) + (not not_all)
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            proof = could_place(_just(problem, [*taken, *left[:middle]]))
+            sure = sure and proof is not Proof.UNKNOWN
+            if proof is Proof.FEASIBLE:
+                fits = middle
+            else:
+                fails = middle
+        taken += left[:fits]
+        refused = {problem.members[rank].shape for rank in left[fits : fits + 1]}
+        left = [rank for rank in left[fits + 1 :] if problem.members[rank].shape not in refused]
+        not_all = False
+    return taken, sure
+
+
+def _one_by_one(problem: Problem, found: Solution) -> Solution:
+    """The same where pods that come may help others, or hinder: each is tried on top of those before it."""
+    pending = problem.pending
+    best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True
+    runs = list(found.runs)
+    for rank in pending:
+        tried = place_problem(_just(problem, [*taken, rank]))
+        runs += tried.runs
+        sure &= tried.proof is not Proof.UNKNOWN
+        if tried.placed:
+            best = tried
+            taken.append(rank)
+    proof = best.proof if sure else Proof.FEASIBLE if best.placed else Proof.UNKNOWN
+    return Solution(best.nodes, proof, tuple(runs))
