@@ -17,20 +17,21 @@ from itertools import pairwise
 
 import numpy as np
 
-from koordpy.cluster.devices import DeviceId
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.cluster.volumes import VolumeObjects
-from koordpy.planning.filters.dra import DynamicResources
-from koordpy.planning.filters.rules import DomainTable
-from koordpy.planning.filters.volumes import OpenClaim, VolumeBinding, VolumeReach
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.dra.filters.claim_filter import DynamicResources
+from koordpy.devices.dra.ledger.claim_book import DeviceId, claim_view
+from koordpy.framework.pod_rule_filter import DomainTable
+from koordpy.plugins.volume_binding import OpenClaim, VolumeBinding, VolumeReach
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import VolumeObjects
 
 Column = tuple[Ints, dict[bytes, int]]
 """([nodes] room, shape -> what a pod of it takes)."""
 
 
 @dataclass(frozen=True)
-class VolumesAmong:
+class ClaimConstraints:
     """columns: room for claims of one class. unknown: classes of which it cannot be said in this way."""
 
     columns: tuple[Column, ...]
@@ -39,7 +40,7 @@ class VolumesAmong:
 
 def volumes_among(
     kinds: Mapping[bytes, PodInfo], draft: Draft, table: DomainTable, classes: Iterable[str]
-) -> VolumesAmong:
+) -> ClaimConstraints:
     """What the open claims of the given classes leave each other. kinds: shape -> pod; no two pods share a claim."""
     objects = draft.snapshot.storage
     reach = VolumeReach(draft.snapshot.nodes, table)
@@ -56,7 +57,7 @@ def volumes_among(
             unknown.append(name)
         else:
             columns += found
-    return VolumesAmong(tuple(columns), frozenset(unknown))
+    return ClaimConstraints(tuple(columns), frozenset(unknown))
 
 
 def _columns(
@@ -91,7 +92,7 @@ def devices_among(kinds: Mapping[bytes, PodInfo], draft: Draft) -> tuple[Column,
 
     kinds: shape -> pod; no two pods share a claim that is to be allocated.
     """
-    objects = draft.snapshot.devices
+    objects = claim_view(draft.snapshot.families).objects
     asks: dict[frozenset[DeviceId], dict[bytes, int]] = {}
     offered: dict[frozenset[DeviceId], Mapping[str, int]] = {}
     for shape, pod in kinds.items():

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from koordpy.api import keys
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import GangRef
+from koordpy.api.natural_order import natural_key
+from koordpy.pods.gang_refs import GangRef
 
 ONE_SIDED = (
     f"annotation {keys.GANG_GROUPS}: gangs of other namespaces that do not name this one in theirs are not linked to it"

@@ -1,152 +1,35 @@
-"""A gang with its settings: those of its PodGroup, or of its oldest pod.
+"""How a gang is read: from its PodGroup, from its oldest pod, or as it follows from its workload.
 
-Source: gang-network.md 2.1, 2.4, 2.9 and 4.
-"""
+Source: gang-network.md sections 2 and 4. The result is a `Gang`; defaults of the configuration come last."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 from koordpy.api import keys
-from koordpy.api.config import Gangs
-from koordpy.api.counted import counted
+from koordpy.api.bounded_memory import once
+from koordpy.api.counted_nouns import counted
 from koordpy.api.durations import parse_duration
-from koordpy.api.faults import UnreadableError, kind_name, literal
-from koordpy.api.gangspec import GatherRule, TopologyWish, parse_topology_wish
-from koordpy.api.jsontext import read_json
-from koordpy.api.limits import LINKED_GANGS, MIN_RESOURCES, too_many
-from koordpy.api.natural import natural_key
+from koordpy.api.field_faults import UnreadableError, kind_name, literal
+from koordpy.api.json_text import read_json
+from koordpy.api.key_hints import Holder, misspelt_setting
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.remembered import once
-from koordpy.api.settings import OF_GANGS, odd_settings, odd_values, whole_number
-from koordpy.api.unread import Holder
-from koordpy.api.wirejson import unreadable
-from koordpy.cluster.ganghistory import NO_PAST, Ended
-from koordpy.cluster.members import Members
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.resources import Amounts, amounts
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.topology import Layers
-from koordpy.planning.ascend.multilevel import with_levels
-from koordpy.planning.links import Named
-from koordpy.workloads.gangs import Derived
-from koordpy.workloads.model import SharedDomain
-
-DEFAULT_WAITING_SECONDS = 600.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gang(Members):
-    """One gang with the settings of its PodGroup, or of its oldest pod."""
-
-    ref: GangRef
-    exists: bool = True
-    """False where pods name a PodGroup that is not there."""
-    min_member: int = 0
-    match_policy: str = ""
-    strict: bool = True
-    waiting_seconds: float = DEFAULT_WAITING_SECONDS
-    links: tuple[str, ...] = ()
-    """`namespace/name` of the gangs in its `groups` annotation, whether or not the link holds (`planning.links`)."""
-    wish: TopologyWish = field(default_factory=TopologyWish)
-    has_wish: bool = False
-    """Whether it says itself what it asks of the network, be it nothing; else a configured default may hold."""
-    hard_keys: tuple[str, ...] = ()
-    """Node labels of upstream's topology constraints: a hard domain each."""
-    min_resources: Amounts = field(default_factory=dict)
-    fault: str = ""
-    """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
-    parted: tuple[SharedDomain, ...] = ()
-    """Where pods of it lie together by themselves; layers by their names."""
-    one_victim: bool = False
-    """Upstream's disruptionMode: whoever evicts one member evicts all."""
-    owed: int = 0
-    """Pending members that must come together lest it is evicted as stale (`planning.grace`)."""
-    expected: int | None = None
-    """How many members its owner says there will be, for messages alone."""
-    doubts: tuple[str, ...] = ()
-    """Settings that cannot be read and decide nothing."""
-    derived: Derived | None = None
-    """What it follows from, where nobody names it."""
-    later: str = ""
-    """Why members that it lacks may come later, for messages alone."""
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether some of its pods are to lie in one domain by themselves (`planning.parts`)."""
-        return bool(self.parted) or any(rule.scope != "group" for rule in self.wish.gather)
-
-    @property
-    def by_workload(self) -> bool:
-        """Whether its size is what a controller keeps alive now."""
-        return self.derived is not None and self.derived.by_workload
-
-    @property
-    def had_success(self) -> bool:
-        """Whether a pod of its run has Succeeded, though its size follows a controller that counts it no more."""
-        return self.derived is not None and self.derived.succeeded
-
-    @property
-    def origin(self) -> str:
-        """Why it is a gang."""
-        return origin_of(self.ref, self.derived, self.pods)
-
-    @property
-    def key(self) -> str:
-        return self.ref.key
-
-    @property
-    def whole(self) -> bool:
-        """Whether it runs with its minimum."""
-        return self.runs(self.min_member)
-
-    @property
-    def has_object(self) -> bool:
-        """Whether an object carries its settings; else its oldest pod does."""
-        return self.ref.source in (GangSource.GROUP, GangSource.UPSTREAM)
-
-    @property
-    def subject(self) -> str:
-        """The object that its settings stand on."""
-        if self.derived is not None and self.derived.title is not None:
-            return f"{self.derived.title.kind} {self.ref.namespace}/{self.derived.title.name}"
-        if self.derived is not None and not self.derived.by_workload and self.exists:
-            return f"PodGroup {self.ref.namespace}/{self.derived.meta.name}"
-        return f"PodGroup/{self.key}" if self.has_object else f"Pod/{self.oldest.key}"
-
-    @property
-    def oldest(self) -> PodInfo:
-        """The oldest of its pods, of which there is at least one."""
-        return _oldest(self.pods)
-
-    def waits_for_members(self, have: int) -> str:
-        """What is said while fewer members exist, or have Succeeded, than its minimum (2.3)."""
-        text = f"gang {self.key}: waiting for members, {have} of minMember"
-        expected = f", {self.expected} are expected" if self.expected is not None else ""
-        return f"{text} {self.min_member} exist{expected}{self.later}"
-
-    def waits_for_pending(self) -> str:
-        """The same where match-policy only-waiting asks for more members that wait."""
-        text = f"gang {self.key}: waiting for members, {len(self.pending) + self.done} of minMember"
-        return f"{text} {self.min_member} wait or have Succeeded (only-waiting)"
-
-
-def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) -> str:
-    """Why pods are a gang (workloads.md 10.5). derived: what it follows from, where nobody names it."""
-    if derived is not None:
-        return derived.origin
-    if ref.source is GangSource.NAMED and pods:
-        oldest = _oldest(pods)
-        by = "labels" if _labelled(oldest.pod.metadata) else "annotations"
-        return f"{by} of pod {oldest.name}"
-    return f"PodGroup {ref.name}{' of scheduling.k8s.io' if ref.source is GangSource.UPSTREAM else ''}"
-
-
-def names_of(derived: Derived | None) -> dict[str, str] | None:
-    """The workload and its role, as reports have them (workloads.md 10.5); None for what does not follow from one."""
-    if derived is None or (title := derived.title) is None:
-        return None
-    return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": derived.role}
+from koordpy.api.pod_groups import UpstreamPodGroupSpec
+from koordpy.api.reading_limits import LINKED_GANGS, MIN_RESOURCES, too_many
+from koordpy.cache.gang_history import NO_PAST, Ended
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Gangs
+from koordpy.config.gang_topology import GatherRule, TopologyWish, parse_topology_wish
+from koordpy.decoding.annotation_settings import OF_GANGS, odd_settings, odd_values, whole_number
+from koordpy.decoding.wire_json import unreadable
+from koordpy.gangs.gang_links import Named
+from koordpy.gangs.gang_settings import DEFAULT_WAITING_SECONDS, Gang, is_labelled, oldest_pod, with_device_rules
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo, preemption_policy
+from koordpy.pods.resource_amounts import Amounts, amounts
+from koordpy.topology.topology_layers import Layers
+from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_model import SharedDomain
 
 
 @once
@@ -166,7 +49,7 @@ def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, fl
             links = _linked(notes[keys.GANG_GROUPS], namespace)
         except UnreadableError as what:
             fault = fault or f"annotation {keys.GANG_GROUPS} cannot be read: {what}"
-    return wish, links, _waiting(notes.get(keys.GANG_WAITING_TIME)), fault
+    return wish, links, _waiting(notes.get(keys.GANG_WAITING_TIME)), fault or misspelt_setting(notes)
 
 
 def _linked(text: str, namespace: str) -> Named:
@@ -226,16 +109,7 @@ def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
     if (derived := snapshot.derived.get(ref)) is not None:
         return derived.meta
     pods = snapshot.members.get(ref, ())
-    return _oldest(pods).pod.metadata if pods else None
-
-
-def _oldest(pods: Sequence[PodInfo]) -> PodInfo:
-    return min(pods, key=lambda pod: (pod.created, natural_key(pod.name)))
-
-
-def _labelled(meta: ObjectMeta) -> bool:
-    """Whether a pod names its gang by labels."""
-    return bool(meta.labels.get(keys.LABEL_GANG_NAME)) and keys.LABEL_GANG_MIN in meta.labels
+    return oldest_pod(pods).pod.metadata if pods else None
 
 
 class DerivedGang(Gang):
@@ -287,9 +161,7 @@ def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Ga
 def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
     notes = derived.meta.annotations
     said = _annotated(snapshot, ref, derived.meta, DerivedGang if derived.by_workload else Gang)
-    wish = with_levels(
-        said.wish, notes.get(keys.SCHEDULE_POLICY), notes.get(keys.AFFINITY_CONFIG), snapshot.tree.layers
-    )
+    wish = with_device_rules(said.wish, notes.get, snapshot)
     doubts = [
         *odd_values(OF_GANGS, {}, notes),
         *(f"networkTopologyAware: {doubt}" for doubt in wish.doubts),
@@ -311,7 +183,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
             there = f"the tree has {counted(len(layers.chain) - 1, 'layer')} above the nodes"
             wrong = wrong or f"{of_part}networkTopology.highestTierAllowed {one.tier}, {there}"
         elif one.part and layers.level(layer) is None:
-            wrong = wrong or f'subGroupPolicy: unknown layer "{layer}"'
+            wrong = wrong or f"subGroupPolicy: {layers.unknown(layer)}"
         elif layer and not one.part:
             rules.append(GatherRule(layer, one.must))
     if rules:
@@ -348,11 +220,28 @@ def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
         snapshot.tree,
         snapshot.pasts.get(ref),
         ref in snapshot.unknown_steps,
+        snapshot.made_groups.get(ref),
     )
 
 
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     """A gang of the snapshot with its settings."""
+    gang, groups = _read_own(snapshot, ref), snapshot.made_groups.get(ref, ())
+    hard, one_victim = gang.hard_keys, gang.one_victim
+    if groups:
+        hard += tuple(key for group in groups for key in group.spec.topology_keys)
+        one_victim = one_victim or any(group.spec.disrupted_as_one for group in groups)
+    elif gang.derived is not None:
+        hard += gang.derived.hard_keys
+        one_victim = one_victim or gang.derived.one_victim
+    if (hard, one_victim) == (gang.hard_keys, gang.one_victim):
+        return gang
+    hard = tuple(dict.fromkeys(hard))
+    return replace(gang, hard_keys=hard, one_victim=one_victim, has_wish=gang.has_wish or bool(hard))
+
+
+def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
+    """The same without what a PodGroup adds that its controller made by default, or its Job (groups.md 2.4)."""
     if (derived := snapshot.derived.get(ref)) is not None:
         return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())
@@ -361,7 +250,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
     hard: tuple[str, ...] = ()
     resources: Amounts = {}
     one_victim = False
-    later = ""
+    unsupported, later = "", ""
     doubts: tuple[str, ...] = ()
     meta = ObjectMeta(namespace=ref.namespace, name=ref.name)
     if ref.source is GangSource.GROUP:
@@ -390,11 +279,11 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
             least_of = upstream.spec.scheduling_policy.gang
             min_member = least_of.min_count if least_of is not None else 0
             one_victim = upstream.spec.disrupted_as_one
-            if upstream.spec.scheduling_constraints is not None:
-                hard = tuple(c.key for c in upstream.spec.scheduling_constraints.topology if c.key)
+            unsupported = _unsupported(upstream.spec, pods)
+            hard = upstream.spec.topology_keys
     elif pods:
-        meta = _oldest(pods).pod.metadata
-        labelled = _labelled(meta)
+        meta = oldest_pod(pods).pod.metadata
+        labelled = is_labelled(meta)
         where = f"label {keys.LABEL_GANG_MIN}" if labelled else f"annotation {keys.GANG_MIN}"
         text = meta.labels[keys.LABEL_GANG_MIN] if labelled else meta.annotations.get(keys.GANG_MIN, "")
         count = whole_number(text)
@@ -405,8 +294,7 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         fault, doubts = f"PodGroup cannot be read: {wrong}", ()
     said = _annotated(snapshot, ref, meta)
     by_timeout = timeout > 0 and keys.GANG_WAITING_TIME not in meta.annotations
-    policy, levels = (_said(key, meta, pods) for key in (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG))
-    wish = with_levels(said.wish, policy, levels, snapshot.tree.layers)
+    wish = with_device_rules(said.wish, lambda key: _said(key, meta, pods), snapshot)
     return replace(
         said,
         exists=exists,
@@ -418,9 +306,18 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
         min_resources=resources,
         fault=fault or said.fault,
         one_victim=one_victim,
+        unsupported=unsupported,
         doubts=(*doubts, *_doubts(ref, meta, wish)),
         later=later,
     )
+
+
+def _unsupported(spec: UpstreamPodGroupSpec, pods: Sequence[PodInfo]) -> str:
+    """The field of an upstream PodGroup that holds its pods; empty for none (kube-parity.md 6)."""
+    if spec.parent_composite_pod_group_name:
+        return "spec.parentCompositePodGroupName"
+    differs = any(pod.pending and preemption_policy(pod.pod) != spec.preemption_policy for pod in pods)
+    return "spec.preemptionPolicy" if spec.preemption_policy and differs else ""
 
 
 def with_default(gangs: tuple[Gang, ...], config: Gangs, layers: Layers) -> tuple[Gang, ...]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.topology import Layers
-from koordpy.planning.units import Unit
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo
+from koordpy.topology.topology_layers import Layers
 
 _JOBSET, _LWS, _GROVE = "jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "grove.io/podcliquescalinggroup"
 REPLICA_LABELS = (

@@ -13,32 +13,35 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordpy.api.limits import GANG_PORTS
+from koordpy.api.label_selectors import selector_matches
 from koordpy.api.objects import PodAffinityTerm
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import selector_matches
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.cluster.ties import ANY_ADDRESS, Terms
-from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects
-from koordpy.planning.among.claims import devices_among, volumes_among
-from koordpy.planning.filters.base import Code, Refusal
-from koordpy.planning.filters.claims import claims_of
-from koordpy.planning.filters.disks import ONE_POD, pod_disks
-from koordpy.planning.filters.dra import resource_claims
-from koordpy.planning.filters.interpod import OwnTerms, term_matches
-from koordpy.planning.filters.rules import DomainTable
-from koordpy.planning.filters.spread import FILTERS, SpreadDefaults, Spreading, constraints_of
-from koordpy.planning.limits import NODE_PODS
-from koordpy.planning.placement.ties import Apart, Tie, renumbered
+from koordpy.api.reading_limits import GANG_PORTS
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.dra.filters.claim_filter import resource_claims
+from koordpy.devices.dra.ledger.claim_book import claim_view
+from koordpy.framework.filter_protocol import Code, Refusal
+from koordpy.framework.pod_rule_filter import DomainTable
+from koordpy.gangs.claim_constraints import devices_among, volumes_among
+from koordpy.placement.member_interactions import Apart, LinkedAffinity, Near, Tie, linked_sets, renumbered
+from koordpy.plan.limits import NODE_PODS
+from koordpy.plugins.disk_limits import ONE_POD, pod_disks
+from koordpy.plugins.interpod_affinity import OwnTerms, term_matches
+from koordpy.plugins.topology_spread import FILTERS, SpreadDefaults, Spreading, constraints_of
+from koordpy.plugins.volume_claims import claims_of
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_ties import ANY_ADDRESS, Terms
+from koordpy.pods.volume_book import CsiVolume, Disk, VolumeObjects
 
 Ask = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Among:
+class MemberConstraints:
     """room: [nodes, k] of resources that only this gang's members know; asks: shape -> (column of room, amount);
     refusals: shape -> why a plan cannot hold it together with the other members. shapes: those of the pending members,
-    numbered by position in `ties`. one_of: sets of shapes of whose pods a plan takes one, wherever it stands."""
+    numbered by position in `ties`. one_of: sets of shapes of whose pods a plan takes one, wherever it stands.
+    among_members: shapes whose required affinity other members match."""
 
     room: Ints
     asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
@@ -46,6 +49,7 @@ class Among:
     shapes: tuple[bytes, ...] = ()
     ties: tuple[Tie, ...] = ()
     one_of: tuple[frozenset[bytes], ...] = ()
+    among_members: frozenset[bytes] = frozenset()
 
     def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
         """The interactions with shapes numbered as given; shapes without a number are those of members left out."""
@@ -58,11 +62,20 @@ class Among:
 
     def judged(self, shape: bytes) -> frozenset[str]:
         """Plugins whose word on a pod of the shape, alone, is replaced by interactions."""
-        own = [one for one in self.ties if self.shapes[one.shape] == shape]
-        return frozenset(one.plugin for one in own if not isinstance(one, Apart))
+        out = set()
+        for one in self.ties:
+            owners = one.shapes if isinstance(one, LinkedAffinity) else (one.shape,)
+            if not isinstance(one, Apart) and any(self.shapes[at] == shape for at in owners):
+                out.add(one.plugin)
+        return frozenset(out)
+
+    def judged_beside_victims(self, shape: bytes) -> frozenset[str]:
+        """The same where pods that stand may leave: with them what filters know of may be another member's to give."""
+        affinity = frozenset([LinkedAffinity.plugin])
+        return self.judged(shape) - affinity | (affinity if shape in self.among_members else frozenset())
 
 
-class MemberReader:
+class MemberConstraintReader:
     """Reads what the pending members of a unit are to each other, on the draft as it is."""
 
     def __init__(
@@ -89,24 +102,28 @@ class MemberReader:
         self.position = {shape: i for i, shape in enumerate(self.kinds)}
         self.ties: list[Tie] = []
         self.one_of: list[frozenset[bytes]] = []
+        self.among_members: frozenset[bytes] = frozenset()
         self._shunned: dict[tuple[bytes, frozenset[bytes]], int] = {}
         """(nodes, kinds) that some kinds keep off theirs -> the column that says so."""
 
-    def read(self) -> Among:
+    def read(self) -> MemberConstraints:
         if self.number.total() > 1:
             self._ports()
             if any(pod.ties.volumes for pod in self.kinds.values()):
                 self._disks()
                 self._claims()
                 self._limits()
+            self._affinity()
             for shape, pod in self.kinds.items():
-                self._terms(shape, pod, pod.ties.terms)
+                self._anti_affinity(shape, pod, pod.ties.terms)
                 self._spread(shape, pod)
             self._devices()
         nodes = len(self.snapshot.nodes)
         room = np.stack(self.columns, axis=1) if self.columns else np.zeros((nodes, 0), dtype=np.int64)
         asks = {shape: tuple(own) for shape, own in self.asks.items()}
-        return Among(room, asks, self.refusals, tuple(self.kinds), tuple(self.ties), tuple(self.one_of))
+        return MemberConstraints(
+            room, asks, self.refusals, tuple(self.kinds), tuple(self.ties), tuple(self.one_of), self.among_members
+        )
 
     def _refuse(self, shape: bytes, plugin: str, feature: str) -> None:
         reason = f"unsupported: {feature} among the members of a gang"
@@ -151,16 +168,34 @@ class MemberReader:
         """Members among those meant, other than one pod of the kind itself."""
         return sum(self.number[one] for one in meant) - (shape in meant)
 
-    def _terms(self, shape: bytes, pod: PodInfo, terms: Terms) -> None:
-        wanted = terms.affinity.required
-        each = [set(self._meant(term, pod)) for term in wanted]
-        near = [one for one in self.kinds if all(one in some for some in each)] if wanted else []
-        if self._others(shape, near):
-            own = OwnTerms(pod, self.snapshot, self.table)
-            for change in self.draft.changes:
-                own.change(*change)
-            if (tie := own.tie(self.position[shape], self._positions(near))) is not None:
+    def _affinity(self) -> None:
+        """Required affinity of members to each other, in sets of shapes that are linked.
+
+        A set is left to the filters where these know all of it: pods that stand match, and no member does that is not
+        linked. A pod that has to do with no other member is left to them as well.
+        """
+        meant: dict[bytes, list[bytes]] = {}
+        for shape, pod in self.kinds.items():
+            if wanted := pod.ties.terms.affinity.required:
+                each = [set(self._meant(term, pod)) for term in wanted]
+                meant[shape] = [one for one in self.kinds if all(one in some for some in each)]
+        matched = {one for shape, ones in meant.items() for one in ones if one != shape}
+        self.among_members = frozenset(shape for shape, ones in meant.items() if self._others(shape, ones))
+        owners = [self._near(shape, ones) for shape, ones in meant.items() if shape in self.among_members | matched]
+        for linked in linked_sets(owners):
+            tie = LinkedAffinity(tuple(linked))
+            if not all(one.has_existing and not tie.unlinked(one) for one in linked):
                 self.ties.append(tie)
+
+    def _near(self, shape: bytes, meant: Sequence[bytes]) -> Near:
+        own = OwnTerms(self.kinds[shape], self.snapshot, self.table)
+        for change in self.draft.changes:
+            own.change(*change)
+        near = own.tie(self.position[shape], self._positions(meant))
+        assert near is not None
+        return near
+
+    def _anti_affinity(self, shape: bytes, pod: PodInfo, terms: Terms) -> None:
         for term in terms.anti_affinity.required:
             meant = self._meant(term, pod)
             if not self._others(shape, meant):
@@ -282,7 +317,7 @@ class MemberReader:
 
     def _devices(self) -> None:
         """Resource claims that are to be allocated, each of one pod, find devices of their own; shared ones wait."""
-        objects = self.snapshot.devices
+        objects = claim_view(self.snapshot.families).objects
         users: Counter[str] = Counter()
         for shape, pod in self.kinds.items():
             users.update(dict.fromkeys(resource_claims(pod), self.number[shape]))

@@ -14,17 +14,18 @@ from operator import is_, itemgetter
 from msgspec import structs
 
 from koordpy.api import keys
-from koordpy.api.config import Gangs, StaleGangs
-from koordpy.api.limits import LINKED_GANGS
-from koordpy.api.natural import natural_key
-from koordpy.cluster.gpus import GroupKey
-from koordpy.cluster.pods import GangRef, GangSource, Owner, PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.tree import Tree
-from koordpy.planning.gangs import Gang, links_named, read_from, read_gang, with_default
-from koordpy.planning.grace import owed
-from koordpy.planning.links import Links, Named, links_of
-from koordpy.workloads.gangs import Derived
+from koordpy.api.natural_order import natural_key
+from koordpy.api.reading_limits import LINKED_GANGS
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Gangs, StaleGangs
+from koordpy.gangs.gang_links import Links, Named, links_of
+from koordpy.gangs.gang_reading import links_named, read_from, read_gang, with_default
+from koordpy.gangs.gang_settings import Gang
+from koordpy.gangs.stale_grace import owed
+from koordpy.pods.gang_refs import GangRef, GangSource, GroupKey
+from koordpy.pods.pod_info import Owner, PodInfo
+from koordpy.topology.topology_tree import Tree
+from koordpy.workloads.workload_gangs import Derived
 
 
 @dataclass(frozen=True)
@@ -286,6 +287,11 @@ class Groups:
         first = {source: number for number, source in enumerate(GangSource)}
         return {ref.key: ref for ref in sorted(self.every(), key=lambda ref: first[ref.source], reverse=True)}
 
+    @cached_property
+    def existing(self) -> frozenset[str]:
+        """Keys of the gangs that are there, and not only named."""
+        return frozenset(key for key, ref in self._named.items() if self.gang(ref).exists)
+
     def every(self) -> list[GangRef]:
         """Every gang that an object or a pod names."""
         refs = dict.fromkeys((*self.snapshot.members, *self.snapshot.derived))
@@ -294,6 +300,8 @@ class Groups:
             (GangSource.UPSTREAM, self.snapshot.upstream_groups),
         ):
             for key in objects:
+                if source is GangSource.UPSTREAM and key in self.snapshot.passed_groups:
+                    continue
                 namespace, _, name = key.partition("/")
                 refs.setdefault(GangRef(namespace, name, source))
         return list(refs)

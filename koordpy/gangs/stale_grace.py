@@ -6,14 +6,15 @@ Source: preemption.md 7.
 import contextlib
 
 from koordpy.api import keys
-from koordpy.api.config import StaleGangs
 from koordpy.api.durations import parse_duration
-from koordpy.api.endings import failed_since
+from koordpy.api.pod_endings import failed_since
 from koordpy.api.times import seconds
-from koordpy.cluster.ganghistory import SCHEDULED, STALE
-from koordpy.cluster.pods import FAILED, GangSource
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.gangs import Gang, settings_of
+from koordpy.cache.gang_history import SCHEDULED, STALE
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import StaleGangs
+from koordpy.gangs.gang_reading import settings_of
+from koordpy.gangs.gang_settings import Gang
+from koordpy.pods.gang_refs import GangSource
 
 
 def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
@@ -63,5 +64,5 @@ def began(gang: Gang, snapshot: Snapshot) -> float | None:
         return None
     if gang.derived is not None:
         return gang.derived.failed_since
-    failed = (pod.pod for pod in gang.pods if pod.pod.status.phase == FAILED)
+    failed = (pod.pod for pod in gang.failed)
     return failed_since(failed, (pod.pod for pod in gang.bound))

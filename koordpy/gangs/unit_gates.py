@@ -3,16 +3,19 @@
 Source: gang-network.md section 2.3.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.limits import LINKED_GANGS, TIED_TERMS, too_many
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import GangSource, PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.plan import GangStatus, Reason
-from koordpy.planning.units import Groups, Unit
+from koordpy.api.natural_order import natural_key
+from koordpy.api.reading_limits import LINKED_GANGS, MEANT_AMONG, TIED_TERMS, too_many
+from koordpy.api.spelling import hint
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.topology_gaps import bare_layer
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.plan.round_plan import GangStatus, Reason
+from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.pod_info import PodInfo
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
     terms = sum(map(_terms, tied.values()))
     if fault := too_many(terms, TIED_TERMS, "terms of affinity and spread of its kinds of pods"):
         return Gate(f"gang {unit.gangs[0].key}: {fault}", GangStatus.INVALID)
-    if (held := _mixed(unit) or _together(unit)) is not None:
+    if (held := _unserved(unit) or _mixed(unit) or _together(unit)) is not None:
         return held
     for gang in unit.gangs:
         if gang.derived is not None and gang.derived.halted and gang.pending:
@@ -78,6 +81,15 @@ def _together(unit: Unit) -> Gate | None:
     return None
 
 
+def _unserved(unit: Unit) -> Gate | None:
+    """An upstream group that asks for what is not served yet: none of it is bound alone (kube-parity.md 6)."""
+    for gang in unit.gangs:
+        if gang.unsupported:
+            text = f"gang {gang.key}: unsupported: {gang.unsupported}"
+            return Gate(text, GangStatus.INVALID, Reason.SCHEDULER_ERROR)
+    return None
+
+
 def _mixed(unit: Unit) -> Gate | None:
     """Different schedulers or priorities inside an upstream group: none is bound (kube-parity.md 6)."""
     for gang in unit.gangs:
@@ -100,11 +112,11 @@ def _unknown_layer(unit: Unit, snapshot: Snapshot) -> Gate | None:
     for gang in unit.gangs:
         for rule in gang.wish.gather:
             if (rule.must or rule.multiple > 1) and layers.level(rule.layer) is None:
-                text = f'unknown layer "{rule.layer}"'
+                text = layers.unknown(rule.layer)
                 if snapshot.topology_fault:
                     text = _invalid(snapshot)
                 elif not snapshot.tree.has_object:
-                    text += ", no ClusterNetworkTopology"
+                    text = f'unknown layer "{rule.layer}", no ClusterNetworkTopology'
                 return Gate(f"gang {gang.key}: {text}", GangStatus.INVALID)
     return None
 
@@ -113,21 +125,37 @@ def _invalid(snapshot: Snapshot) -> str:
     return f"ClusterNetworkTopology {keys.TOPOLOGY_OBJECT} is invalid: {snapshot.topology_fault}"
 
 
+def _misspelt_groups(own: str, listed: Collection[str], groups: Groups) -> list[str]:
+    """Texts about gangs of the annotation `groups` that are not there, where the name of another gang is near."""
+    if not listed or groups.existing.issuperset(listed):
+        return []
+    lost = [key for key in listed if key not in groups.existing]
+    known = groups.existing - {own, *listed}
+    near = known if len(known) <= MEANT_AMONG else set()
+    told = [(key, text) for key in lost if (text := hint(key, near))]
+    return [f"groups: no PodGroup {key}{text}" for key, text in told]
+
+
 def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]]:
-    """(object, text) of settings that do nothing: a layer unknown to PreferGather or of a default, DP x PP, what
-    cannot be read."""
+    """(object, text) of settings that do nothing: a layer unknown to PreferGather or of a default, or whose label no
+    node has, DP x PP, what cannot be read."""
     out: list[tuple[str, str]] = []
     snapshot = groups.snapshot
     why = f": {_invalid(snapshot)}" if snapshot.topology_fault else ""
+    near = snapshot.tree.layers.near
+    unused = "under PreferGather is not used"
     spaces: dict[str, None] = {}
+    asked: dict[str, None] = {}
     for unit in units:
         if unit.is_gang and not any(gang.has_wish for gang in unit.gangs):
             spaces.update(dict.fromkeys(gang.ref.namespace for gang in unit.gangs))
         for gang in unit.gangs:
             name = gang.subject
+            asked |= dict.fromkeys(rule.layer for rule in gang.wish.gather)
             out += [(name, doubt) for doubt in (*gang.doubts, *groups.links.doubts.get(gang.ref, ()))]
+            out += [(name, text) for text in _misspelt_groups(gang.key, groups.links.binding.get(gang.ref, ()), groups)]
             out += [
-                (name, f'networkTopologyAware: unknown layer "{rule.layer}" under PreferGather is not used{why}')
+                (name, f'networkTopologyAware: unknown layer "{rule.layer}" {unused}{why or near(rule.layer)}')
                 for rule in gang.wish.gather
                 if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
             ]
@@ -141,8 +169,10 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
                 out.append((name, text))
     rules = dict(rule for namespace in spaces for rule in groups.defaults.gather(namespace))
     out += [
-        ("configuration", f'{path}.layer: unknown layer "{rule.layer}" is not used')
+        ("configuration", f'{path}.layer: unknown layer "{rule.layer}" is not used{near(rule.layer)}')
         for path, rule in sorted(rules.items())
         if snapshot.tree.layers.level(rule.layer) is None
     ]
+    bare = (bare_layer(snapshot, snapshot.tree.layers.level(layer) or 0) for layer in asked)
+    out += [(f"ClusterNetworkTopology/{keys.TOPOLOGY_OBJECT}", text) for text in bare if text]
     return out

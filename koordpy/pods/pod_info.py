@@ -1,17 +1,21 @@
 """A pod as the planner sees it: its request, its place, its gang, its rank index."""
 
 import re
-from collections.abc import Collection, Iterable
-from enum import Enum
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.faults import UnreadableError
-from koordpy.api.limits import (
+from koordpy.api.bounded_memory import remembered
+from koordpy.api.field_faults import UnreadableError
+from koordpy.api.natural_order import natural_key, number
+from koordpy.api.objects import Pod
+from koordpy.api.pod_endings import is_success
+from koordpy.api.quantity import is_extended
+from koordpy.api.reading_limits import (
     CLAIMS,
     NAME_BYTES,
     PORTS,
@@ -22,61 +26,15 @@ from koordpy.api.limits import (
     too_long,
     too_many,
 )
-from koordpy.api.natural import natural_key, number
-from koordpy.api.objects import Pod
-from koordpy.api.quantity import is_extended
-from koordpy.api.remembered import remembered
-from koordpy.api.settings import index_of
 from koordpy.api.times import seconds
-from koordpy.cluster.gpu_env import is_injected
-from koordpy.cluster.gpus import GpuAsk, GroupKey, gpu_ask
-from koordpy.cluster.owners import controller_of
-from koordpy.cluster.resources import Amounts, add_amounts, asked_by
-from koordpy.cluster.ties import NO_TIES, Ties, host_ports, looked_at, selected_keys, ties_of
+from koordpy.decoding.annotation_settings import index_of
+from koordpy.pods.device_asks import NO_ASKS, AskReaders, Asks
+from koordpy.pods.gang_refs import GangRef, GangSource, GroupKey, gang_ref, gpu_group, upstream_key
+from koordpy.pods.pod_owners import controller_of
+from koordpy.pods.pod_ties import NO_TIES, Ties, host_ports, looked_at, selected_keys, ties_of
+from koordpy.pods.resource_amounts import Amounts, add_amounts, asked_by
 
 SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
-
-
-class GangSource(Enum):
-    """How a pod names its gang (gang-network.md 2.1, in the order of precedence)."""
-
-    GROUP = "group"
-    """By a label; the settings are those of a PodGroup object of either CRD group."""
-    UPSTREAM = "upstream"
-    """By spec.schedulingGroup; the settings are those of a scheduling.k8s.io PodGroup."""
-    NAMED = "named"
-    """By labels or annotations of its own; the oldest pod decides the settings."""
-    WORKLOAD = "workload"
-    """By nothing: it follows from the workload that the pod belongs to, or from what pods of one owner say."""
-    GPUS = "gpus"
-    """By nothing: the pods of one GPU group outside any gang, which are planned together without a minimum."""
-
-    __hash__ = object.__hash__
-    """Members are single objects; Enum's own hash, of the name, is slow where gangs are keys."""
-
-
-class GangRef(msgspec.Struct, frozen=True):
-    """Identity of a gang."""
-
-    namespace: str
-    name: str
-    source: GangSource = GangSource.GROUP
-
-    @staticmethod
-    def of(key: str, source: GangSource = GangSource.GROUP) -> "GangRef":
-        """The gang of a `namespace/name`."""
-        namespace, _, name = key.partition("/")
-        return GangRef(namespace, name, source)
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`, as users write it."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def id(self) -> str:
-        """The key, told apart from gangs of the same name that another kind of group makes."""
-        return self.key if self.source is GangSource.GROUP else f"{self.key}@{self.source.value}"
 
 
 class Owner(NamedTuple):
@@ -116,10 +74,15 @@ class PodInfo(msgspec.Struct, frozen=True):
     """What of it concerns other pods."""
     group_priority: int | None = None
     """Priority of its upstream PodGroup, which counts instead of its own (kube-parity.md 6)."""
-    gpus: GpuAsk | None = None
-    """What it asks of the GPUs of a node; None without any."""
+    group_policy: str = ""
+    """The same of preemptionPolicy; empty where the group says none."""
+    made_group: str = ""
+    """`namespace/name` of its upstream PodGroup that its controller made by default, where another gang has it."""
     extended: bool = False
-    """Whether it asks for an extended resource: no family of devices has anything to say of any other pod."""
+    """True if it asks for an extended resource or of a family of devices: no family has anything to say of any other
+    pod."""
+    asks: Asks = msgspec.field(default_factory=lambda: NO_ASKS)
+    """Family of devices -> what it asks of it; empty for most pods."""
 
     @property
     def controller(self) -> str:
@@ -136,6 +99,10 @@ class PodInfo(msgspec.Struct, frozen=True):
     def group(self) -> GroupKey | None:
         """Its GPU group (gpu-topology.md 5)."""
         return gpu_group(self.pod)
+
+    def ask(self, family: str) -> Any:
+        """Returns what it asks of a family of devices; None for nothing."""
+        return self.asks.get(family)
 
     @property
     def name(self) -> str:
@@ -154,15 +121,18 @@ class PodInfo(msgspec.Struct, frozen=True):
         return (self.pod.spec.priority or 0) if self.group_priority is None else self.group_priority
 
     @property
+    def preemption_policy(self) -> str:
+        """Never, or PreemptLowerPriority."""
+        return self.group_policy or preemption_policy(self.pod)
+
+    @property
     def finished(self) -> bool:
         return self.pod.status.phase in FINISHED
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has done its part. One that is always restarted and ends well because it is deleted has not: the
-        kubelet calls it Succeeded for a moment."""
-        told_to_end = self.pod.spec.restart_policy == "Always" and self.pod.metadata.deletion_timestamp
-        return self.pod.status.phase == SUCCEEDED and not told_to_end
+        """True if it has done its part, as far as the pod itself tells (gang-network.md 2.4)."""
+        return is_success(self.pod)
 
     @property
     def bound(self) -> bool:
@@ -182,9 +152,20 @@ class PodInfo(msgspec.Struct, frozen=True):
         return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
 
 
+def stays(info: PodInfo) -> bool:
+    """Whether a pod never makes room: one of a DaemonSet, or a mirror of a static one. Such pods come straight back."""
+    meta = info.pod.metadata
+    return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
+
+
 @remembered(1 << 14)
 def _owner(namespace: str, quota: str, queue: str, user: str, rigid: bool) -> Owner:
     return Owner(namespace, quota, queue, user, rigid)
+
+
+def preemption_policy(pod: Pod) -> str:
+    """Never, or PreemptLowerPriority, which an API server fills in."""
+    return pod.spec.preemption_policy or keys.PREEMPT_LOWER_PRIORITY
 
 
 def non_preemptible(pod: Pod) -> bool:
@@ -201,40 +182,10 @@ def owner_in(pod: Pod, *, counts: bool = True, queue: str = "") -> Owner:
     return _owner(pod.metadata.namespace, quota, queue, user, counts and non_preemptible(pod))
 
 
-def gpu_group(pod: Pod) -> GroupKey | None:
-    """The GPU group of a pod; a pod with one of the labels only has none."""
-    labels = pod.metadata.labels
-    name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
-    if not name or replica is None:
-        return None
-    return pod.metadata.namespace, name, replica
-
-
-def gang_ref(pod: Pod, *, volcano: bool = False) -> GangRef | None:
-    """The gang a pod names; the first hit wins (gang-network.md 2.1). volcano: one of Volcano's follows (workloads.md
-    2), whatever else it names after these."""
-    labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    group = pod.spec.scheduling_group
-    if not labels and not annotations and group is None:
-        return None
-    namespace = pod.metadata.namespace
-    name = labels.get(keys.LABEL_POD_GROUP) or labels.get(keys.LABEL_POD_GROUP_X)
-    if name:
-        return GangRef(namespace, name)
-    if group is not None and group.pod_group_name:
-        return GangRef(namespace, group.pod_group_name, GangSource.UPSTREAM)
-    if volcano and any(annotations.get(key) for key in keys.VOLCANO_GROUPS):
-        return None
-    if labels.get(keys.LABEL_GANG_NAME) and keys.LABEL_GANG_MIN in labels:
-        return GangRef(namespace, labels[keys.LABEL_GANG_NAME], GangSource.NAMED)
-    name = annotations.get(keys.GANG_NAME)
-    if name and keys.GANG_MIN in annotations and not too_long(name, NAME_BYTES):
-        return GangRef(namespace, name, GangSource.NAMED)
-    return None
-
-
-def in_group(info: PodInfo, priority: int | None) -> PodInfo:
-    """The pod with the priority of its upstream PodGroup, or with its own again."""
+def in_group(info: PodInfo, priority: int | None, policy: str = "") -> PodInfo:
+    """The pod with the priority and the preemptionPolicy of its upstream PodGroup, or with its own again."""
+    if policy != info.group_policy:
+        info = replace(info, group_policy=policy)
     if priority == info.group_priority:
         return info
     shape = info.shape.partition(_PRIORITY)[0]
@@ -273,14 +224,6 @@ def total_requests(pods: Iterable[PodInfo]) -> Amounts:
     return total
 
 
-def _gpu_shape(pod: Pod, gpus: GpuAsk) -> object:
-    annotations = pod.metadata.annotations
-    return gpus, [annotations.get(key) for key in _GPU_ANNOTATIONS], is_injected(pod, gpus.resources)
-
-
-_GPU_ANNOTATIONS = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
-
-
 def shape_of(
     pod: Pod,
     requests: Amounts,
@@ -288,7 +231,7 @@ def shape_of(
     looked_for: Collection[str] = (),
     *,
     owned: bool = False,
-    gpus: GpuAsk | None = None,
+    devices: Sequence[object] = (),
     queue: str = "",
 ) -> bytes:
     """Everything a filter or a score may look at, except the name; pods of one template share it.
@@ -297,9 +240,9 @@ def shape_of(
     Of the labels only those count that some selector looks for (`looked_for`, and the pod's own selectors): indexes
     and the like differ in every pod. `scored`: cpu and memory as scores count them, which differs for equal requests
     where a container has none. `owned`: pods without constraints of spread are spread by their controllers.
-    `queue`: as in `owner_in`.
+    `devices`: what families of devices tell it apart by (`AskReaders.shape`). `queue`: as in `owner_in`.
     """
-    return _short(_said(pod, requests, scored, looked_for, owned=owned, gpus=gpus, queue=queue))
+    return _short(_said(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue))
 
 
 _LONG_SHAPE = 1 << 10
@@ -317,7 +260,7 @@ def _said(
     looked_for: Collection[str],
     *,
     owned: bool,
-    gpus: GpuAsk | None,
+    devices: Sequence[object],
     queue: str,
 ) -> bytes:
     spec = pod.spec
@@ -339,26 +282,16 @@ def _said(
             sorted(host_ports(pod)),
             volumes,
             ephemeral and pod.metadata.name,
-            spec.resource_claims and (spec.resource_claims, pod.status.resource_claim_statuses),
+            spec.resource_claims and (spec.resource_claims, pod.status.resource_claim_statuses, upstream_key(pod)),
             [c.image for c in (*spec.init_containers, *spec.containers)],
             spec.priority or 0,
             selected,
             pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, ""),
             owner and (owner.api_version, owner.kind, owner.name),
-            _ascend_keys(pod, requests),
-            gpus and _gpu_shape(pod, gpus),
+            devices,
             (labels.get(keys.QUOTA_NAME, ""), queue, non_preemptible(pod)),
         )
     )
-
-
-def _ascend_keys(pod: Pod, requests: Amounts) -> object:
-    """What a pod that asks for NPUs says of its job (ascend.md 1)."""
-    if not any(name in requests for name in keys.NPU_RESOURCES):
-        return None
-    meta = pod.metadata
-    labels = [(key, meta.labels[key]) for key in keys.ASCEND_LABELS if key in meta.labels]
-    return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
 
 
 def _above_limits(pod: Pod) -> str:
@@ -391,6 +324,9 @@ def _above_limits(pod: Pod) -> str:
     return fault and f"spec.affinity.nodeAffinity: {fault}"
 
 
+_NO_READERS = AskReaders()
+
+
 def pod_info(
     pod: Pod,
     *,
@@ -398,15 +334,15 @@ def pod_info(
     assumed_node: str = "",
     looked_for: Collection[str] = (),
     owned: bool = False,
-    gpu_resources: Collection[str] = keys.GPU_RESOURCES,
+    readers: AskReaders = _NO_READERS,
     labels_count: bool = True,
     volcano: bool = False,
     queue: str = "",
     follows: tuple[GangRef | None, int | None] = (None, None),
 ) -> PodInfo:
-    """Reads one pod; looked_for, owned: as in `shape_of`; gpu_resources: resource names that count GPUs; labels_count:
-    as in `owner_in`; volcano: as in `gang_ref`; queue: as in `owner_in`; follows: (gang, rank index) so far: an
-    unfinished pod that names no gang keeps them where they follow from workloads.
+    """Reads one pod; looked_for, owned: as in `shape_of`; readers: of what it asks of devices; labels_count: as in
+    `owner_in`; volcano: as in `gang_ref`; queue: as in `owner_in`; follows: (gang, rank index) so far: an unfinished
+    pod that names no gang keeps them where they follow from workloads.
 
     Raises UnreadableError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
     """
@@ -427,8 +363,9 @@ def pod_info(
         gang, index = follows if pod.status.phase not in FINISHED else (None, None)
     elif gang is not None or gpu_group(pod) is not None:
         index = rank_index(pod)
-    gpus = gpu_ask(pod, gpu_resources) if any(name in requests for name in gpu_resources) else None
-    shape = _said(pod, requests, scored, looked_for, owned=owned, gpus=gpus, queue=queue) if pending else b""
+    asks = readers.read(pod, requests, pending=pending)
+    devices = readers.shape(pod, asks) if asks and pending else ()
+    shape = _said(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue) if pending else b""
     if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
         raise UnreadableError(f"spec: {fault}")
     return PodInfo(
@@ -444,6 +381,6 @@ def pod_info(
         owner=owner_in(pod, counts=labels_count, queue=queue),
         shape=_short(shape),
         ties=ties_of(pod),
-        gpus=gpus,
-        extended=any(map(is_extended, requests)),
+        extended=bool(asks) or any(map(is_extended, requests)),
+        asks=asks,
     )

@@ -7,8 +7,8 @@ services and its replication controller, replica set or stateful set (helper.Def
 from typing import Any
 
 from koordpy.api.objects import LabelSelector, ObjectMeta, OwnerReference, Pod, Requirement, Wire
-from koordpy.api.owners import OWNER_KINDS, ReplicaSet, ReplicationController, Service, StatefulSet
-from koordpy.cluster.objectbook import ObjectBook, Objects
+from koordpy.api.owner_objects import OWNER_KINDS, ReplicaSet, ReplicationController, Service, StatefulSet
+from koordpy.pods.object_book import ObjectBook, Objects
 
 _CONTROLLERS: dict[tuple[str, str], type[Wire]] = {
     ("v1", "ReplicationController"): ReplicationController,

@@ -6,11 +6,11 @@ Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level
 from collections.abc import Iterable, Mapping
 from operator import is_
 
-from koordpy.api.faults import UnreadableError
-from koordpy.api.limits import RESOURCES
+from koordpy.api.bounded_memory import forgotten_by
+from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import Container, ContainerStatus, Node, Pod, Quantities, condition_of
 from koordpy.api.quantity import MAX_SUM, units
-from koordpy.api.remembered import forgotten_by
+from koordpy.api.reading_limits import RESOURCES
 
 Amounts = dict[str, int]
 """Milli-cores of cpu, whole units of everything else."""

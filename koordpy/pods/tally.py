@@ -53,3 +53,25 @@ class Tally(Generic[K, S]):
             self._frozen = out
             self._dirty.clear()
         return self._frozen
+
+
+def counts_without(
+    counts: Mapping[K, Mapping[S, int]], gone: Mapping[K, Mapping[S, int]]
+) -> Mapping[K, Mapping[S, int]]:
+    """Returns counts by key and sub-key without some of them; no zeros, and no key without a count."""
+    if not gone:
+        return counts
+    out = dict(counts)
+    for key, amounts in gone.items():
+        left = dict(out.get(key, {}))
+        for sub, amount in amounts.items():
+            rest = left.get(sub, 0) - amount
+            if rest:
+                left[sub] = rest
+            else:
+                left.pop(sub, None)
+        if left:
+            out[key] = left
+        else:
+            out.pop(key, None)
+    return out

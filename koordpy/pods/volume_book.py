@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from koordpy.api.natural import natural_key
+from koordpy.api.bounded_memory import remembered
+from koordpy.api.label_selectors import selector_matches
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Volume, Wire
 from koordpy.api.quantity import RawQuantity, units
-from koordpy.api.remembered import remembered
-from koordpy.api.storage import (
+from koordpy.api.storage_objects import (
     BIND_COMPLETED,
     CLASS_ANNOTATION,
     DEFAULT_CLASS_ANNOTATIONS,
@@ -32,9 +33,8 @@ from koordpy.api.storage import (
     VolumeAttachment,
     claim_size,
 )
-from koordpy.api.wirejson import unreadable
-from koordpy.cluster.objectbook import ObjectBook, Objects
-from koordpy.cluster.selectors import selector_matches
+from koordpy.decoding.wire_json import unreadable
+from koordpy.pods.object_book import ObjectBook, Objects
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 DELAYED = "WaitForFirstConsumer"

@@ -1,1 +1,11 @@
-"""Workloads as users write them: their roles, sizes and steps, the gangs that follow, the pods that they make."""
+"""Workloads as users write them: Jobs, JobSets, RayClusters and others, their roles, and the gangs that follow.
+
+A kind is a function of `kinds` and a line in its registry. The gang of a pod follows from its workload, or from its
+labels.
+
+Main types: `Workload` (`workload_model.py`): roles and pods; `DerivedBook` (`gang_derivation.py`): gangs kept up to
+date; `Minimum` (`gang_minimum.py`): minimum members.
+
+Must not know nodes, plans or the API server, and must not trust a manifest.
+Start reading at `workload_model.py`, then `batch_jobs.py`.
+"""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from koordpy.api.counted import counted
-from koordpy.api.faults import literal
+from koordpy.api.counted_nouns import counted
+from koordpy.api.field_faults import literal
 from koordpy.api.keys import GANG_MIN
-from koordpy.api.settings import whole_number
-from koordpy.workloads.model import Role, Workload
-from koordpy.workloads.runs import WorkloadRun
+from koordpy.decoding.annotation_settings import whole_number
+from koordpy.workloads.workload_model import Role, Workload
+from koordpy.workloads.workload_runs import WorkloadRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool
     """Role -> its minimum. several: whether the spec has more than one role."""
     if run.workload.ordered:
         return {role.name: ORDERED for role in roles}
-    most = sum(role.number for role in roles) if run.workload.counted else None
+    most = _most(run, roles)
     own = _owns(run, roles, title, several=several)
     templates = [role.template.annotations for role in roles]
     total = _total(run, [*templates, *list(run.oldest.values())[:1]], most, title)
@@ -85,6 +85,12 @@ def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool
         return {role.name: own.get(role.name) or Minimum(role.least, MIN_REPLICAS) for role in roles}
     left = max(0, (total.number or 0) - sum(found.number or 0 for found in own.values()))
     return own | dict(_filled(total, left, (role for role in roles if role.name not in own)))
+
+
+def _most(run: WorkloadRun, roles: Sequence[Role]) -> int | None:
+    """Above which number a minimum is a fault; None where none is."""
+    can_tell = run.workload.counted and not run.workload.caps_minimum
+    return sum(role.number for role in roles) if can_tell else None
 
 
 def _owns(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
@@ -98,7 +104,7 @@ def _owns(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool)
         text = next((one[GANG_MIN] for one in run.own_notes(first) if GANG_MIN in one), None)
         if text is None:
             continue
-        most = sum(role.number for role in parts) if run.workload.counted else None
+        most = _most(run, parts)
         found = _read(ANNOTATION + GANG_MIN, text, most, f"role {name}" if name and several else title)
         out |= dict(_filled(found, found.number or 0, parts)) if len(parts) > 1 else {first.name: found}
     return out

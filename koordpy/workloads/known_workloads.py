@@ -4,16 +4,17 @@ Sources: workloads.md 1 and 4 (members).
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from koordpy.api.limits import OWNERS
 from koordpy.api.objects import OwnerReference, Pod
+from koordpy.api.reading_limits import OWNERS
+from koordpy.workloads.deployment_rollouts import ROLLED, rollout_of
 from koordpy.workloads.kinds.jobsets import JOBSET, jobset_by_jobs, read_jobset
-from koordpy.workloads.kinds.registry import GANG_KINDS
-from koordpy.workloads.model import NOWHERE, PodSeat, Workload
-from koordpy.workloads.source import Head
+from koordpy.workloads.kinds.kind_registry import GANG_KINDS
+from koordpy.workloads.workload_manifest import Head
+from koordpy.workloads.workload_model import NOWHERE, PodSeat, Workload
 
 NO_WORKLOAD = Workload(head=Head("", "", "", "", ""), is_kind=False)
 
@@ -28,6 +29,13 @@ class Lineage(Struct, frozen=True):
     workload: Workload = NO_WORKLOAD
     """The one whose roles count."""
     seat: PodSeat = NOWHERE
+    own: Workload | None = None
+    """The ReplicaSet of the pod, where the workload stands for all of one Deployment."""
+
+    @property
+    def maker(self) -> Workload:
+        """The workload whose controller makes the pod."""
+        return self.workload if self.own is None else self.own
 
     @property
     def top(self) -> Head:
@@ -40,9 +48,10 @@ class Lineage(Struct, frozen=True):
 
 
 UNKNOWN = Lineage()
+K = TypeVar("K")
 
 
-def unfile(index: dict[str, dict[str, Any]], key: str, member: str) -> None:
+def unfile(index: dict[K, dict[str, Any]], key: K, member: str) -> None:
     """Takes a member out from under a key, which goes with the last one."""
     members = index.get(key, {})
     members.pop(member, None)
@@ -61,6 +70,8 @@ class Known:
         self._by_uid: dict[str, Workload] = {}
         self._under: dict[str, dict[str, None]] = {}
         """uid of an owner -> uids of workloads that it controls."""
+        self._rollouts: dict[str, Workload] = {}
+        """uid of an owner -> its ReplicaSets as one workload."""
         self._stale: set[str] = set()
         """uids of JobSets that are to be read anew, for their Jobs are others."""
         self._named: dict[str, dict[str, Workload]] = {}
@@ -74,6 +85,7 @@ class Known:
         if head.owner is not None and head.owner.uid:
             self._under.setdefault(head.owner.uid, {})[head.uid] = None
             self._stale.add(head.owner.uid)
+            self._rollouts.pop(head.owner.uid, None)
         if head.uid in self._under:
             self._stale.add(head.uid)
         for key in workload.members:
@@ -90,6 +102,7 @@ class Known:
             return None
         if old.head.owner is not None and old.head.owner.uid in self._under:
             self._stale.add(old.head.owner.uid)
+            self._rollouts.pop(old.head.owner.uid, None)
             unfile(self._under, old.head.owner.uid, uid)
         self._stale.add(uid)
         for key in old.members:
@@ -126,6 +139,9 @@ class Known:
         """uids of the workloads that an object controls itself."""
         return tuple(self._under.get(uid, ()))
 
+    def all(self) -> Iterator[Workload]:
+        return filter(None, map(self.get, list(self._by_uid)))
+
     def finished(self) -> Iterator[str]:
         """`namespace/name` of workloads that are over."""
         return (one.head.key for one in self._by_uid.values() if one.note == "finished")
@@ -156,7 +172,26 @@ class Known:
         chain, missing = self._climb(first.head.owner if first is not None else owner, pod.metadata.namespace, first)
         workload = next((one for one in reversed(chain) if one.roles), NO_WORKLOAD)
         seat = workload.seat(pod) if workload.seat is not None else None
-        return Lineage(chain, missing, workload, seat) if seat is not None else Lineage(chain, missing)
+        if seat is None:
+            return Lineage(chain, missing)
+        if (rollout := self.rollout(workload)) is None:
+            return Lineage(chain, missing, workload, seat)
+        at = next(i for i, one in enumerate(chain) if one is workload) + 1
+        return Lineage((*chain[:at], rollout, *chain[at:]), missing, rollout, seat, workload)
+
+    def rollout(self, workload: Workload) -> Workload | None:
+        """All ReplicaSets of the object that controls this one, as one workload; None for any other workload."""
+        owner = workload.head.owner
+        if workload.head.kind not in ROLLED or owner is None or not owner.uid:
+            return None
+        found = self._rollouts.get(owner.uid)
+        if found is None:
+            below = filter(None, map(self._by_uid.get, self.below(owner.uid)))
+            sets = [one for one in below if one.head.kind == workload.head.kind]
+            if not sets:
+                return None
+            found = self._rollouts[owner.uid] = rollout_of(sets, owner.uid)
+        return found
 
     def _climb(
         self, owner: OwnerReference | None, namespace: str, *below: Workload | None

@@ -10,14 +10,15 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
-from koordpy.api.settings import index_of, whole_number
+from koordpy.decoding.annotation_settings import index_of, whole_number
+from koordpy.workloads.deployment_rollouts import ROLLED
+from koordpy.workloads.kinds.kind_registry import GANG_KINDS
 from koordpy.workloads.kinds.leaderworkersets import LEADER, WORKERS
 from koordpy.workloads.kinds.leaderworkersets import PREFIX as LWS
-from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.known import Lineage
-from koordpy.workloads.model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
-from koordpy.workloads.runs import WorkloadPod, WorkloadRun, by_age
-from koordpy.workloads.source import Head
+from koordpy.workloads.known_workloads import Lineage
+from koordpy.workloads.workload_manifest import Head
+from koordpy.workloads.workload_model import NO_TEMPLATE, JobPart, PodSeat, Role, StepCondition, Workload
+from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
@@ -81,7 +82,7 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
     if not is_known and (found := _group(one.pod)) is not None:
         owner = one.pod.metadata.controller
         kind = "LeaderWorkerSet" if found[0] == "lws" else owner.kind if owner is not None else ""
-        if kind not in GANG_KINDS or kind in kinds or kind in ASKED_BY_TEMPLATE:
+        if kind not in GANG_KINDS or kind in kinds or kind in ROLLED:
             return (meta.namespace, *found)
     name = meta.labels.get(KUEUE)
     return (meta.namespace, "kueue", name, "") if name else None

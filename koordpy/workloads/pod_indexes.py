@@ -37,6 +37,13 @@ class Indexes(Set[int]):
     def __len__(self) -> int:
         return sum(self._last) - sum(self._first) + len(self._first)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Indexes):
+            return self._first == other._first and self._last == other._last
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def below(self, stop: int) -> int:
         """How many of them are below a number."""
         if not self._last or self._last[-1] < stop:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from koordpy.api import keys
-from koordpy.api.endings import failed_since
-from koordpy.api.faults import FieldWalk
-from koordpy.api.leafreaders import quantity_values
-from koordpy.api.natural import natural_key
+from koordpy.api.field_faults import FieldWalk
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import LabelSelector, ObjectMeta, Pod
-from koordpy.api.settings import forgotten_annotations
-from koordpy.api.strict import decode
-from koordpy.workloads.gangs import Derived
-from koordpy.workloads.model import SharedDomain
-from koordpy.workloads.runs import WorkloadPod, by_age
-from koordpy.workloads.source import Head, Source
+from koordpy.api.pod_endings import failed_since
+from koordpy.decoding.annotation_settings import forgotten_annotations
+from koordpy.decoding.leaf_readers import quantity_values
+from koordpy.decoding.strict_decoding import decode
+from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_manifest import Head, Source
+from koordpy.workloads.workload_model import SharedDomain
+from koordpy.workloads.workload_runs import WorkloadPod, by_age
 
 GROUP = "scheduling.volcano.sh"
 TASK = "volcano.sh/task-spec"

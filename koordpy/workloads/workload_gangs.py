@@ -10,21 +10,22 @@ from operator import is_not
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import Gangs
-from koordpy.api.counted import counted
-from koordpy.api.endings import failed_since
-from koordpy.api.faults import UnreadableError, literal
-from koordpy.api.gangspec import parse_topology_wish
-from koordpy.api.limits import some
-from koordpy.api.natural import natural_key
+from koordpy.api.counted_nouns import counted
+from koordpy.api.field_faults import UnreadableError, literal
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.settings import index_of
-from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.minimum import minima, totals_of_others
-from koordpy.workloads.model import Filling, Role, SharedDomain
-from koordpy.workloads.runs import WorkloadPod, WorkloadRun
-from koordpy.workloads.source import Head
-from koordpy.workloads.unread import unread_of
+from koordpy.api.pod_endings import failed_since
+from koordpy.api.reading_limits import some
+from koordpy.config.configuration import Gangs
+from koordpy.config.gang_topology import parse_topology_wish
+from koordpy.decoding.annotation_settings import index_of
+from koordpy.workloads.deployment_rollouts import ROLLED, asks
+from koordpy.workloads.gang_minimum import minima, totals_of_others
+from koordpy.workloads.kinds.kind_registry import GANG_KINDS
+from koordpy.workloads.workload_hints import unread_of
+from koordpy.workloads.workload_manifest import Head
+from koordpy.workloads.workload_model import Filling, JobPart, Role, SharedDomain
+from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +50,7 @@ class Derived:
     apart: bool = False
     """Whether it waits alone: the rest of its run runs."""
     succeeded: bool = False
-    """Whether a member has Succeeded."""
+    """True if a member has Succeeded, be it by the status of its controller alone."""
     joined: bool = True
     """Whether it is planned together with the other roles of its run."""
     presumed: bool = False
@@ -74,6 +75,14 @@ class Derived:
     whole: tuple[str, int] | None = None
     """(gang, members) that it needs together with others of its run."""
     domains: tuple[SharedDomain, ...] = ()
+    hard_keys: tuple[str, ...] = ()
+    """Node labels of which all its pods share a value, as its Job says ..."""
+    one_victim: bool = False
+    """... and whether all are evicted with one; both where its pods name no PodGroup."""
+    outgoing: tuple[str, ...] = ()
+    """Keys of its bound pods of older ReplicaSets, which a rollout replaces, in natural order."""
+    superseded: tuple[str, ...] = ()
+    """Keys of its pending pods of older ReplicaSets, in natural order."""
     resources: Mapping[str, Any] = field(default_factory=dict)
     """What must fit before any of it starts."""
 
@@ -130,14 +139,14 @@ class Derivation:
         said = [self._metas[role.name].annotations for role in self._roles]
         speaking = [*run.notes, *run.oldest.values(), *(role.template.annotations for role in every)]
         self._asked = any(totals_of_others(run.workload, speaking)) or any(map(_asks, said))
-        if head.kind in ASKED_BY_TEMPLATE:
-            template = run.workload.roles[0].template.annotations
-            self._asked = keys.GANG_MIN in template and keys.GANG_NAME not in template
+        self._asked = self._asked or run.workload.policy == "gang"
+        if head.kind in ROLLED:
+            self._asked = any(asks(one.annotations) for role in every for one in run.templates(role))
         self._minima = minima(run, self._roles, str(self.top), several=self._several)
         self._by_labels = run.workload.origin != "workload"
-        of_kinds = {head.kind, self.top.kind} <= {*config.kinds, *ASKED_BY_TEMPLATE}
+        of_kinds = {head.kind, self.top.kind} <= {*config.kinds, *ROLLED}
         of_kinds = of_kinds and config.auto_of(head.namespace) == "workloads"
-        self._is_read = bool(self._roles) and (self._by_labels or of_kinds)
+        self._is_read = bool(self._roles) and (self._by_labels or of_kinds) and run.workload.policy != "basic"
         odd = any(one.get(keys.GANG_AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in every) <= 1
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
@@ -150,7 +159,8 @@ class Derivation:
         if not all(role.template.raw for role in roles):
             return None
         silent = [role.name for role in roles if role.name in spoken]
-        return list(run.members), silent, list(totals_of_others(run.workload, run.oldest.values()))
+        templates = [id(one) for role in roles for one in run.templates(role)] if run.workload.sets else []
+        return list(run.members), silent, list(totals_of_others(run.workload, run.oldest.values())), templates
 
     def holds(self, run: WorkloadRun, spoken: Container[str]) -> bool:
         """Whether it says the same of the run as it is now."""
@@ -162,7 +172,7 @@ class Derivation:
     def _is_ours(self, role: Role, schedulers: Container[str]) -> bool:
         """By its template, else by its pods."""
         if role.template.raw:
-            return role.template.scheduler in schedulers
+            return self.run.templates(role)[0].scheduler in schedulers
         pods = self.run.members.get(role.name, ())
         return not pods or any(one.pod.spec.scheduler_name in schedulers for one in pods)
 
@@ -170,13 +180,18 @@ class Derivation:
     def _unread(self) -> tuple[str, ...]:
         """Of its topmost object that is read."""
         top = next((one for one in reversed(self.run.chain) if one.is_kind), self._workload)
-        return tuple(some(unread_of(top.head, self._workload.templates())))
+        templates = self._workload.templates()
+        if self._workload.sets:
+            templates = self.run.templates(self._workload.roles[0])[:1]
+        return tuple(some(unread_of(top.head, templates)))
 
     def gangs(self, run: WorkloadRun) -> Iterator[Derived]:
         """One for each role that is there, named without regard to others; of plain pods those that nobody wants."""
         if not self._is_read:
             return
         self.run, self._standing = run, _standing(run)
+        if self._workload.sets:
+            self.top = run.head
         born = [role for role in self._roles if not role.after or run.members.get(role.name)]
         self._later = tuple(
             (role.name, role.number, ", ".join(one.text for one in role.after if not one.met) or role.after[0].text)
@@ -194,49 +209,56 @@ class Derivation:
             wanted = sum(number for _, number in parts) if is_told else alive
             own = sum(part.least(number) for part, number in parts) if is_told else alive
             halted = self._halted(role) if not wanted else ""
-            beyond = self._beyond(role, members, wanted) if is_told and not (halted and self.is_gang) else ()
-            members = [one for one in members if one.key not in beyond]
-            if not (members or wanted or beyond):
+            self._wanted_by_set = {part.key: number for part, number in parts}
+            beyond = self._beyond(role, members, parts) if is_told and not (halted and self.is_gang) else []
+            gone = {key for _, _, found in beyond for key in found}
+            members = [one for one in members if one.key not in gone]
+            if not (members or wanted or gone):
                 continue
             gang = self._gang(role, members, wanted, own, runs=runs)
-            if beyond:
-                yield self._unwanted(gang, beyond, wanted)
+            for maker, number, found in beyond:
+                yield self._unwanted(gang, maker, number, found)
             if self.is_gang and (members or wanted):
                 yield replace(gang, halted=halted) if halted else gang
 
-    def _beyond(self, role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str, ...]:
-        """Pods that wait beyond the number that is wanted, those of the last indexes: their controller is about to
-        delete them."""
-        alive = [one for one in members if one.alive]
-        own = not self._by_labels and any(one.head.uid == self.top.uid for one in self.run.chain)
-        if len(alive) <= wanted or not own:
-            return ()  # or its numbers are another's
-        alive.sort(key=lambda one: (not one.bound, one.seat.index is None, one.seat.index or 0, natural_key(one.key)))
-        by_index = any(part.filling is Filling.INDEX for part in role.parts)
-        there: dict[object, WorkloadPod] = {}
-        for one in alive:  # of two pods of one index one counts
-            index = one.seat.index if by_index else None
-            there.setdefault(one.key if index is None else index, one)
-        return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
+    def _beyond(
+        self, role: Role, members: Sequence[WorkloadPod], parts: Sequence[tuple[JobPart, int]]
+    ) -> list[tuple[Head, int, tuple[str, ...]]]:
+        """(controller, the number that it wants, pods that wait beyond it, those of the last indexes): it is about to
+        delete these. Each ReplicaSet of a Deployment has a number, other roles have one in all."""
+        found: list[tuple[Head, int, tuple[str, ...]]] = []
+        if self._workload.sets:
+            numbers = {part.key: number for part, number in parts}
+            for head in self._workload.sets:
+                own = [one for one in members if one.seat.part == head.name]
+                makers = {one.pod.metadata.controller for one in own} - {None}
+                if all(maker is not None and maker.name == head.name for maker in makers):
+                    found.append((head, numbers[head.name], _last(role, own, numbers[head.name])))
+        elif not self._by_labels and any(one.head.uid == self.top.uid for one in self.run.chain):
+            wanted = sum(number for _, number in parts)
+            found.append((self.top, wanted, _last(role, members, wanted)))
+        return [one for one in found if one[2]]  # without the right object its numbers are another's
 
-    def _unwanted(self, gang: Derived, pods: tuple[str, ...], wanted: int) -> Derived:
+    def _unwanted(self, gang: Derived, maker: Head, wanted: int, pods: tuple[str, ...]) -> Derived:
         """What is said of them, and holds them."""
         return replace(
             gang,
-            name=f"{gang.name}@beyond",
+            name=f"{maker.name if self._workload.sets else gang.name}@beyond",
             pods=pods,
             min_member=0,
-            halted=f"{self.top} wants {counted(wanted, 'pod')}, and there are more",
+            halted=f"{maker} wants {counted(wanted, 'pod')}, and there are more",
             joined=False,
         )
 
     def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
         """own: the kind's own minimum; runs: whether a pod of the run is bound."""
-        workload, head, group = self._workload, self._workload.head, self.run.seat.group
+        workload, head, group = self._workload, self.run.head, self.run.seat.group
         said = self._minima[role.name]
         least, by, fault = own, "", said.fault
         if said.number is not None and not said.fault:
             least = min(wanted, said.number) if workload.counted else said.number
+            if workload.desired is not None:  # pods of the surge are no part of a minimum
+                least = min(least, workload.desired)
             by = f", at least {least} by {said.by}" if said.by and least < wanted else ""
         notes = self._metas[role.name].annotations
         if (auto := notes.get(keys.GANG_AUTO, "on")) not in ("on", "off"):
@@ -245,6 +267,7 @@ class Derivation:
         failed = [one for one in self.run.members.get(role.name, ()) if one.failed and one.seat.index not in held]
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
+        older = self._of_older_sets(role, members)
         name = f"{head.name}-{group}" if group else head.name
         named = role.name if self._several or self.top.kind in ("JobSet", "TrainJob") else ""
         return Derived(
@@ -259,18 +282,30 @@ class Derivation:
             maker=str(self.top),
             source=workload.origin,
             role=named,
-            run=(head.uid, group, self.run.seat.run),
+            run=(workload.head.uid, group, self.run.seat.run),
             apart=runs and not bound and (len(there) < least or bool(fault)),
-            succeeded=any(one.succeeded for one in members),
+            succeeded=any(one.succeeded for one in members) or any(part.succeeded for part in role.parts),
             joined=wanted > 0,
             presumed=not self._asked and head.kind == "Job" and not self._by_labels,
             beside=self._beside,
             lost=any(map(self._has_lost, members)),
             failed_since=failed_since((one.pod for one in failed), (one.pod for one in members if one.bound)),
             domains=role.domains,
+            outgoing=tuple(one.key for one in older if one.stands),
+            superseded=tuple(one.key for one in older if one.alive and not one.stands),
+            hard_keys=workload.hard_keys,
+            one_victim=workload.one_victim,
             steps=self._later if self.is_gang else (),
             doubts=(*filter(None, [said.doubt]), *self._unread),
         )
+
+    def _of_older_sets(self, role: Role, members: Sequence[WorkloadPod]) -> list[WorkloadPod]:
+        """The pods of all ReplicaSets but the newest, in natural order."""
+        if not self._workload.sets:
+            return []
+        newest = self.run.templates(role)[0]
+        sets = {part.key for part in role.parts if role.template_of(part) is not newest}
+        return sorted((one for one in members if one.seat.part in sets), key=lambda one: natural_key(one.key))
 
     def _halted(self, role: Role) -> str:
         """Why nothing is wanted of a role, where its workload or all of its Jobs are suspended or finished."""
@@ -281,30 +316,61 @@ class Derivation:
         return f"{self.top} is {note}" if note else ""
 
     def _origin(self, role: Role, wanted: int, named: str) -> str:
-        text = f"{counted(wanted, 'member')} {self._workload.said or f'of {self.top}'}"
+        text = f"{counted(wanted, 'member')} {self._workload.said or f'of {self._controllers(role)}'}"
         if self.run.seat.group:
             text += f", group {self.run.seat.group}"
         if named:
             text += f", role {role.name}"
         return f"{text} ({role.detail})" if role.detail else text
 
+    def _controllers(self, role: Role) -> str:
+        """What creates the members, as a text: one workload, or the several ReplicaSets of a rollout."""
+        owner = self._workload.head.owner
+        if owner is None or sum(part.number > 0 for part in role.parts) < 2 or not self._workload.sets:
+            return str(self.top)
+        return f"{self._workload.head.kind}s of {owner.kind} {owner.name}"
+
     def _has_lost(self, one: WorkloadPod) -> bool:
         """Whether fewer are bound or have Succeeded than were bound together with it."""
         said = one.pod.metadata.annotations
         number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
+        if self._workload.sets:  # a rollout takes pods from a ReplicaSet: these are not lost
+            number = min(number, self._wanted_by_set.get(one.seat.part, 0))
         return one.bound and self._standing[said.get(keys.BIND_GROUP_ID, "")] < number
 
 
+def _last(role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str, ...]:
+    """Members of a role that wait beyond a number, those of the last indexes."""
+    alive = [one for one in members if one.alive]
+    if len(alive) <= wanted:
+        return ()
+    alive.sort(key=lambda one: (not one.bound, one.seat.index is None, one.seat.index or 0, natural_key(one.key)))
+    by_index = any(part.filling is Filling.INDEX for part in role.parts)
+    there: dict[object, WorkloadPod] = {}
+    for one in alive:  # of two pods of one index one counts
+        index = one.seat.index if by_index else None
+        there.setdefault(one.key if index is None else index, one)
+    return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
+
+
 def _standing(run: WorkloadRun) -> dict[str, int]:
-    """Pods that were bound together, by their mark -> pods that stand of the roles of these."""
-    roles: dict[str, set[str]] = {}
-    standing: dict[str, int] = {}
+    """Mark of pods that were bound together -> pods that stand of the roles of these, or have succeeded; of the latter
+    those that the workload's status counts, too, whose pods may be gone. Of the ReplicaSets of one Deployment the
+    marked ones' pods alone are counted."""
+    roles: dict[str, set[tuple[str, str]]] = {}
+    standing: dict[tuple[str, str], int] = {}
+    recorded = {role.name: sum(part.succeeded for part in role.parts) for role in run.roles}
     for role, found in run.members.items():
-        standing[role] = sum(one.stands or one.succeeded for one in found)
+        ended: dict[tuple[str, str], int] = {}
         for one in found:
+            part = role, one.seat.part if run.workload.sets else ""
+            standing[part] = standing.get(part, 0) + one.stands
+            ended[part] = ended.get(part, 0) + one.succeeded
             if one.bound:
-                roles.setdefault(one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, ""), set()).add(role)
-    return {mark: sum(standing[role] for role in names) for mark, names in roles.items()}
+                roles.setdefault(one.pod.metadata.annotations.get(keys.BIND_GROUP_ID, ""), set()).add(part)
+        for part, succeeded in ended.items():
+            standing[part] += max(succeeded, recorded.get(role, 0))
+    return {mark: sum(standing[part] for part in parts) for mark, parts in roles.items()}
 
 
 def renamed(gang: Derived, suffix: str) -> Derived:

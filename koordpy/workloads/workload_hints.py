@@ -1,4 +1,4 @@
-"""Labels and annotations of workloads that nobody reads there: misspelt, or of the pod template.
+"""Hints on labels and annotations of workloads that are not read there: misspelt, or of the pod template.
 
 Source: workloads.md 3 and 4.
 """
@@ -6,12 +6,12 @@ Source: workloads.md 3 and 4.
 from collections.abc import Collection, Iterator
 
 from koordpy.api import keys
-from koordpy.api.faults import key_path
-from koordpy.api.settings import forgotten_annotations
-from koordpy.api.unread import LABEL, Holder, place_of, unread_keys
-from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE
-from koordpy.workloads.model import Template
-from koordpy.workloads.source import Head
+from koordpy.api.field_faults import key_path
+from koordpy.api.key_hints import LABEL, Holder, place_of, unread_keys
+from koordpy.decoding.annotation_settings import forgotten_annotations
+from koordpy.workloads.deployment_rollouts import ROLLED
+from koordpy.workloads.workload_manifest import Head
+from koordpy.workloads.workload_model import Template
 
 
 def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
@@ -25,7 +25,7 @@ def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
             yield f"label {key} is not read on a {head.kind}: it is a label of its pods, {path}"
     labels = {key: value for key, value in head.labels.items() if key not in misplaced}
     yield from unread_keys(Holder.WORKLOAD, labels, head.annotations)
-    if head.kind in (*ASKED_BY_TEMPLATE, "Deployment"):
+    if head.kind in (*ROLLED, "Deployment"):
         yield from _asking(head, templates)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from koordpy.api.faults import Fault, UnreadableError, key_path, literal, shown
-from koordpy.api.limits import FAULTS, WORKLOAD_PARTS, WORKLOAD_PODS
+from koordpy.api.field_faults import Fault, UnreadableError, key_path, literal, shown
 from koordpy.api.objects import ObjectMeta, OwnerReference
-from koordpy.api.settings import index_of
+from koordpy.api.reading_limits import FAULTS, WORKLOAD_PARTS, WORKLOAD_PODS
+from koordpy.decoding.annotation_settings import index_of
 
 T = TypeVar("T")
 

@@ -12,10 +12,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from koordpy.api.faults import Fault
+from koordpy.api.field_faults import Fault
 from koordpy.api.objects import OwnerReference, Pod
-from koordpy.api.strict import decode
-from koordpy.workloads.source import AskedFields, Head, Source, index_in
+from koordpy.api.storage_objects import PersistentVolumeClaim
+from koordpy.decoding.strict_decoding import decode
+from koordpy.workloads.workload_manifest import AskedFields, Head, Source, index_in
+
+REQUIRED = "required"
+"""What is said of a field that has to be there."""
 
 
 class Filling(Enum):
@@ -48,7 +52,7 @@ class Template:
         """Takes down what is wrong with it."""
         meta, spec = source.at("metadata"), source.at("spec")
         if not spec.list("containers"):
-            spec.fault("containers", "required")
+            spec.fault("containers", REQUIRED)
         scheduler = spec.text("schedulerName", "default-scheduler")
         labels, notes = (meta.strings(name) for name in ("labels", "annotations"))
         pod = _pod_of(source, source.asked) if source.asked is not None else None
@@ -69,6 +73,37 @@ NO_TEMPLATE = Template({}, "", {}, {}, "")
 """Of pods that are made otherwise: what they say holds in its place."""
 
 
+class SlotClaim(Struct, frozen=True):
+    """A PersistentVolumeClaim that is created with a pod, unless it exists."""
+
+    volume: str
+    """Name of the pod's volume that refers to it."""
+    name: str
+    template: PersistentVolumeClaim
+    """All but its name and namespace."""
+
+
+def claim_templates(source: Source, name: str) -> tuple[PersistentVolumeClaim, ...]:
+    """The PersistentVolumeClaims in a list of templates, faults taken down; none of a manifest of which no pods are
+    made."""
+    found = []
+    for one in source.list(name) if source.asked is not None else ():
+        read = decode(one.raw, PersistentVolumeClaim)
+        for fault in read.faults:
+            one.fault(fault.path, fault.text)
+        if read.value is not None and not read.value.metadata.name:
+            one.fault("metadata.name", "is missing")
+        elif read.value is not None:
+            found.append(read.value)
+    return tuple(found)
+
+
+def own_claims(templates: Sequence[PersistentVolumeClaim], pod: str) -> tuple[SlotClaim, ...]:
+    """The claims of one pod of a StatefulSet: `TEMPLATE-POD`."""
+    names = (one.metadata.name for one in templates)
+    return tuple(SlotClaim(name, f"{name}-{pod}", one) for name, one in zip(names, templates, strict=True))
+
+
 class Slot(Struct, frozen=True):
     """A pod that a workload's controller makes."""
 
@@ -81,8 +116,7 @@ class Slot(Struct, frozen=True):
     """Node label: it goes where the pod that leads its part is."""
     node: str = ""
     """The one node that it is for (DaemonSet)."""
-    claims: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """(volume, spec of a claim that is made with it)."""
+    claims: tuple[SlotClaim, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +145,10 @@ class JobPart:
     """As the status says."""
     closed: Set[int] = frozenset()
     """Indexes that are over, as the status says."""
+    completed: Set[int] = frozenset()
+    """Indexes that have Succeeded, as the status says."""
+    ended_at: float = 0.0
+    """When all of it had Succeeded, as the status says, in seconds since the epoch; 0 for not yet, or not known."""
     over: bool = False
     """Suspended, or finished: nothing is wanted."""
     independent: bool = False
@@ -142,6 +180,20 @@ class JobPart:
     def least(self, wanted: int) -> int:
         """How many of those that are wanted must start together, where nobody says so."""
         return min(1, wanted) if self.independent else wanted
+
+
+class Record(Struct, frozen=True):
+    """What the status of a controller counts as Succeeded of its own pods, whether or not these exist."""
+
+    number: int = 0
+    indexes: Set[int] = frozenset()
+    """Completion indexes, of an Indexed Job."""
+    at: float = 0.0
+    """When it was complete, in seconds since the epoch; 0 where it is not, or the status does not say."""
+
+
+NO_RECORD = Record()
+"""Of a controller that counts nothing, or is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +326,27 @@ class Workload:
     """It as a part of the JobSet that has it."""
     of_group: Callable[[str], Sequence[Role]] | None = None
     """The roles of a group, where it has groups, be it one that the spec does not count (maxSurge)."""
+    caps_minimum: bool = False
+    """Whether a minimum above its number of pods counts as that number: it is scaled without its template."""
+    sets: tuple[Head, ...] = ()
+    """The ReplicaSets that it stands for, the oldest first (`workloads.rollouts`); empty for any other workload."""
+    policy: str = ""
+    """`gang` or `basic`, as spec.scheduling of a Job says; empty where it says none."""
+    hard_keys: tuple[str, ...] = ()
+    """Node labels of spec.scheduling: its pods lie in one domain of each."""
+    one_victim: bool = False
+    """Whether spec.scheduling has all of its pods evicted with one."""
+    desired: int | None = None
+    """Pods that the owner of these wants when no rollout goes on; None where nothing says so."""
+
+    @property
+    def record(self) -> Record:
+        """What its status counts of the pods that it controls itself: not those of a JobSet's Jobs."""
+        own = [part for role in self.roles for part in role.parts if part.owner is None and part.succeeded]
+        if not own:
+            return NO_RECORD
+        number, at = sum(part.succeeded for part in own), max(part.ended_at for part in own)
+        return Record(number, own[0].completed if len(own) == 1 else frozenset(), at)
 
     def templates(self) -> Collection[Template]:
         """Its pod templates, each once: groups of a LeaderWorkerSet share theirs."""

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from koordpy.api.keys import JOB_COMPLETION_INDEX
-from koordpy.api.natural import natural_key
+from koordpy.api.keys import GANG_MIN, JOB_COMPLETION_INDEX
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
-from koordpy.workloads.known import UNKNOWN, Lineage
-from koordpy.workloads.model import JobPart, PodSeat, Role, Workload
-from koordpy.workloads.source import index_in
+from koordpy.api.pod_endings import is_success
+from koordpy.workloads.deployment_rollouts import asks
+from koordpy.workloads.known_workloads import UNKNOWN, Lineage
+from koordpy.workloads.workload_manifest import Head, index_in
+from koordpy.workloads.workload_model import NO_RECORD, JobPart, PodSeat, Record, Role, Template, Workload
 
 
 @dataclass(eq=False, slots=True)
@@ -37,11 +39,19 @@ class WorkloadPod:
 
     @property
     def succeeded(self) -> bool:
-        return self.pod.status.phase == "Succeeded"
+        """True if it has done its part (gang-network.md 2.4)."""
+        return is_success(self.pod) or (self.pod.status.phase == "Succeeded" and self.index in self.record.indexes)
 
     @property
     def failed(self) -> bool:
-        return self.pod.status.phase == "Failed"
+        """True if it ended without success; phase Succeeded alone is none."""
+        return self.pod.status.phase == "Failed" or (self.pod.status.phase == "Succeeded" and not self.succeeded)
+
+    @property
+    def record(self) -> Record:
+        """What the status of its controlling owner counts."""
+        owner, chain = self.pod.metadata.controller, self.lineage.chain
+        return chain[0].record if owner is not None and chain and chain[0].head.uid == owner.uid else NO_RECORD
 
     @property
     def alive(self) -> bool:
@@ -118,7 +128,27 @@ class WorkloadRun:
         """What is said of a role by itself, the nearest first: on its templates, or its oldest pod, and on its Job."""
         if not role.template.raw and role.name in self.members:
             return [self.oldest[role.name], role.above]
-        return [*(one.annotations for one in role.templates), role.above]
+        templates = self.templates(role)
+        if not self.workload.sets:
+            return [*(one.annotations for one in templates), role.above]
+        # the newest ReplicaSet speaks for all; only for a minimum that it lacks an older one does
+        least = next(({GANG_MIN: one.annotations[GANG_MIN]} for one in templates if asks(one.annotations)), {})
+        return [templates[0].annotations, least]
+
+    def templates(self, role: Role) -> Sequence[Template]:
+        """The pod templates of a role, one at least. Of the ReplicaSets of one Deployment those that want pods or have
+        some, the newest first: others are kept for a rollback."""
+        if not self.workload.sets:
+            return role.templates
+        there = {one.seat.part for one in self.members.get(role.name, ())}
+        live = [role.template_of(part) for part in role.parts if part.number or part.key in there]
+        return live or [role.template]
+
+    @property
+    def head(self) -> Head:
+        """Who the run goes by: the workload, of the ReplicaSets of one Deployment the oldest that has pods."""
+        there = {one.seat.part for found in self.members.values() for one in found}
+        return next((one for one in self.workload.sets if one.name in there), self.workload.head)
 
     @property
     def began(self) -> float:

@@ -6,10 +6,11 @@ Sources: workloads.md 4, 5.1, 10.1 and 10.2.
 from collections.abc import Mapping
 from functools import partial
 
-from koordpy.api.indexes import Indexes, indexes
 from koordpy.api.keys import JOB_COMPLETION_INDEX, MAX_RUNTIME
-from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
-from koordpy.workloads.source import Head, Source, index_in, note_of
+from koordpy.api.times import seconds
+from koordpy.workloads.pod_indexes import Indexes, indexes
+from koordpy.workloads.workload_manifest import Head, Source, index_in, note_of
+from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Slot, Template, Workload
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -51,6 +52,8 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
         queue=completions is None,
         succeeded=status.count("succeeded") if within is None else within,
         closed=Indexes([*failed.spans, *completed.spans]) if failed else completed,
+        completed=completed if indexed else frozenset(),
+        ended_at=seconds(status.text("completionTime")),
         over=bool(note),
         independent=of_jobset and not (indexed and completions == parallelism),
         note=note,
@@ -69,6 +72,16 @@ def deadline(spec: Source) -> Mapping[str, str]:
     return {MAX_RUNTIME: f"{seconds}s"} if seconds else {}
 
 
+def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]:
+    """(policy, its minCount, topology keys, whether all pods are one victim) of spec.scheduling (groups.md 2.4)."""
+    policy = source.at("schedulingPolicy")
+    word = "gang" if policy.has("gang") else "basic" if policy.has("basic") else ""
+    least = policy.at("gang").maybe("minCount") if word == "gang" else None
+    topology = source.at("schedulingConstraints").list("topology")
+    hard = tuple(dict.fromkeys(filter(None, (one.text("key") for one in topology))))
+    return word, least, hard, source.at("disruptionMode").has("all")
+
+
 def read_job(source: Source, head: Head) -> Workload:
     spec = source.at("spec")
     part = job_part(source, head.name, head.uid)
@@ -79,6 +92,7 @@ def read_job(source: Source, head: Head) -> Workload:
         detail += f", completions {completions}"
     template = Template.of(spec.at("template"))
     of_jobset = head.owner is not None and head.owner.kind == "JobSet"
+    policy, least, hard, one_victim = _scheduling(spec.at("scheduling"))
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=template, deadline=deadline(spec), detail=detail),),
@@ -86,6 +100,10 @@ def read_job(source: Source, head: Head) -> Workload:
         by_default=indexed and completions == parallelism and parallelism > 1,
         marks=((JOB_NAME, head.name), ("job-name", head.name)),
         total_keys=(*JOB_TOTALS, PARALLELISM),
+        totals=(("spec.scheduling.schedulingPolicy.gang.minCount", least),) if least is not None else (),
+        policy=policy,
+        hard_keys=hard,
+        one_victim=one_victim,
         sized_by="parallelism",
         note=part.note,
         source=source if of_jobset else None,

@@ -10,13 +10,27 @@ from functools import partial
 from hashlib import sha1
 from typing import Any
 
-from koordpy.api.faults import UnreadableError, literal
+from msgspec.structs import replace as changed
+
+from koordpy.api.field_faults import UnreadableError, literal
 from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.objects import Pod
-from koordpy.api.settings import index_of
-from koordpy.workloads.kinds.jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, job_slot, sizes
-from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, controlling, index_in, note_of
+from koordpy.api.uids import made_up_uid
+from koordpy.decoding.annotation_settings import index_of
+from koordpy.workloads.kinds.batch_jobs import JOB_NAME, JOB_TOTALS, deadline, job_part, job_slot, sizes
+from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, controlling, index_in, note_of
+from koordpy.workloads.workload_model import (
+    Filling,
+    JobPart,
+    PodSeat,
+    Role,
+    Slot,
+    SlotClaim,
+    StepCondition,
+    Template,
+    Workload,
+    claim_templates,
+)
 
 JOBSET = "JobSet"
 PREFIX = "jobset.sigs.k8s.io/"
@@ -30,8 +44,9 @@ JobStates = Mapping[tuple[str, str], Workload]
 class _Listed:
     """What is read of a JobSet as a whole, once for all of its replicatedJobs, of which there may be thousands."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, head: Head) -> None:
         self.jobs = source.at("spec").list("replicatedJobs")
+        self.claims = tuple(_shared_claims(source.at("spec"), head))
         self.status: dict[str, Source] = {}
         for one in source.at("status").list("replicatedJobsStatus"):
             self.status.setdefault(one.text("name"), one)
@@ -47,6 +62,24 @@ class _Listed:
 
     def status_of(self, name: str) -> Source:
         return self.status.get(name) or Source({})
+
+
+def _shared_claims(spec: Source, head: Head) -> Iterator[SlotClaim]:
+    """Claims of volumeClaimPolicies: `TEMPLATE-JOBSET`, one for all pods that mount it, deleted with the JobSet by
+    default."""
+    for policy in spec.list("volumeClaimPolicies"):
+        kept = policy.at("retentionPolicy").word("whenDeleted", "Delete", "Retain") == "Retain"
+        for one in claim_templates(policy, "templates"):
+            name, owners = one.metadata.name, [] if kept else [head.reference]
+            template = changed(one, metadata=changed(one.metadata, owner_references=owners))
+            yield SlotClaim(name, f"{name}-{head.name}", template)
+
+
+def _mounts(template: Source) -> set[str]:
+    """Names of the volumes that containers of a pod template mount."""
+    spec = Source(template.raw).at("spec")
+    containers = [*spec.list("containers"), *spec.list("initContainers")]
+    return {mount.text("name") for one in containers for mount in one.list("volumeMounts")}
 
 
 class _ReplicatedJob:
@@ -77,6 +110,8 @@ class _ReplicatedJob:
         notes = {**head.annotations, **self._job.at("metadata").strings("annotations")}
         self._key = notes.get(EXCLUSIVE, "") if NODE_SELECTOR not in notes else ""
         mode = self._job.at("spec").word("completionMode", "Indexed", "NonIndexed")
+        mounted = _mounts(self._job.at("spec", "template")) if listed.claims else ()
+        self._claims = tuple(one for one in listed.claims if one.volume in mounted)
         self.is_split = bool(self._key) and self.each > 1 and mode == "Indexed"
 
     def seat(self, index: int | None, job: int | None, part: str, run: str) -> PodSeat:
@@ -115,7 +150,7 @@ class _ReplicatedJob:
                 uid, part = exists.head.uid, exists.part
                 ended = part.over or bool(self._note)
             else:
-                uid, part = f"{head.uid}/{name}", alike
+                uid, part = made_up_uid("Job", head.uid, name), alike
                 ended, over = part.over or over > 0, over - 1
             make = partial(self._slot, j, name, uid, part.filling is Filling.INDEX)
             owner = controlling("batch/v1", "Job", name, uid)
@@ -138,6 +173,7 @@ class _ReplicatedJob:
             {**slot.annotations, **marks},
             apart=(self._key, PREFIX + "job-key", job_key, True) if self._key and not i else None,
             follows=self._key if i else "",
+            claims=self._claims,
         )
 
 
@@ -184,7 +220,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     note = note_of(source, "Completed", spec)
     named: dict[str, _ReplicatedJob] = {}
     roles: list[Role] = []
-    number, listed = 0, _Listed(source)
+    number, listed = 0, _Listed(source, head)
     in_order = spec.at("startupPolicy").word("startupPolicyOrder", "AnyOrder", "InOrder") == "InOrder"
     for one in listed.jobs:
         name = one.text("name")

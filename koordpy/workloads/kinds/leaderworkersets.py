@@ -8,9 +8,19 @@ from functools import partial
 from hashlib import sha1
 
 from koordpy.api.objects import Pod
-from koordpy.api.settings import index_of
-from koordpy.workloads.model import JobPart, PodSeat, Role, Slot, StepCondition, Template, Workload
-from koordpy.workloads.source import Head, Source, can_make
+from koordpy.decoding.annotation_settings import index_of
+from koordpy.workloads.workload_manifest import Head, Source, can_make
+from koordpy.workloads.workload_model import (
+    JobPart,
+    PodSeat,
+    Role,
+    Slot,
+    StepCondition,
+    Template,
+    Workload,
+    claim_templates,
+    own_claims,
+)
 
 PREFIX = "leaderworkerset.sigs.k8s.io/"
 EXCLUSIVE = PREFIX + "exclusive-topology"
@@ -35,6 +45,7 @@ class _Groups:
         self._ready = spec.word("startupPolicy", "LeaderCreated", "LeaderReady") == "LeaderReady"
         self._key = head.annotations.get(EXCLUSIVE, "")
         self._subgroups = inner.at("subGroupPolicy")
+        self._claims = claim_templates(inner, "volumeClaimTemplates")
         self._is_alike = self.leader is self.workers
         self._steps = self._ready or bool(self._key)
         self.apart = self.size > 1 and (self._steps or self.leader.scheduler != self.workers.scheduler)
@@ -64,12 +75,14 @@ class _Groups:
                 labels["subgroup-index"] = str((j - first) // subgroup)
             notes["subgroup-size"] = str(subgroup)
             notes["subgroup-policy-type"] = self._subgroups.text("subGroupPolicyType", "LeaderWorker")
+        name = f"{leader}-{j}" if j else leader
         return Slot(
-            f"{leader}-{j}" if j else leader,
+            name,
             {PREFIX + name: value for name, value in labels.items()},
             {PREFIX + name: value for name, value in notes.items()},
             apart=(self._key, PREFIX + "group-key", key, False) if self._key and not j else None,
             follows=self._key if j else "",
+            claims=own_claims(self._claims, name),
         )
 
     def _part(self, group: str, span: range) -> JobPart:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from koordpy.api.objects import Pod
-from koordpy.workloads.model import Filling, JobPart, Role, Slot, Template, Workload, seats
-from koordpy.workloads.source import Head, Source, note_of
+from koordpy.workloads.workload_manifest import Head, Source, note_of
+from koordpy.workloads.workload_model import Filling, JobPart, Role, Slot, Template, Workload, seats
 
 PREFIX = "ray.io/"
 HEAD = "headgroup"
@@ -60,7 +60,7 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
         least, most = group.count("minReplicas"), group.maybe("maxReplicas")
         if most is not None and least > most:
             group.fault("minReplicas", f"{least} is more than maxReplicas {most}")
-        replicas = max(least, group.count("replicas", 1))
+        replicas = max(least, group.count("replicas", 0))
         hosts = group.count("numOfHosts", 1)
         number = 0 if group.flag("suspend") else (replicas if most is None else min(replicas, most)) * hosts
         roles[name] = role(name, number, group.at("template"), least * hosts if scaled else None)

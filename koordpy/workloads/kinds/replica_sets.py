@@ -3,22 +3,25 @@
 Sources: workloads.md 4, 5.2 and 10.1.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from koordpy.workloads.model import (
+from koordpy.api.objects import Pod
+from koordpy.workloads.workload_manifest import Head, Source, index_in
+from koordpy.workloads.workload_model import (
     NO_TEMPLATE,
     Filling,
     JobPart,
+    PodSeat,
     Role,
     SharedDomain,
     Slot,
     Template,
     Workload,
+    claim_templates,
+    own_claims,
     seats,
     starts_of,
 )
-from koordpy.workloads.source import Head, Source
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
 GROVE_INDEX = "grove.io/podclique-pod-index"
@@ -30,7 +33,7 @@ def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workloa
     return Workload(
         head=head,
         roles=(Role(name="", parts=(part,), template=Template.of(spec.at("template"))),),
-        seat=seats({"": 0}, lambda _: "", POD_INDEX),
+        seat=more.pop("seat", None) or seats({"": 0}, lambda _: "", POD_INDEX),
         selector=spec.at("selector").strings("matchLabels") or spec.strings("selector"),
         **more,
     )
@@ -40,13 +43,12 @@ def read_stateful_set(source: Source, head: Head) -> Workload:
     """A StatefulSet, with the claims of its templates."""
     spec = source.at("spec")
     number, start = spec.count("replicas", 1), spec.at("ordinals").count("start")
-    claims: list[tuple[str, Mapping[str, Any]]] = [
-        (one.at("metadata").text("name"), one.at("spec").raw) for one in spec.list("volumeClaimTemplates")
-    ]
+    claims = claim_templates(spec, "volumeClaimTemplates")
 
     def slot(i: int) -> Slot:
         name = f"{head.name}-{i}"
-        return Slot(name, {POD_INDEX: str(i), "statefulset.kubernetes.io/pod-name": name}, claims=tuple(claims))
+        labels = {POD_INDEX: str(i), "statefulset.kubernetes.io/pod-name": name}
+        return Slot(name, labels, claims=own_claims(claims, name))
 
     ordered = spec.word("podManagementPolicy", "OrderedReady", "Parallel") == "OrderedReady"
     part = JobPart(number=number, slot=slot, span=range(start, start + number))
@@ -54,10 +56,14 @@ def read_stateful_set(source: Source, head: Head) -> Workload:
 
 
 def read_replica_set(source: Source, head: Head) -> Workload:
-    """A ReplicaSet or ReplicationController."""
+    """A ReplicaSet or ReplicationController. Those of one Deployment become one workload in `workloads.rollouts`."""
     number = source.at("spec").count("replicas", 1)
-    part = JobPart(number=number, slot=lambda i: Slot(f"{head.name}-{i}", {}), filling=Filling.COUNT)
-    return _one_role(source, head, part, counted=False)
+    part = JobPart(number=number, slot=lambda i: Slot(f"{head.name}-{i}", {}), filling=Filling.COUNT, key=head.name)
+
+    def seat(pod: Pod) -> PodSeat:
+        return PodSeat("", index_in(pod.metadata, POD_INDEX), part=head.name)
+
+    return _one_role(source, head, part, caps_minimum=True, seat=seat)
 
 
 def read_daemon_set(source: Source, head: Head) -> Workload:

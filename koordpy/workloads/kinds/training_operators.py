@@ -7,8 +7,18 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from koordpy.api.objects import Pod
-from koordpy.workloads.model import Filling, JobPart, Role, Slot, StepCondition, Template, Workload, seats, starts_of
-from koordpy.workloads.source import Head, Source, note_of
+from koordpy.workloads.workload_manifest import Head, Source, note_of
+from koordpy.workloads.workload_model import (
+    Filling,
+    JobPart,
+    Role,
+    Slot,
+    StepCondition,
+    Template,
+    Workload,
+    seats,
+    starts_of,
+)
 
 PREFIX = "training.kubeflow.org/"
 TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")

@@ -1,0 +1,81 @@
+"""The rules of pods about other pods and about host ports, by name, and pods without one of them, for what-ifs."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from msgspec.structs import replace
+
+from koordpy.api.objects import Affinity, Container, Pod
+
+Respec = Callable[[Pod], Pod]
+"""A pod with another specification."""
+
+
+def rules_of(pods: Iterable[Pod]) -> list[tuple[str, Respec]]:
+    """(as messages name it, what takes it from a pod) of every rule about other pods and their ports."""
+    found: dict[str, Respec] = {}
+    for pod in pods:
+        spec = pod.spec
+        for one in spec.topology_spread_constraints:
+            if one.when_unsatisfiable != "ScheduleAnyway":
+                found.setdefault(f"spread over {one.topology_key}", partial(_without_spread, key=one.topology_key))
+        near = spec.affinity
+        for term in near.pod_affinity.required if near is not None and near.pod_affinity is not None else ():
+            found.setdefault(f"affinity over {term.topology_key}", partial(_without_near, key=term.topology_key))
+        for term in near.pod_anti_affinity.required if near is not None and near.pod_anti_affinity is not None else ():
+            found.setdefault(f"anti-affinity over {term.topology_key}", partial(_without_far, key=term.topology_key))
+        for container in (*spec.init_containers, *spec.containers):
+            for port in container.ports:
+                if port.host_port > 0:
+                    found.setdefault(f"host port {port.host_port}", partial(_without_port, port=port.host_port))
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def _without_spread(pod: Pod, *, key: str) -> Pod:
+    left = [
+        one
+        for one in pod.spec.topology_spread_constraints
+        if one.topology_key != key or one.when_unsatisfiable == "ScheduleAnyway"
+    ]
+    return replace(pod, spec=replace(pod.spec, topology_spread_constraints=left))
+
+
+def _without_near(pod: Pod, *, key: str) -> Pod:
+    def edit(near: Affinity) -> Affinity:
+        if near.pod_affinity is None:
+            return near
+        left = [term for term in near.pod_affinity.required if term.topology_key != key]
+        return replace(near, pod_affinity=replace(near.pod_affinity, required=left))
+
+    return with_affinity(pod, edit)
+
+
+def _without_far(pod: Pod, *, key: str) -> Pod:
+    def edit(near: Affinity) -> Affinity:
+        if near.pod_anti_affinity is None:
+            return near
+        left = [term for term in near.pod_anti_affinity.required if term.topology_key != key]
+        return replace(near, pod_anti_affinity=replace(near.pod_anti_affinity, required=left))
+
+    return with_affinity(pod, edit)
+
+
+def with_affinity(pod: Pod, edit: Callable[[Affinity], Affinity]) -> Pod:
+    """The pod with another affinity; as it is where it has none."""
+    near = pod.spec.affinity
+    return pod if near is None else replace(pod, spec=replace(pod.spec, affinity=edit(near)))
+
+
+def in_containers(pod: Pod, edit: Callable[[Container], Container]) -> Pod:
+    """The pod with each of its containers changed."""
+    spec = pod.spec
+    made = replace(spec, containers=[*map(edit, spec.containers)], init_containers=[*map(edit, spec.init_containers)])
+    return replace(pod, spec=made)
+
+
+def _without_port(pod: Pod, *, port: int) -> Pod:
+    def edit(container: Container) -> Container:
+        left = [replace(one, host_port=0) if one.host_port == port else one for one in container.ports]
+        return replace(container, ports=left)
+
+    return in_containers(pod, edit)

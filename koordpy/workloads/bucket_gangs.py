@@ -1,0 +1,61 @@
+"""The gangs that follow from the pods of one bucket: of a run of a workload, of labels, of an owner not yet seen."""
+
+from collections.abc import Container, Iterable, Sequence
+
+from koordpy.api.objects import ObjectMeta
+from koordpy.config.configuration import Gangs
+from koordpy.workloads.labelled_gangs import run_by_labels
+from koordpy.workloads.pod_buckets import AWAITED, NO_GANGS, BucketGangs, BucketKey, PodBucket
+from koordpy.workloads.workload_gangs import Derivation, Derived
+from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
+
+
+def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) -> Derived:
+    """Returns the gang of pods whose owner is not known; none of them is placed. gone: the owner was deleted."""
+    _, namespace, kind, name, uid = bucket
+    return Derived(
+        namespace=namespace,
+        name=name,
+        pods=tuple(sorted(one.key for one in pods)),
+        min_member=0,
+        origin=f"pods of {kind} {name}",
+        meta=ObjectMeta(namespace=namespace, name=name),
+        fault="" if gone else f"{kind} {name} is not known yet",
+        halted=f"{kind} {name} is deleted" if gone else "",
+        run=(AWAITED, uid),
+        maker=f"{kind} {name}",
+        is_awaited=not gone,
+    )
+
+
+def run_gangs(bucket: PodBucket, config: Gangs, schedulers: Container[str]) -> BucketGangs:
+    """Returns the gangs of a run of a workload; keeps the derivation in the bucket while it holds."""
+    if bucket.moved:
+        bucket.members = {one.key: one for one in by_age(bucket.members.values())}
+    free = [one for one in bucket.members.values() if not one.named]
+    if not free:
+        return NO_GANGS
+    run = WorkloadRun.of(free)
+    spoken = {one.seat.role for one in bucket.members.values() if one.named}
+    if bucket.derivation is None or not bucket.derivation.holds(run, spoken):
+        bucket.derivation = Derivation(run, config, schedulers, spoken)
+    derivation = bucket.derivation
+    gangs = tuple(derivation.gangs(run))
+    return BucketGangs(
+        gangs,
+        order=(run.workload.head.created, run.began),
+        is_present=run.is_present,
+        kind=derivation.top.kind.lower() if gangs or derivation.is_gang else "",
+    )
+
+
+def gangs_by_labels(
+    labels: tuple[str, ...], pods: Sequence[WorkloadPod], config: Gangs, schedulers: Container[str], *, young: bool
+) -> BucketGangs:
+    """Returns the gangs of pods that labels join. labels: key of the bucket after its phase; young: whether any pod
+    still waits for its owner or workers to be seen."""
+    owner = pods[0].pod.metadata.controller
+    kind = owner.kind.lower() if owner is not None and labels[1] != "kueue" else "kueue"
+    run = run_by_labels(labels, pods, young=young)
+    gangs = tuple(Derivation(run, config, schedulers, ()).gangs(run))
+    return BucketGangs(gangs, order=("", min(pod.created for pod in pods)), kind=kind)

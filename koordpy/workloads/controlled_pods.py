@@ -1,0 +1,53 @@
+"""Pods by the object that controls them: what changes with an object is found without a look at all pods.
+
+The key is the uid in the controlling ownerReference. `below` walks the objects and pods below an object in
+O(objects and pods found).
+"""
+
+from collections.abc import Callable, Collection, Iterable
+
+from koordpy.api.objects import Pod
+from koordpy.workloads.known_workloads import unfile
+
+
+class ControlledPods:
+    """Pods that have a controlling owner."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, str]] = {}
+        """uid of an owner -> `namespace/name` of a pod -> uid of the pod."""
+
+    def add(self, key: str, pod: Pod) -> None:
+        """Files a pod (`namespace/name`) under its controlling owner, if it has one."""
+        if (owner := pod.metadata.controller) is not None:
+            self._of.setdefault(owner.uid, {})[key] = pod.metadata.uid
+
+    def drop(self, key: str, pod: Pod) -> None:
+        """Removes a pod. pod: as it was added."""
+        if (owner := pod.metadata.controller) is not None:
+            unfile(self._of, owner.uid, key)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._of
+
+    def of(self, uid: str) -> Collection[str]:
+        """Returns the pods that an object controls itself."""
+        return self._of.get(uid, ())
+
+    def below(self, owners: Iterable[str], workloads: Callable[[str], Iterable[str]]) -> dict[str, None]:
+        """Returns the pods that objects (their uids) control, or objects and pods below them.
+
+        workloads: uid of an object -> uids of the workloads that it controls itself.
+        """
+        found: dict[str, None] = {}
+        left, seen = [*owners], set[str]()
+        while left:
+            uid = left.pop()
+            if uid in seen:
+                continue
+            seen.add(uid)
+            left += workloads(uid)
+            for key, pod in self._of.get(uid, {}).items():
+                found[key] = None
+                left.append(pod)
+        return found

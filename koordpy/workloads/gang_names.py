@@ -1,0 +1,58 @@
+"""Names of the gangs of all buckets: equal names get a suffix, so that each gang has its own.
+
+Gangs of Volcano are named first, then runs from the oldest on, then gangs by labels and of awaited owners.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from koordpy.workloads.pod_buckets import AWAITED, LABELS, PHASES, RUN, VOLCANO, PodBucket
+
+
+def give_names(every: Iterable[PodBucket], taken: frozenset[str], others: dict[PodBucket, None]) -> list[PodBucket]:
+    """Names the gangs of all buckets; returns the buckets in the order in which they got their names.
+
+    taken: `namespace/name` of gangs that pods or objects name themselves; others: takes in buckets of other names.
+    """
+    by_phase: dict[str, list[PodBucket]] = {phase: [] for phase in PHASES}
+    for bucket in every:
+        by_phase[bucket.key[0]].append(bucket)
+    for buckets in by_phase.values():
+        buckets.sort(key=lambda one: one.key)
+    by_phase[RUN].sort(key=lambda one: one.found.order)
+    by_phase[LABELS].sort(key=lambda one: -one.found.order[1])
+    newest = sorted(by_phase[RUN], key=lambda one: (one.found.is_present, one.found.order[1]))
+    current = {bucket.key[:-1]: bucket for bucket in newest}
+    named = {name for bucket in by_phase[VOLCANO] for name in bucket.names("")}
+    for bucket in by_phase[RUN]:
+        suffix = "" if current[bucket.key[:-1]] is bucket else f"@{bucket.key[-1]}"
+        while not (named.isdisjoint(names := bucket.names(suffix)) and taken.isdisjoint(names)):
+            suffix += f"-{bucket.found.kind}"
+        _set_suffix(bucket, suffix, named, others)
+    by_runs = named | taken
+    for bucket in (*by_phase[LABELS], *by_phase[AWAITED]):
+        suffix = "" if by_runs.isdisjoint(bucket.names("")) else f"-{bucket.found.kind}"
+        if not named.isdisjoint(bucket.names(suffix)):
+            suffix += f"@{bucket.key[-1][:8]}"
+        _set_suffix(bucket, suffix, named, others)
+    return [one for buckets in by_phase.values() for one in buckets]
+
+
+def _set_suffix(bucket: PodBucket, suffix: str, named: set[str], others: dict[PodBucket, None]) -> None:
+    named.update(bucket.names(suffix))
+    if suffix != bucket.suffix:
+        bucket.suffix, others[bucket] = suffix, None
+
+
+def gangs_by_workload(order: Iterable[PodBucket], finished: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """Returns `namespace/name` of a workload -> its gangs, where these have other names, or there are none.
+
+    order: buckets as named; finished: workloads that are over, and whose name no gang has.
+    """
+    meant: dict[str, list[str]] = {}
+    for bucket in order:
+        if bucket.derivation is not None and bucket.found.kind:
+            own = bucket.derivation.run.workload.head.key
+            meant.setdefault(own, []).extend(one.key for one in bucket.shown if one.joined)
+    for own in finished:
+        meant.setdefault(own, [])
+    return {key: tuple(found) for key, found in meant.items() if found != [key]}
