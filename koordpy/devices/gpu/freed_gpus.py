@@ -5,44 +5,34 @@ what is really free once some of the pods are gone, and nearly always just that:
 linked, is seen when a choice is tried. Source: gpu-topology.md 2.
 """
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from koordpy.cluster.gpu_book import NodeGpus
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.figures import Figures
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.units import Unit
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.gpu.gpu_machine import GPUS
+from koordpy.devices.gpu.gpu_nodes import gpu_nodes
+from koordpy.devices.gpu.gpu_view import NodeGpus, gpu_view
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import PodInfo
 
 
-def with_devices(unit: Unit, problem: Problem, figures: Figures) -> tuple[Problem, int | None]:
-    """The problem with the column, and its number; as it is where no pod of the unit asks for GPUs of Devices."""
-    if not figures.gpus.view.nodes or all(pod.gpus is None for pod in unit.pending):
-        return problem, None
-    column = problem.free.shape[1]
-    asks = {
-        member.shape: pod.gpus.count
-        for member, pod in zip(problem.members, unit.members, strict=True)
-        if pod.pending and pod.gpus is not None
-    }
-    shapes = tuple(
-        replace(shape, request=(*shape.request, (column, asks[i]))) if asks.get(i) else shape
-        for i, shape in enumerate(problem.shapes)
-    )
-    room = _free(figures.draft, sum(asks.values()) + 1)
-    reserved = figures.reserved(min(unit.pending, key=lambda pod: pod.priority))
-    if reserved is not None:
-        for i, node in enumerate(reserved.at.tolist()):
-            room[node] -= figures.gpus.cards(reserved.requests(i, figures.snapshot.columns))
-    free = np.concatenate([problem.free, room[:, None]], axis=1)
-    return replace(problem, free=free, shapes=shapes), column
+def freeable_gpus(
+    kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
+) -> Ints | None:
+    """[nodes] the column; None if no node has a Device. kinds, reserved: as in `Family.freeable`."""
+    if not gpu_view(scene.snapshot).nodes:
+        return None
+    room = _free(scene.draft, sum(pod.ask(GPUS).count for pod in kinds if pod.ask(GPUS) is not None) + 1)
+    for node, requests in reserved.items():
+        room[node] -= gpu_nodes(scene).cards(requests)
+    return room
 
 
 def _free(draft: Draft, beyond: int) -> Ints:
     """[nodes] GPUs that are free; where no Device tells, more than could be asked for. beyond: of one pod each."""
-    snapshot, view = draft.snapshot, draft.snapshot.gpus
+    snapshot, view = draft.snapshot, gpu_view(draft.snapshot)
     unlimited = int(snapshot.allocatable.max(initial=0)) + beyond
     out = np.full(len(snapshot.nodes), unlimited, dtype=np.int64)
     for name, known in view.nodes.items():
@@ -51,19 +41,19 @@ def _free(draft: Draft, beyond: int) -> Ints:
             continue
         held = sum(_holds(known, key) for key in known.holders if key not in draft.evicted)
         for key, pod in draft.placed_on.get(node, {}).items():
-            if pod.gpus is not None:
-                mask = known.machine.mask(draft.chips.get(key, ()))
-                told = mask.bit_count() >= pod.gpus.count
-                held += (mask & known.machine.healthy).bit_count() if told else pod.gpus.count
+            if pod.ask(GPUS) is not None:
+                mask = known.machine.mask(draft.given_of(key, GPUS) or ())
+                told = mask.bit_count() >= pod.ask(GPUS).count
+                held += (mask & known.machine.healthy).bit_count() if told else pod.ask(GPUS).count
         out[node] = known.machine.healthy.bit_count() - held
     return out
 
 
-def held_devices(pod: PodInfo, draft: Draft) -> int:
+def held_gpus(pod: PodInfo, draft: Draft) -> int:
     """Healthy GPUs of its node's Device that a bound pod holds; 0 where none is known, or the node is gone."""
-    if pod.gpus is None or pod.node not in draft.snapshot.index:
+    if pod.ask(GPUS) is None or pod.node not in draft.snapshot.index:
         return 0
-    known = draft.snapshot.gpus.nodes.get(pod.node)
+    known = gpu_view(draft.snapshot).nodes.get(pod.node)
     return _holds(known, pod.key) if known is not None and pod.key in known.holders else 0
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from koordpy.api import keys
-from koordpy.cluster.gpus import GroupKey, Machine
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.nodes import GpuNodes, want_of
-from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import Sets, want_on
-from koordpy.planning.plan import Given
+from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_wants import Sets, want_on
+from koordpy.devices.gpu.gpu_machine import GPUS, Machine
+from koordpy.devices.gpu.gpu_nodes import GpuNodes, want_of
+from koordpy.plan.round_plan import FamilyAllocation
+from koordpy.pods.gang_refs import GroupKey
+from koordpy.pods.pod_info import PodInfo
 
 WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
 """What a card is written with whose Device states no resources."""
@@ -32,7 +33,7 @@ class _Given:
         Init containers come one after another and end before the containers start: they take the containers' GPUs
         first, then what nobody has, then those of restartable ones that are not there yet.
         """
-        ask = self.pod.gpus
+        ask = self.pod.ask(GPUS)
         assert ask is not None
         number = len(ask.containers)
         own, restarting = self.containers[:number], list(self.containers[number:])
@@ -53,11 +54,11 @@ def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
     return list(sets.values())
 
 
-def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> Given:
+def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAllocation:
     """The GPUs of pods that a plan puts on nodes, on the draft as it is before them."""
     at: dict[int, list[PodInfo]] = {}
     for pod, node in placed:
-        if pod.gpus is not None:
+        if pod.ask(GPUS) is not None:
             at.setdefault(node, []).append(pod)
     chips: dict[str, tuple[int, ...]] = {}
     notes: dict[str, dict[str, str]] = {}
@@ -75,7 +76,7 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> Given:
             chips[one.pod.key] = machine.minors_of(one.mask)
             visible = _visible(one, given, node, gpus)
             notes[one.pod.key] = _annotations(one, visible, machine, gpus)
-    return Given(chips, notes, tuple(faults))
+    return FamilyAllocation(chips, notes, tuple(faults))
 
 
 def _on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:

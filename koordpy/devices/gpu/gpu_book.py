@@ -1,236 +1,79 @@
-"""Who holds which GPUs: the machines as they come and go, and the pods on them (gpu-topology.md 2).
+"""The GPUs of a cluster as Devices, nodes and pods change; the book makes the views of them (gpu-topology.md 2).
 
 Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only until it is gone.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from operator import or_
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from koordpy.api import keys
-from koordpy.api.config import Gpu
-from koordpy.api.custom import Device
-from koordpy.api.objects import Node
-from koordpy.api.settings import odd_settings
-from koordpy.api.unread import Holder
-from koordpy.cluster.gpus import BANDWIDTH, GroupKey, Machine, read_machine
-from koordpy.cluster.links import class_floors
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.tally import Tally
+from koordpy.api.custom_objects import Device, is_delivery_unavailable
+from koordpy.api.key_hints import Holder
+from koordpy.api.objects import Node, Wire
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import Gpu
+from koordpy.decoding.annotation_settings import odd_settings
+from koordpy.devices.gpu.gpu_machine import GPUS, Machine, read_machine
+from koordpy.devices.gpu.gpu_sharing import SHARING_LABELS, counts_by, shares_by
+from koordpy.devices.gpu.gpu_view import GpuView, NodeGpus
+from koordpy.devices.gpu.held_gpus import GpuHolding, holding_of
+from koordpy.devices.gpu.link_comparison import Comparison, compare_links
+from koordpy.devices.gpu.sick_gpus import SickGpus
+from koordpy.pods.family_books import FamilyBook, PlannedAllocation
+from koordpy.pods.gang_refs import GroupKey
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.tally import Tally
 
-READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL)
-
-
-@dataclass(frozen=True, slots=True)
-class GpuHolding:
-    """GPUs of one pod on a node. minors: None where they cannot be told."""
-
-    count: int
-    minors: tuple[int, ...] | None
-    group: GroupKey | None
+READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL, *SHARING_LABELS)
 
 
-def _numbers(raw: Any) -> set[int]:
-    """Minors of a list of them, as text or numbers. Raises ValueError."""
-    if not isinstance(raw, list):
-        raise ValueError("no list")
-    out = set()
-    for one in raw:
-        if isinstance(one, bool) or not isinstance(one, str | int):
-            raise ValueError("no minor")
-        out.add(int(one))
-    return out
+def gpu_book(state: ClusterState) -> "GpuBook":
+    """Returns the GPUs of a cluster as they come and go."""
+    return cast(GpuBook, state.families[GPUS])
 
 
-def _allocated(text: str, count: int) -> set[int]:
-    """Minors of our own annotation; less than a pod holds where its init containers have more and its group shows
-    others. Raises ValueError."""
-    raw = json.loads(text)
-    if not isinstance(raw, dict) or not isinstance(raw.get("allocatedGPUs", {}), dict):
-        raise ValueError("no allocation")
-    lists = list(raw.get("allocatedGPUs", {}).values())
-    own = set().union(*(_numbers(one) for one in lists)) if lists else set()
-    if len(own) < count:
-        visible = _numbers(raw.get("visibleGPUs", []))
-        if len(visible) == count:
-            return visible
-    return own
-
-
-def _koordinator(text: str) -> set[int] | None:
-    """Minors of Koordinator's annotation, None where it names no GPU. Raises ValueError."""
-    raw = json.loads(text)
-    if not isinstance(raw, dict):
-        raise ValueError("no allocation")
-    listed = raw.get("gpu")
-    if listed is None:
-        return None
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise ValueError("no list of GPUs")
-    return _numbers([one.get("minor") for one in listed])
-
-
-def _gpushare(annotations: Mapping[str, str]) -> set[int] | None:
-    """Minors in the keys of the gpushare form, None without any. Raises ValueError."""
-    tails = [k.removeprefix(keys.GPUSHARE_ID_PREFIX) for k in annotations if k.startswith(keys.GPUSHARE_ID_PREFIX)]
-    return {int(tail) for tail in tails} if tails else None
-
-
-def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] | None:
-    """Minors that a pod holds by what is written on it; None where nothing is, or less than it holds."""
-    try:
-        found: set[int] | None = None
-        if keys.GPU_ALLOCATION in annotations:
-            found = _allocated(annotations[keys.GPU_ALLOCATION], count)
-        if found is None or len(found) < count:
-            found = None
-            if keys.DEVICE_ALLOCATED in annotations:
-                found = _koordinator(annotations[keys.DEVICE_ALLOCATED])
-            if found is None:
-                found = _gpushare(annotations)
-    except (ValueError, RecursionError):
-        return None
-    if found is None or len(found) < count:
-        return None
-    return tuple(sorted(found))
-
-
-def holding_of(info: PodInfo, chips: tuple[int, ...] = ()) -> GpuHolding | None:
-    """What a pod holds of the GPUs of its node; None for a pod that asks for none, whatever is written on it.
-
-    chips: of a pod that is only assumed.
-    """
-    ask, parts = info.gpus, any(name in info.requests for name in keys.GPU_PARTS)
-    if ask is None and not parts:
-        return None
-    count = ask.count if ask is not None else 0
-    minors = chips or named_minors(info.pod.metadata.annotations, count)
-    if minors and len(minors) > count and not parts:
-        minors = None
-    if not count and not minors:
-        return None
-    return GpuHolding(count, minors, info.group)
-
-
-@dataclass(frozen=True, eq=False)
-class NodeGpus:
-    """One node's GPUs and who holds them. Nothing in it changes."""
-
-    machine: Machine
-    holders: Mapping[str, GpuHolding]
-
-    @cached_property
-    def masks(self) -> dict[str, int]:
-        """Pod -> what it holds, of the pods whose GPUs are known."""
-        machine = self.machine
-        found = ((key, one, machine.mask(one.minors)) for key, one in self.holders.items() if one.minors is not None)
-        return {key: mask for key, one, mask in found if mask.bit_count() >= one.count}
-
-    @cached_property
-    def held(self) -> int:
-        return reduce(or_, self.masks.values(), 0)
-
-    @cached_property
-    def unknown(self) -> bool:
-        """Whether any holder's GPUs cannot be told: then the node is known by count only."""
-        return len(self.masks) < len(self.holders)
-
-    @cached_property
-    def requested(self) -> int:
-        return sum(one.count for one in self.holders.values())
-
-    def group(self, key: GroupKey) -> int:
-        """GPUs that members of a group hold."""
-        return reduce(or_, (mask for name, mask in self.masks.items() if self.holders[name].group == key), 0)
-
-
-@dataclass(frozen=True, eq=False)
-class GpuView:
-    """The GPUs of every node that has a Device. Nothing in it changes."""
-
-    nodes: Mapping[str, NodeGpus]
-    group_nodes: Mapping[GroupKey, Mapping[str, int]]
-    """Group -> node name -> bound members, with or without GPUs, of nodes with and without a Device."""
-    warnings: tuple[tuple[str, str], ...]
-    """(object, text)."""
-    comparison: "Comparison"
-    partition_policies: bool = False
-    """Whether some node's label says how its GPU partitions are to be honoured."""
-
-
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """How links of different machines compare (gpu-topology.md 3). source: `bandwidth`, `links`, or `mixed` where
-    measured and assumed figures are."""
-
-    source: str
-    ranks: Mapping[int, int]
-    """Value in kB/s of a pair -> number of its class over all machines, 0 the slowest."""
-    classes: int
-
-
-NO_GPUS = GpuView({}, {}, (), Comparison(BANDWIDTH, {0: 0}, 1))
-
-
-def _comparison(machines: list[Machine], config: Gpu) -> Comparison:
-    matrices = list({id(m.matrix): m.matrix for m in machines if m.has_matrix}.values())
-    if not matrices:
-        return NO_GPUS.comparison
-    source = BANDWIDTH if all(m.measured is not None for m in matrices) else "links"
-    mixed = source == "links" and any(m.links is None for m in matrices)
-    values: set[int] = set()
-    for matrix in matrices:
-        if source == "links" and matrix.links is not None and not mixed:
-            values.update(one.bandwidth_kbs if one is not None else 0 for row in matrix.links for one in row)
-        else:
-            values.update(matrix.floors)
-            values.update(cell for i, row in enumerate(matrix.measured or ()) for cell in row[:i])
-    values.add(0)
-    if source == "links" and not mixed:
-        floors = {value: value for value in values}
-    else:
-        floors = class_floors(values, gap=config.class_gap, width=config.class_width)
-    number = {floor: i for i, floor in enumerate(sorted(set(floors.values())))}
-    ranks = {value: number[floor] for value, floor in floors.items()}
-    return Comparison("mixed" if mixed else source, ranks, len(number))
-
-
-@dataclass(slots=True)
-class GpuBook:
+class GpuBook(FamilyBook):
     """Devices, what of nodes they are read with, and holders, as they come and go."""
 
-    config: Gpu
-    devices: dict[str, Device] = field(default_factory=dict)
-    _nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = field(default_factory=dict)
-    """Node -> (its GSOC annotations, its labels that are read), of nodes that have any."""
-    _holders: dict[str, dict[str, GpuHolding]] = field(default_factory=dict)
-    _groups: Tally[GroupKey, str] = field(default_factory=Tally)
-    _machines: dict[str, Machine | None] = field(default_factory=dict)
-    _seen: dict[str, NodeGpus] = field(default_factory=dict)
-    _changed: set[str] = field(default_factory=set)
-    _unreported: set[str] = field(default_factory=set)
-    _machines_changed: bool = True
-    _standing: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
+    kinds = (Device,)
+
+    def __init__(self, config: Gpu) -> None:
+        self.config = config
+        self.is_idle = True
+        self.told_resources = config.resources
+        self.devices: dict[str, Device] = {}
+        self._nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
+        """Node -> (its GSOC annotations, its labels that are read), of nodes that have any."""
+        self._holders: dict[str, dict[str, GpuHolding]] = {}
+        self._groups = Tally[GroupKey, str]()
+        self._machines: dict[str, Machine | None] = {}
+        self._seen: dict[str, NodeGpus] = {}
+        self._changed: set[str] = set()
+        self._unreported: set[str] = set()
+        self._machines_changed = True
+        self._standing: tuple[Comparison, tuple[tuple[str, str], ...]] | None = None
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
-    def put_device(self, device: Device) -> None:
+    def put(self, device: Device) -> None:
         name = device.metadata.name
         old = self.devices.get(name)
         self.devices[name] = device
+        self.is_idle = False
         self._unreported.add(name)
         if old is not None and old.spec == device.spec:
             a, b = old.metadata, device.metadata
-            if a.labels == b.labels and a.annotations == b.annotations:
+            same_status = is_delivery_unavailable(old) == is_delivery_unavailable(device)
+            if a.labels == b.labels and a.annotations == b.annotations and same_status:
                 return
         self._forget_machine(name)
 
-    def drop_device(self, name: str) -> None:
+    def drop(self, kind: type[Wire], name: str) -> None:
         if self.devices.pop(name, None) is not None:
             self._forget_machine(name)
+
+    def get(self, kind: type[Wire], key: str) -> Device | None:
+        return self.devices.get(key)
 
     def put_node(self, node: Node) -> None:
         """Takes what of a node its GPUs are read with."""
@@ -239,6 +82,7 @@ class GpuBook:
         labels = {key: meta.labels[key] for key in READ_LABELS if key in meta.labels}
         if (described, labels) != self._nodes.get(meta.name, ({}, {})):
             self._nodes[meta.name] = (described, labels)
+            self.is_idle = False
             self._forget_machine(meta.name)
 
     def drop_node(self, name: str) -> None:
@@ -252,10 +96,11 @@ class GpuBook:
         self._unreported.add(name)
         self._machines_changed = True
 
-    def hold(self, info: PodInfo, chips: tuple[int, ...]) -> None:
-        """Takes in a pod that is on a node. chips: what an assumed pod is given."""
+    def hold(self, info: PodInfo, given: Any) -> None:
+        """Takes in a pod that is on a node. given: minors that an assumed pod is given."""
         key, node = info.key, info.node
-        found = holding_of(info, chips)
+        found = holding_of(info, given or ())
+        self.is_idle &= found is None and info.group is None
         if found is not None:
             self._holders.setdefault(node, {})[key] = found
             self._changed.add(node)
@@ -275,7 +120,16 @@ class GpuBook:
         if info.group is not None:
             self._groups.add(info.group, node, -1)
 
-    def taken(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
+    def is_lost(
+        self, planned: Sequence[PlannedAllocation], going: Callable[[str], bool], *, beside: Sequence[PodInfo]
+    ) -> bool:
+        by_node: dict[str, dict[str, GpuHolding]] = {}
+        for pod, node, given, _ in planned:
+            count = pod.ask(GPUS).count
+            by_node.setdefault(node, {})[pod.key] = GpuHolding(count, given or None, pod.group)
+        return any(self._is_taken(node, found, going) for node, found in by_node.items())
+
+    def _is_taken(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
         """Whether GPUs that pods are given on a node are others' by now, sick or gone.
 
         A holder whose GPUs cannot be told may hold any of them. Pods that are not told which take from what is left.
@@ -293,13 +147,45 @@ class GpuBook:
             return False
         return sum(one.count for one in (*staying, *given.values())) > machine.healthy.bit_count()
 
+    @property
+    def amended(self) -> Collection[str]:
+        """Nodes whose machine or holders changed since the last view."""
+        return self._changed
+
+    def amendment(self, node: str) -> SickGpus | None:
+        """Returns the sick GPUs of a node on which pods hold some, if the agent is its device plugin: the kubelet's
+        devices are then the GPUs that are named. None for any other node, and while a holder's GPUs are not known."""
+        machine = self._machine(node)
+        if machine is None or (machine.delivery or self.config.delivery) != "device-plugin":
+            return None
+        known = NodeGpus(machine, self._holders.get(node, {}))
+        held = known.held_whole & known.sick
+        if not held or known.unknown:
+            return None
+        return SickGpus(held.bit_count(), machine.size - (known.sick & ~held).bit_count(), self.config.resources)
+
+    def is_delivered(self, nodes: Iterable[str]) -> bool:
+        """False if a node's agent says that it cannot deliver GPUs now."""
+        return all(machine is None or machine.delivers for machine in map(self._machine, nodes))
+
+    def ground(self, nodes: Collection[str]) -> list[object]:
+        """Returns the Devices of nodes."""
+        return [*map(self.devices.get, nodes)]
+
     def _machine(self, name: str) -> Machine | None:
         """The machine of a node, read when it is first asked for."""
         if name not in self._machines:
             device = self.devices.get(name)
             known = self._nodes.get(name, ({}, {}))
-            self._machines[name] = read_machine(device, *known, self.config) if device is not None else None
+            by_name = device is not None and not (counts_by(known[1]) and self._leaves_delivery(name))
+            self._machines[name] = read_machine(device, *known, self.config) if device is not None and by_name else None
         return self._machines[name]
+
+    def _leaves_delivery(self, name: str) -> bool:
+        """Whether another device plugin gives out the GPUs of a node."""
+        device = self.devices.get(name)
+        own = device.metadata.labels.get(keys.GPU_DELIVERY, "") if device is not None else ""
+        return (own or self.config.delivery) not in ("env", "device-plugin")
 
     # -- what Devices are told ----------------------------------------------------------------------------------------
 
@@ -333,13 +219,23 @@ class GpuBook:
             self._machines_changed = False
         comparison, warnings = self._standing
         policies = any(keys.GPU_PARTITION_POLICY in labels for _, labels in self._nodes.values())
-        return GpuView(dict(self._seen), self._groups.frozen(), warnings, comparison, policies)
+        shared = frozenset(
+            name for name, (_, labels) in self._nodes.items() if shares_by(labels) and self._leaves_delivery(name)
+        )
+        return GpuView(dict(self._seen), self._groups.frozen(), comparison, warnings, policies, shared)
 
     def _machine_facts(self) -> tuple[Comparison, tuple[tuple[str, str], ...]]:
         warnings: list[tuple[str, str]] = []
         for name, device in sorted(self.devices.items()):
             warnings += [(f"Device/{name}", text) for text in odd_settings(Holder.DEVICE, device.metadata)]
             machine = self._machines.get(name)
+            by = counts_by(self._nodes.get(name, ({}, {}))[1])
+            if by and not self._leaves_delivery(name):
+                delivery = device.metadata.labels.get(keys.GPU_DELIVERY, "") or self.config.delivery
+                text = f"delivery {delivery} gives whole cards: node label {by} is not read"
+                warnings.append((f"Device/{name}", text))
+            if machine is None and by and self._leaves_delivery(name):
+                continue
             if machine is None:
                 if any(entry.type == "gpu" for entry in device.spec.devices):
                     text = "spec.devices: a GPU without a minor, or a minor or id given twice"
@@ -350,7 +246,7 @@ class GpuBook:
             if described and name not in self.devices:
                 text = f"annotations {keys.GSOC_PREFIX}... are ignored: there is no Device to tell the GPUs by"
                 warnings.append((f"Node/{name}", text))
-        comparison = _comparison([m for m in self._machines.values() if m is not None], self.config)
+        comparison = compare_links([m for m in self._machines.values() if m is not None], self.config)
         if comparison.source == "mixed":
             text = (
                 "some Devices have measured bandwidths only and others link classes only: they are compared by figures "

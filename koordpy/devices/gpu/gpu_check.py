@@ -15,15 +15,16 @@ from koordpy.api.keys import (
     GPU_PARTITION_POLICY,
     GPU_PARTITION_SPEC,
     HUNDREDTHS,
-    NPU_RESOURCES,
 )
 from koordpy.api.objects import Container
 from koordpy.api.quantity import units
-from koordpy.cluster.gpu_env import is_injected
-from koordpy.cluster.links import KBS_PER_GBS
-from koordpy.cluster.partitions import quantity
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft
+from koordpy.cache.plan_draft import Draft
+from koordpy.devices.gpu.gpu_links import KBS_PER_GBS
+from koordpy.devices.gpu.gpu_machine import GPUS
+from koordpy.devices.gpu.gpu_partitions import quantity
+from koordpy.devices.gpu.gpu_variables import is_injected
+from koordpy.devices.gpu.gpu_view import gpu_view
+from koordpy.pods.pod_info import PodInfo
 
 
 def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], draft: Draft) -> list[str]:
@@ -33,23 +34,26 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
     counted: dict[str, int] = {}
     for pod, node in placed:
         given = chips.get(pod.key, ())
-        known = draft.snapshot.gpus.nodes.get(node)
-        if pod.gpus is not None and not given and is_injected(pod.pod, pod.gpus.resources):
+        known = gpu_view(draft.snapshot).nodes.get(node)
+        if pod.ask(GPUS) is not None and not given and is_injected(pod.pod, pod.ask(GPUS).resources):
             faults.append(f"{pod.key}: reads its GPUs from variables, and none is named")
-        if pod.gpus is not None:
+        if pod.ask(GPUS) is not None:
             unmet = _unmet(pod, given, node, draft)
             faults += [f"{pod.key}: {fault} of node {node}" for fault in unmet]
-        if pod.gpus is None or known is None:
-            if given and known is not None and not any(pod.requests.get(name) for name in NPU_RESOURCES):
+        if pod.ask(GPUS) is not None and node in gpu_view(draft.snapshot).shared:
+            several = [n for _, n, *_ in (*pod.ask(GPUS).containers, *pod.ask(GPUS).inits) if n > 1]
+            faults += [f"{pod.key}: a container takes {n} shares of GPUs of node {node}" for n in several]
+        if pod.ask(GPUS) is None or known is None:
+            if given and known is not None:
                 faults.append(f"{pod.key}: is given GPUs that it did not ask for")
             continue
         if not given:
             if not _counted_only(node, draft):
                 faults.append(f"{pod.key}: no GPU of node {node} is named")
-            counted[node] = counted.get(node, 0) + pod.gpus.count
+            counted[node] = counted.get(node, 0) + pod.ask(GPUS).count
             continue
-        if len(set(given)) != pod.gpus.count:
-            faults.append(f"{pod.key}: {len(set(given))} GPUs of {pod.gpus.count}")
+        if len(set(given)) != pod.ask(GPUS).count:
+            faults.append(f"{pod.key}: {len(set(given))} GPUs of {pod.ask(GPUS).count}")
         healthy = {entry.minor for entry in known.machine.entries if entry.health}
         used = taken.get(node)
         if used is None:
@@ -61,10 +65,10 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
                 faults.append(f"{pod.key}: GPU {minor} of node {node} is taken")
             used.add(minor)
     for node, asked in counted.items():
-        known = draft.snapshot.gpus.nodes[node]
+        known = gpu_view(draft.snapshot).nodes[node]
         requested = sum(one.count for key, one in known.holders.items() if key not in draft.evicted)
         here = draft.placed_on.get(draft.snapshot.index[node], {}).values()
-        requested += sum(pod.gpus.count for pod in here if pod.gpus is not None)
+        requested += sum(pod.ask(GPUS).count for pod in here if pod.ask(GPUS) is not None)
         sound = sum(entry.health for entry in known.machine.entries)
         if requested + asked > sound:
             faults.append(f"node {node}: {requested} + {asked} GPUs of {sound} that are healthy")
@@ -83,16 +87,16 @@ def takes_promised(
     """
     asked: dict[int, int] = {}
     for pod, node in placed:
-        if pod.gpus is not None:
-            asked[node] = asked.get(node, 0) + pod.gpus.count
+        if pod.ask(GPUS) is not None:
+            asked[node] = asked.get(node, 0) + pod.ask(GPUS).count
     for node, count in asked.items():
-        known = draft.snapshot.gpus.nodes.get(draft.snapshot.nodes[node].name)
+        known = gpu_view(draft.snapshot).nodes.get(draft.snapshot.nodes[node].name)
         if known is None:
             continue
         sound = {entry.minor for entry in known.machine.entries if entry.health}
         there = [one for key, one in known.holders.items() if key not in draft.evicted]
         count += sum(one.count if one.minors is None else len(sound.intersection(one.minors)) for one in there)
-        count += sum(pod.gpus.count for pod in draft.placed_on.get(node, {}).values() if pod.gpus is not None)
+        count += sum(pod.ask(GPUS).count for pod in draft.placed_on.get(node, {}).values() if pod.ask(GPUS) is not None)
         for name, amount in kept.get(node, {}).items():
             if name in resources:
                 count += -(-amount // 100) if name in HUNDREDTHS else amount
@@ -103,8 +107,10 @@ def takes_promised(
 
 def _unmet(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
     """What a pod asks of its GPUs and does not get: the bandwidth of all pairs, a listed set (gpu-topology.md 6, 8)."""
-    known, notes, faults = draft.snapshot.gpus.nodes.get(node), pod.pod.metadata.annotations, []
-    assert pod.gpus is not None
+    known, notes, faults = gpu_view(draft.snapshot).nodes.get(node), pod.pod.metadata.annotations, list[str]()
+    assert pod.ask(GPUS) is not None
+    if known is not None and not known.machine.delivers:
+        faults.append("condition DeliveryUnavailable holds back all GPUs")
     slowest, sets = 0, list[set[int]]()
     spec = json.loads(notes.get(GPU_PARTITION_SPEC, "{}"))
     if known is not None:
@@ -118,7 +124,7 @@ def _unmet(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[
         sets = [set(machine.minors_of(one.mask)) for one in fast]
     text = ", ".join(map(str, given)) or "without names"
     gbs = notes.get(GPU_MIN_BANDWIDTH, "0")
-    if pod.gpus.count > 1 and slowest + 1 < float(gbs) * KBS_PER_GBS:
+    if pod.ask(GPUS).count > 1 and slowest + 1 < float(gbs) * KBS_PER_GBS:
         faults.append(f"GPUs {text} are not linked at {gbs} GB/s")
     honor = draft.snapshot.nodes[draft.snapshot.index[node]].labels.get(GPU_PARTITION_POLICY) == "Honor"
     if (honor or spec.get("allocatePolicy") == "Restricted") and set(given) not in sets:
@@ -135,8 +141,8 @@ def check_containers(
     """Faults of what Bindings say of the containers of pods placed on nodes; one without such notes is passed over."""
     faults: list[str] = []
     for pod, node in placed:
-        known, own = draft.snapshot.gpus.nodes.get(node), notes.get(pod.key, {})
-        if pod.gpus is None or known is None or GPU_ALLOCATION not in own:
+        known, own = gpu_view(draft.snapshot).nodes.get(node), notes.get(pod.key, {})
+        if pod.ask(GPUS) is None or known is None or GPU_ALLOCATION not in own:
             continue
         entries = known.machine.entries
         names = {str(one.minor): one.minor for one in entries} | {one.id: one.minor for one in entries if one.id}
@@ -159,7 +165,7 @@ def check_containers(
 
 def _followed(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> list[str]:
     """Faults of a pod's life: init containers one after another, beside restartable ones before them; then all."""
-    assert pod.gpus is not None
+    assert pod.ask(GPUS) is not None
     faults: list[str] = []
     running: set[int | None] = set()
     most = 0
@@ -167,7 +173,7 @@ def _followed(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> lis
     order = [*((f"init-{i}", c) for i, c in enumerate(inits)), *((str(i), c) for i, c in enumerate(others))]
     for place, container in order:
         own = set(listed.get(place, ()))
-        asked = _cards(container, pod.gpus.resources)
+        asked = _cards(container, pod.ask(GPUS).resources)
         if len(own - {None}) != asked or None in own:
             faults.append(f"container {container.name} is given {len(own - {None})} GPUs of {asked}")
         if own & running:
@@ -175,8 +181,8 @@ def _followed(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> lis
         most = max(most, len(running | own))
         if not place.startswith("init-") or container.restart_policy == "Always":
             running |= own
-    if most != pod.gpus.count:
-        faults.append(f"{most} GPUs are in use at once, {pod.gpus.count} are counted")
+    if most != pod.ask(GPUS).count:
+        faults.append(f"{most} GPUs are in use at once, {pod.ask(GPUS).count} are counted")
     return faults
 
 
@@ -187,21 +193,21 @@ def _cards(container: Container, resources: Collection[str]) -> int:
 
 def _used(node: str, draft: Draft) -> set[int]:
     out: set[int] = set()
-    for key, holding in draft.snapshot.gpus.nodes[node].holders.items():
+    for key, holding in gpu_view(draft.snapshot).nodes[node].holders.items():
         if key not in draft.evicted:
             out.update(holding.minors or ())
     for key, pod in draft.placed_on.get(draft.snapshot.index[node], {}).items():
-        if pod.gpus is not None:
-            out.update(draft.chips.get(key, ()))
+        if pod.ask(GPUS) is not None:
+            out.update(draft.given_of(key, GPUS) or ())
     return out
 
 
 def _counted_only(node: str, draft: Draft) -> bool:
     """Whether some pod on the node holds GPUs that cannot be told."""
-    known = draft.snapshot.gpus.nodes[node]
+    known = gpu_view(draft.snapshot).nodes[node]
     minors = set(known.machine.minors)
     for key, one in known.holders.items():
         if key not in draft.evicted and (one.minors is None or len(minors.intersection(one.minors)) < one.count):
             return True
     placed = draft.placed_on.get(draft.snapshot.index[node], {})
-    return any(pod.gpus is not None and not draft.chips.get(key) for key, pod in placed.items())
+    return any(pod.ask(GPUS) is not None and not draft.given_of(key, GPUS) for key, pod in placed.items())

@@ -10,15 +10,15 @@ from functools import cached_property
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.cluster.gpu_env import is_injected
-from koordpy.cluster.gpus import Machine
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.filters.base import Code, Refusal, Verdict
-from koordpy.planning.filters.rules import ANY_NUMBER, Rule
-from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.nodes import GpuNodes, GpuState, UnreadableWish, want_of
-from koordpy.planning.gpu.wants import GpuWant, PodWant, want_on
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant, PodWant, want_on
+from koordpy.devices.gpu.gpu_machine import GPUS, Machine
+from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of
+from koordpy.devices.gpu.gpu_variables import is_injected
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict
+from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
+from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "GPUDevices"
 INSUFFICIENT = "Insufficient gpu devices"
@@ -29,12 +29,14 @@ NOT_INJECTED = "node(s) deliver GPUs by env and the pod lacks the injected varia
 NOT_BY_NAME = "node(s) deliver GPUs by env and their GPUs are known by count only"
 NOT_WRITTEN = "node(s) have GPUs known by count only and the pod reads its own from injected variables"
 """Nothing would stand in the variables: the empty value gives no GPU, whatever a device plugin says beside it."""
-_OF_DELIVERY = (NOT_INJECTED, NOT_BY_NAME, NOT_WRITTEN)
+UNAVAILABLE = "node(s) cannot deliver GPUs now (Device condition DeliveryUnavailable)"
+ONE_SHARE = "node(s) share GPUs: a container gets one share"
+_OF_DELIVERY = (NOT_INJECTED, NOT_BY_NAME, NOT_WRITTEN, UNAVAILABLE)
 
 
 def gpu_refusal(pod: PodInfo) -> Refusal | None:
     """What is wrong with a pod's wishes about GPUs before any node is tried."""
-    if pod.gpus is None:
+    if pod.ask(GPUS) is None:
         return None
     try:
         want_of(pod)
@@ -57,15 +59,22 @@ class GPUDevices(Rule):
         self._pod, self._gpus = pod, nodes
         self._want: PodWant = want_of(pod)
         self._nodes = nodes.draft.snapshot.nodes
+        several = (
+            any(count > 1 for _, count, *_ in (*pod.ask(GPUS).containers, *pod.ask(GPUS).inits))
+            if pod.ask(GPUS)
+            else False
+        )
+        self._shared = nodes.view.shared if several else frozenset[str]()
+        """Nodes that give a container one GPU at most, for a pod of which a container asks for more."""
         self._room = np.fromiter((self._copies(i) for i in range(len(self._nodes))), dtype=np.int64)
 
     @cached_property
     def _injected(self) -> bool:
-        ask = self._pod.gpus
+        ask = self._pod.ask(GPUS)
         return ask is not None and is_injected(self._pod.pod, ask.resources)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        if pod.gpus is None:
+        if pod.ask(GPUS) is None:
             return False
         before = int(self._room[node])
         self._room[node] = self._copies(node)
@@ -85,6 +94,15 @@ class GPUDevices(Rule):
     def capacity(self) -> Ints | None:
         return self._room if self.constrained else None
 
+    outlasts_pods = True
+
+    def is_lasting(self, refusal: Refusal) -> bool:
+        return refusal.code is Code.UNRESOLVABLE and UNAVAILABLE not in refusal.reasons
+
+    @property
+    def is_number(self) -> bool:
+        return not self.constrained
+
     @cached_property
     def constrained(self) -> bool:
         """Whether more than the number of free devices decides on some node."""
@@ -93,7 +111,8 @@ class GPUDevices(Rule):
             return True
         if self._injected or self._gpus.config.delivery == "env":
             return True
-        if any(known.machine.delivery == "env" or known.machine.honor for known in view.nodes.values()):
+        machines = (known.machine for known in view.nodes.values())
+        if any(machine.delivery == "env" or machine.honor or not machine.delivers for machine in machines):
             return True
         return view.partition_policies
 
@@ -127,6 +146,8 @@ class GPUDevices(Rule):
     def _hard(self, node: int, state: GpuState) -> Refusal | None:
         """What is wrong with a node whatever is free on it."""
         want, machine = self._want, state.machine
+        if self._shared and self._nodes[node].name in self._shared:
+            return _never(ONE_SHARE)
         if want.least_kbs and want.count > 1 and state.by_name is None:
             return self._too_slow(machine)
         if self._honors(node, machine):
@@ -142,6 +163,8 @@ class GPUDevices(Rule):
         if self._injected and state.by_name is None:
             reason = NOT_BY_NAME if delivery == "env" else NOT_WRITTEN
             return Refusal(PLUGIN, Code.UNSCHEDULABLE if state.unknown else Code.UNRESOLVABLE, (reason,))
+        if machine is not None and not machine.delivers:
+            return _never(UNAVAILABLE)
         return None
 
     def _too_slow(self, machine: Machine | None) -> Refusal:

@@ -12,13 +12,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from koordpy.api.faults import literal
+from koordpy.api.field_faults import literal
 
 KBS_PER_GBS = 10**6
 MAX_GBS = 10**9
 """Beyond it a figure is no bandwidth, and sums would leave 64 bits."""
 
 _NVLINK = re.compile(r"NV([1-9][0-9]{0,2})", re.ASCII)
+_END = re.compile(r"[A-Za-z0-9]{1,24}", re.ASCII)
+"""Part of a GPU's id that may stand in the key of an annotation, which has 63 characters at most."""
 _PCIE: Mapping[str, tuple[int, int, int]] = {
     "PSB": (13, 6, 60),
     "PIX": (12, 5, 50),
@@ -179,7 +181,7 @@ def read_described(
     A pair given twice counts as the weaker; a missing pair is not known.
     """
     size = len(minors)
-    tails = {name.rpartition("-")[2]: i for i, name in enumerate(ids) if name}
+    tails = _tails(ids)
     numbers = {str(minor): i for i, minor in enumerate(minors)}
     cells: list[list[Link | None]] = [[None] * size for _ in range(size)]
     faults: list[str] = []
@@ -200,6 +202,31 @@ def read_described(
             cells[i][j] = cells[j][i] = found if before is None else _weaker(before, found)
             known = True
     return tuple(map(tuple, cells)) if known else None, faults
+
+
+def describe_links(
+    classes: Sequence[Sequence[str]], *, prefix: str, minors: Sequence[int], ids: Sequence[str]
+) -> dict[str, str]:
+    """Returns the GSOC annotations from which `read_described` reads the link classes of all pairs again.
+
+    classes: class of each pair, rows and columns in the order of minors; the diagonal is not read. Each pair is stated
+    once. A GPU is named by the last part of its id, or by its minor if that part is ambiguous or no part of a key.
+    A GPU that has neither name is left out.
+    """
+    tails = _tails(ids)
+    ends: list[str] = []
+    for minor, name in zip(minors, ids, strict=True):
+        tail, number = name.rpartition("-")[2], str(minor)
+        told = sum(one.rpartition("-")[2] == tail for one in ids) == 1 and _END.fullmatch(tail) is not None
+        ends.append(tail if told else number if number not in tails else "")
+    size = len(ends)
+    pairs = [(i, j) for i in range(size) for j in range(i + 1, size) if ends[i] and ends[j]]
+    return {f"{prefix}{ends[i]}_{ends[j]}": classes[i][j] for i, j in pairs}
+
+
+def _tails(ids: Sequence[str]) -> dict[str, int]:
+    """Last part of a GPU's id at a dash -> position of the GPU."""
+    return {name.rpartition("-")[2]: i for i, name in enumerate(ids) if name}
 
 
 # -- classes ----------------------------------------------------------------------------------------------------------

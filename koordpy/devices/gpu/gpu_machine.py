@@ -10,11 +10,11 @@ from functools import lru_cache
 from itertools import combinations
 
 from koordpy.api import keys
-from koordpy.api.config import Gpu
-from koordpy.api.custom import Device, DeviceEntry
+from koordpy.api.custom_objects import Device, DeviceEntry, is_delivery_unavailable
 from koordpy.api.objects import Pod, Quantities
 from koordpy.api.quantity import units
-from koordpy.cluster.links import (
+from koordpy.config.configuration import Gpu
+from koordpy.devices.gpu.gpu_links import (
     Figures,
     Links,
     MatrixFault,
@@ -24,10 +24,20 @@ from koordpy.cluster.links import (
     read_described,
     read_links,
 )
-from koordpy.cluster.partitions import PartitionTable, TableFault, aligned_table, has_built_in_table, read_table
+from koordpy.devices.gpu.gpu_partitions import (
+    PartitionTable,
+    TableFault,
+    aligned_table,
+    has_built_in_table,
+    read_table,
+)
 
+GPUS = "gpus"
+"""Name of the family."""
 BANDWIDTH, LINKS, GSOC, UNKNOWN = "bandwidth", "links", "gsoc", ""
 """Where the values of a node come from."""
+OWN_DELIVERIES = ("env", "device-plugin")
+"""Ways of delivery by which a container gets the GPUs that koordpy chose."""
 
 # -- what a pod asks --------------------------------------------------------------------------------------------------
 
@@ -96,10 +106,6 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
     return GpuAsk(count, with_gpus, faults[0] if faults else "", tuple(sorted(names)), tuple(inits))
 
 
-GroupKey = tuple[str, str, str]
-"""Namespace, name and replica of a GPU group (gpu-topology.md 5)."""
-
-
 # -- the machine ------------------------------------------------------------------------------------------------------
 
 
@@ -148,6 +154,8 @@ class Machine:
     """How containers get their GPUs; empty where the Device does not say."""
     faults: tuple[tuple[str, str], ...] = ()
     """(condition or empty, text) of what cannot be used."""
+    delivers: bool = True
+    """False where koordpy delivers the node's GPUs and the Device's condition DeliveryUnavailable is True."""
 
     @property
     def size(self) -> int:
@@ -276,6 +284,7 @@ def read_machine(
         honor=policy == "Honor",
         delivery=delivery,
         faults=tuple(faults.found),
+        delivers=(delivery or config.delivery) not in OWN_DELIVERIES or not is_delivery_unavailable(device),
     )
 
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordpy.cluster.gpus import GroupKey, Machine
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.gpu.allocation import choice_sets
-from koordpy.planning.gpu.nodes import GpuNodes, GpuState, UnreadableWish, want_of
-from koordpy.planning.gpu.wants import PodWant
-from koordpy.planning.placement.problem import ByCount, Devices
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.gpu.choice.gpu_wants import PodWant
+from koordpy.devices.gpu.gpu_allocation import choice_sets
+from koordpy.devices.gpu.gpu_machine import GPUS, Machine
+from koordpy.devices.gpu.gpu_nodes import GpuNodes, GpuState, UnreadableWish, want_of
+from koordpy.placement.problem import ByCount, Devices
+from koordpy.pods.gang_refs import GroupKey
+from koordpy.pods.pod_info import PodInfo
 
 Vector = tuple[int, ...]
 
@@ -31,11 +32,13 @@ class _Kind:
 
 def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
     """[nodes] GPUs that the devices of each node still give to pods like these; None where they say nothing."""
-    first = next((pod for pod in pods if pod.gpus is not None), None)
+    first = next((pod for pod in pods if pod.ask(GPUS) is not None), None)
     if first is None or not gpus.view.nodes:
         return None
     nodes = gpus.draft.snapshot.nodes
-    most = int(gpus.draft.snapshot.allocatable.max(initial=0)) + sum(pod.gpus.count for pod in pods if pod.gpus)
+    most = int(gpus.draft.snapshot.allocatable.max(initial=0)) + sum(
+        pod.ask(GPUS).count for pod in pods if pod.ask(GPUS)
+    )
     found = (gpus.devices(i, first) for i in range(len(nodes)))
     return np.fromiter((most if one is None else max(0, one) for one in found), dtype=np.int64, count=len(nodes))
 
@@ -45,7 +48,7 @@ def standing_nodes(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
     snapshot = gpus.draft.snapshot
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     pending = [pod for pod in members if pod.pending]
-    if all(pod.gpus is None for pod in pending):
+    if all(pod.ask(GPUS) is None for pod in pending):
         return out
     groups = {pod.group: None for pod in pending if pod.group is not None}
     for group in groups:
@@ -67,7 +70,7 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
     kinds = []
     for pod in pods:
         try:
-            kinds.append(_Kind(pod, want_of(pod) if pod.gpus is not None else None))
+            kinds.append(_Kind(pod, want_of(pod) if pod.ask(GPUS) is not None else None))
         except UnreadableWish:
             return None
     if all(kind.want is None for kind in kinds):
@@ -158,9 +161,9 @@ class _GpuTable:
                 self._count(slow, gpus.standing(node, group))
             return (*slow, 0, *own)
         pods = [kind.pod for kind, number in zip(self._kinds, counts, strict=True) for _ in range(number)]
-        given = [pod for pod in pods if pod.gpus is not None]
+        given = [pod for pod in pods if pod.ask(GPUS) is not None]
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
-        left = gpus.room(node, asking) - sum(pod.gpus.count for pod in given if pod.gpus is not None)
+        left = gpus.room(node, asking) - sum(pod.ask(GPUS).count for pod in given if pod.ask(GPUS) is not None)
         served: set[GroupKey] = set()
         for together, wants in self._choices(given):
             worth = gpus.worth(node, wants, together)

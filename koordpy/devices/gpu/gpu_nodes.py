@@ -10,22 +10,25 @@ from typing import Any
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.api.config import Gpu
-from koordpy.api.faults import UnreadableError, literal
-from koordpy.api.jsontext import read_json
-from koordpy.cluster.gpu_book import GpuView, NodeGpus
-from koordpy.cluster.gpus import GroupKey, Machine
-from koordpy.cluster.links import MAX_GBS, kbs
-from koordpy.cluster.partitions import quantity
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.gpu.choice import Chooser
-from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.judge import Worth, worth_of
-from koordpy.planning.gpu.large import LargeChooser
-from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import PodWant, want_on
-from koordpy.planning.limits import EXACT_GPUS
+from koordpy.api.field_faults import UnreadableError, literal
+from koordpy.api.json_text import read_json
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.config.configuration import Gpu
+from koordpy.devices.gpu.choice.gpu_choice import Chooser
+from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
+from koordpy.devices.gpu.choice.gpu_judge import Worth, worth_of
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
+from koordpy.devices.gpu.choice.large_chooser import LargeChooser
+from koordpy.devices.gpu.gpu_links import MAX_GBS, kbs
+from koordpy.devices.gpu.gpu_machine import GPUS, Machine
+from koordpy.devices.gpu.gpu_partitions import quantity
+from koordpy.devices.gpu.gpu_view import GpuView, NodeGpus, gpu_view
+from koordpy.plan.limits import EXACT_GPUS
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.gang_refs import GroupKey
+from koordpy.pods.pod_info import PodInfo
 
 MOST_GPUS = 1 << 20
 """GPUs of a node that are told apart: what states more, by mistake, shall not overflow the sums of a choice."""
@@ -37,7 +40,7 @@ class UnreadableWish(ValueError):
 
 def want_of(pod: PodInfo) -> PodWant:
     """What a pod with GPUs wants. Raises Unreadable with the words for its owner."""
-    ask = pod.gpus
+    ask = pod.ask(GPUS)
     if ask is None:
         raise ValueError(f"{pod.key} asks for no GPU")
     if ask.fault:
@@ -114,12 +117,20 @@ class GpuState:
 NOTHING = GpuState(None, 0, False, 0)
 
 
+def gpu_nodes(scene: FilterInputs) -> "GpuNodes":
+    """Returns the GPUs of every node on the draft of a scene."""
+    found = scene.memo.get(GpuNodes)
+    if not isinstance(found, GpuNodes):
+        found = scene.memo[GpuNodes] = GpuNodes(scene.draft, scene.config.gpu)
+    return found
+
+
 class GpuNodes:
     """The nodes' GPUs on a draft."""
 
     def __init__(self, draft: Draft, config: Gpu) -> None:
         self.draft, self.config = draft, config
-        self.view: GpuView = draft.snapshot.gpus
+        self.view: GpuView = gpu_view(draft.snapshot)
         self._states: dict[int, GpuState] = {}
         self._seen = 0
         self._changed: set[int] = set()
@@ -164,11 +175,11 @@ class GpuNodes:
             if one.group is not None:
                 groups[one.group] = groups.get(one.group, 0) | (mask or 0)
         for key, pod in draft.placed_on.get(node, {}).items():
-            if pod.gpus is None:
+            if pod.ask(GPUS) is None:
                 continue
-            requested += pod.gpus.count
-            mask = machine.mask(draft.chips.get(key, ()))
-            unknown |= mask.bit_count() < pod.gpus.count
+            requested += pod.ask(GPUS).count
+            mask = machine.mask(draft.given_of(key, GPUS) or ())
+            unknown |= mask.bit_count() < pod.ask(GPUS).count
             held |= mask
             if pod.group is not None:
                 groups[pod.group] = groups.get(pod.group, 0) | mask
@@ -177,7 +188,7 @@ class GpuNodes:
     def allocatable(self, node: int, pod: PodInfo) -> int:
         """GPUs that a node has by the resource that a pod asks by."""
         amounts = self.draft.snapshot.nodes[node].allocatable
-        names = pod.gpus.resources if pod.gpus is not None else ()
+        names = pod.ask(GPUS).resources if pod.ask(GPUS) is not None else ()
         return min((amounts.get(n, 0) // (100 if n in keys.HUNDREDTHS else 1) for n in names), default=0)
 
     def cards(self, requests: Mapping[str, int]) -> int:
@@ -207,7 +218,7 @@ class GpuNodes:
     def _stated(self, nodes: Ints | int, pod: PodInfo) -> Any:
         """GPUs left of what nodes state, or one of them; None for a pod that asks for none."""
         draft, out = self.draft, None
-        for name in pod.gpus.resources if pod.gpus is not None else ():
+        for name in pod.ask(GPUS).resources if pod.ask(GPUS) is not None else ():
             column = draft.snapshot.columns[name]
             left = draft.snapshot.allocatable[nodes, column] - draft.used[nodes, column]
             cards = left // (100 if name in keys.HUNDREDTHS else 1)
@@ -272,7 +283,7 @@ class GpuNodes:
         """Mean mark of the links of the set that a pod alone would get on a node; None where classes are not known, or
         where there is no pair (gpu-topology.md 3)."""
         machine = self.state(node).by_name
-        if machine is None or machine.matrix.links is None or pod.gpus is None or pod.gpus.count < 2:
+        if machine is None or machine.matrix.links is None or pod.ask(GPUS) is None or pod.ask(GPUS).count < 2:
             return None
         state = self.state(node)
         held = state.groups.get(pod.group, 0) if pod.group is not None else 0

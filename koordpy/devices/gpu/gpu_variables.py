@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.objects import Container, EnvVar, EnvVarSource, FieldRef, Pod
-from koordpy.cluster.gpus import gpu_ask
+from koordpy.devices.gpu.gpu_machine import gpu_ask
 
 VOID = "void"
 """Value that gives a container no GPU."""

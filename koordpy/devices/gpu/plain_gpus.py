@@ -6,10 +6,26 @@ natural order of names. Figures of nodes are kept per shape; only nodes that the
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.gpu.nodes import GpuNodes, UnreadableWish, want_of
-from koordpy.planning.gpu.wants import PodWant
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.gpu.choice.gpu_wants import PodWant
+from koordpy.devices.gpu.gpu_nodes import GpuNodes, UnreadableWish, gpu_nodes, want_of
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import PodInfo
+
+
+def plain_gpus(pod: PodInfo, scene: FilterInputs) -> "PlainGpus":
+    """Returns what nodes are worth to a plain pod, kept for its shape."""
+    found = scene.memo.setdefault(_PlainGpusOfShapes, _PlainGpusOfShapes())
+    assert isinstance(found, _PlainGpusOfShapes)
+    return found.of(pod, scene)
+
+
+class _PlainGpusOfShapes(dict[bytes, "PlainGpus"]):
+    def of(self, pod: PodInfo, scene: FilterInputs) -> "PlainGpus":
+        found = self.get(pod.shape)
+        if found is None:
+            found = self[pod.shape] = PlainGpus(pod, gpu_nodes(scene))
+        return found
 
 
 class PlainGpus:

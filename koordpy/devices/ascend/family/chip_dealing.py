@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from koordpy.cluster.npus import chip_numbers, npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.base import FamilyRound
-from koordpy.planning.ascend.chips import take
-from koordpy.planning.ascend.division import Demand, divide
-from koordpy.planning.ascend.filter import chips_rule
+from koordpy.devices.ascend.family.npu_filter import chips_rule
+from koordpy.devices.ascend.family.npu_round import free_chips, npu_job
+from koordpy.devices.ascend.tables.chip_costs import take
+from koordpy.devices.ascend.tables.chip_division import Demand, divide
+from koordpy.devices.ascend.tables.npu_book import chip_numbers, npu_resource
+from koordpy.devices.device_family import FamilyRound
+from koordpy.pods.pod_info import PodInfo
 
 Chips = tuple[int, ...]
 """Numbers of the chips of one pod, ascending."""
@@ -16,21 +17,21 @@ Chips = tuple[int, ...]
 def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] | None:
     """(what a pod asks of a node's chips, mask of the free ones whoever may take them); None for a pod that asks for
     none, or that the product of the node cannot serve."""
-    job = now.scene.npu_job(pod)
+    job = npu_job(pod, now.scene)
     if job is None or isinstance(job, str):
         return None
     rule = chips_rule(now.rules(pod))
     preset = rule.presets[node] if rule is not None else None
     if rule is None or preset is None:
         return None
-    free = now.scene.stock.of(rule.resource).free[node]
+    free = free_chips(now.scene).of(rule.resource).free[node]
     lost = free & ~rule.free(node)
     return Demand(preset, rule.request, job.several, ~lost), free
 
 
 def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
     """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
-    job = now.scene.npu_job(pod)
+    job = npu_job(pod, now.scene)
     if job is None or isinstance(job, str):
         return ()  # without a look at the figures, which would have to catch up with every pod of a plan
     asked = demand_of(pod, node, now)

@@ -8,16 +8,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from koordpy.api import keys
-from koordpy.cluster.npus import chip_numbers
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import AscendJob
-from koordpy.planning.figures import Figures
+from koordpy.devices.ascend.family.npu_round import npu_job
+from koordpy.devices.ascend.tables.ascend_job import AscendJob
+from koordpy.devices.ascend.tables.npu_book import NPUS, chip_numbers, npus_of
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import PodInfo
 
 _SINGLE_CARD = "card"
 
 
 def check_npus(
-    placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], figures: Figures
+    placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], scene: FilterInputs
 ) -> list[str]:
     """Faults of the chips of pods placed on nodes, by name, on the draft as it was before them."""
     faults: list[str] = []
@@ -26,7 +27,7 @@ def check_npus(
         resource = next((name for name in keys.NPU_RESOURCES if pod.requests.get(name)), None)
         if resource is None:
             continue
-        job = figures.npu_job(pod)
+        job = npu_job(pod, scene)
         if not isinstance(job, AscendJob):
             faults.append(f"{pod.key}: its job is illegal")
             continue
@@ -38,31 +39,31 @@ def check_npus(
             faults.append(f"{pod.key}: its chips are not in ascending order")
         taken = used.get((node, resource))
         if taken is None:
-            taken = used[node, resource] = _held(node, resource, figures)
+            taken = used[node, resource] = _held(node, resource, scene)
         several = len(job.pods) > 1
-        good = _usable(node, resource, figures, several=several)
+        good = _usable(node, resource, scene, several=several)
         for chip in given:
             if chip in taken:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is taken")
             elif chip not in good:
                 faults.append(f"{pod.key}: chip {chip} of node {node} is not there or broken")
             taken.add(chip)
-        fault = _group_fault(resource, set(given), job, figures, node, several=several)
+        fault = _group_fault(resource, set(given), job, scene, node, several=several)
         if fault:
             faults.append(f"{pod.key}: chips {', '.join(map(str, given))} of node {node} {fault}")
     return faults
 
 
-def _held(node: str, resource: str, figures: Figures) -> set[int]:
+def _held(node: str, resource: str, scene: FilterInputs) -> set[int]:
     """Chips of the pods on a node that the draft leaves there, and of those that it has put there."""
-    draft = figures.draft
+    draft = scene.draft
     out: set[int] = set()
     for pod in draft.snapshot.pods_on.get(node, ()):
         if pod.key not in draft.evicted:
             out |= _numbers(pod.pod.metadata.annotations.get(resource, ""), resource)
     for key, pod in draft.placed_on.get(draft.snapshot.index[node], {}).items():
         if pod.requests.get(resource):
-            out.update(draft.chips.get(key, ()))
+            out.update(draft.given_of(key, NPUS) or ())
     return out
 
 
@@ -72,20 +73,22 @@ def _numbers(text: str, resource: str) -> set[int]:
     return {int(tail) for part in parts if part.startswith(prefix) and (tail := part[len(prefix) :]).isdigit()}
 
 
-def _usable(node: str, resource: str, figures: Figures, *, several: bool) -> set[int]:
-    report = figures.snapshot.npus.reports.get(node, {}).get(resource)
+def _usable(node: str, resource: str, scene: FilterInputs, *, several: bool) -> set[int]:
+    report = npus_of(scene.snapshot).reports.get(node, {}).get(resource)
     if report is None:
         return set()
     out = set(chip_numbers(report.listed)) - set(chip_numbers(report.unhealthy))
     return out - set(chip_numbers(report.unlinked)) if several else out
 
 
-def _group_fault(resource: str, chips: set[int], job: AscendJob, figures: Figures, node: str, *, several: bool) -> str:
+def _group_fault(
+    resource: str, chips: set[int], job: AscendJob, scene: FilterInputs, node: str, *, several: bool
+) -> str:
     """What is wrong with a set of chips on the product of a node; empty where it may be given."""
     number = len(chips)
     labels = job.keys.labels
     if resource == keys.NPU_RESOURCES[0]:
-        return _product_fault(figures.snapshot.nodes[figures.snapshot.index[node]].labels, chips, several=several)
+        return _product_fault(scene.snapshot.nodes[scene.snapshot.index[node]].labels, chips, several=several)
     if resource == keys.NPU_RESOURCES[1] and labels.get(keys.NPU_310_STRATEGY) == _SINGLE_CARD:
         return _one(chips, 4, "card")
     if resource == keys.NPU_RESOURCES[2] and labels.get(keys.NPU_DUO) == "true":

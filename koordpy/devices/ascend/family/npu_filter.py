@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.ascend.chips import affinity, copies, take
-from koordpy.planning.ascend.job import AscendJob, Tor
-from koordpy.planning.ascend.jobs import Jobs
-from koordpy.planning.ascend.presets import MESH_X8, MESH_X16, NPU, NPU_910, Preset
-from koordpy.planning.ascend.stock import Stock
-from koordpy.planning.filters.base import Code, Refusal, Verdict
-from koordpy.planning.filters.rules import Rule
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Tor
+from koordpy.devices.ascend.tables.ascend_jobs import AscendJobs
+from koordpy.devices.ascend.tables.chip_costs import affinity, copies, take
+from koordpy.devices.ascend.tables.free_chips import FreeChips
+from koordpy.devices.ascend.tables.npu_presets import MESH_X8, MESH_X16, NPU, NPU_910, Preset
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "AscendChips"
 AFFINITY = "AscendAffinity"
@@ -41,7 +41,7 @@ class AscendChips(Rule):
     plugin = PLUGIN
     local = True
 
-    def __init__(self, pod: PodInfo, job: AscendJob, jobs: Jobs, stock: Stock) -> None:
+    def __init__(self, pod: PodInfo, job: AscendJob, jobs: AscendJobs, stock: FreeChips) -> None:
         want = job.want(pod)
         self._stock, self._several = stock, job.several
         self.resource, self.request = want.resource, want.request
@@ -74,7 +74,7 @@ class AscendChips(Rule):
             else:
                 self._write(node)
 
-    def _preset(self, legal: tuple[Preset, ...], node: int, jobs: Jobs) -> Preset | None:
+    def _preset(self, legal: tuple[Preset, ...], node: int, jobs: AscendJobs) -> Preset | None:
         """The preset that serves the pod on a node."""
         if self.resource == NPU_910:
             own = jobs.preset_of(node)

@@ -9,35 +9,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.cluster.npus import npu_resource, super_pod_of
-from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.planning.ascend.job import AscendJob, Tor
-from koordpy.planning.ascend.switches import Switches
-from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.standing import settled
+from koordpy.devices.ascend.family.npu_round import ascend_jobs, bind_placed, npu_job
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Tor
+from koordpy.devices.ascend.tables.npu_book import npu_resource, npus_of, super_pod_of
+from koordpy.devices.ascend.tables.switch_table import Switches
+from koordpy.devices.device_family import FamilyRound
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
 
 Notes = Mapping[str, Mapping[str, str]]
 
 
-def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, figures: Figures) -> list[str]:
+def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: FamilyRound) -> list[str]:
     """Faults of pods placed on nodes, by name, on the draft as it was before them. notes: pod key -> annotations of its
     Binding."""
     jobs: dict[int, tuple[AscendJob, dict[str, str]]] = {}
     for pod, node in placed:
-        job = figures.npu_job(pod)
+        job = npu_job(pod, now.scene)
         if isinstance(job, AscendJob) and job.own_order:
             key = id(job) if pod.gang is not None else id(pod)
             if key not in jobs:
-                jobs[key] = settled(job, figures), {}
+                jobs[key] = bind_placed(job, now), {}
             jobs[key][1][pod.key] = node
     faults: list[str] = []
     for job, new in jobs.values():
-        old = {pod.key: pod.node for pod in job.pods if pod.bound and pod.key not in figures.draft.evicted}
+        old = {pod.key: pod.node for pod in job.pods if pod.bound and pod.key not in now.scene.draft.evicted}
         faults += _own_servers(job, new, old)
         if job.blocks is not None:
-            faults += _blocks(job, new, old, notes, figures)
+            faults += _blocks(job, new, old, notes, now)
         else:
-            faults += _Network(job, new, old, notes, figures).faults()
+            faults += _Network(job, new, old, notes, now).faults()
     return faults
 
 
@@ -48,12 +49,12 @@ def _own_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str])
 
 
 def _blocks(
-    job: AscendJob, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, figures: Figures
+    job: AscendJob, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, now: FamilyRound
 ) -> list[str]:
     """A block is in one SuperPoD, on whole nodes; in a hard job it has all its ranks."""
     wish = job.blocks
     assert wish is not None
-    nodes = {info.name: info for info in figures.snapshot.nodes}
+    nodes = {info.name: info for info in now.scene.snapshot.nodes}
     faults: list[str] = []
     homes: dict[str, dict[str, None]] = {}
     stood: dict[str, set[str]] = {}
@@ -100,13 +101,13 @@ class _Network:
     new: Mapping[str, str]
     old: Mapping[str, str]
     notes: Notes
-    figures: Figures
+    now: FamilyRound
 
     def faults(self) -> list[str]:
-        switches = self.figures.jobs.switches
+        switches = ascend_jobs(self.now.scene).switches
         if not isinstance(switches, Switches):
             return [f"{self.job.name}: {switches}"]
-        index = self.figures.snapshot.index
+        index = self.now.scene.snapshot.index
         self.leaf = {name: switches.leaf_of[i] for name, i in index.items() if i in switches.leaf_of}
         self.slice = {name: switches.slice_of[i] for name, i in index.items() if i in switches.leaf_of}
         self.switches = switches
@@ -120,17 +121,17 @@ class _Network:
             return [f"{self.job.name}: it may use one leaf, not {len(after)}"]
         if len(after) < 2 or confined:
             return []
-        if self.figures.config.ascend.nslb_version == "2.0":
+        if self.now.scene.config.ascend.nslb_version == "2.0":
             return self._second(after)
         return [*self._rivals(), *self._rows()]
 
     def _spanning(self) -> dict[int, list[GangRef]]:
         """Leaf -> other gangs whose pods stand under more than one leaf, this one among them."""
-        draft = self.figures.draft
+        draft = self.now.scene.draft
         snapshot = draft.snapshot
         own = self.job.pods[0].gang
         where: dict[GangRef, set[int]] = {}
-        for ref, members in snapshot.npus.jobs.items():
+        for ref, members in npus_of(snapshot).jobs.items():
             where[ref] = {self.leaf[p.node] for p in members if p.node in self.leaf and p.key not in draft.evicted}
         for key, node in draft.placed.items():
             pod = snapshot.pods[key]
@@ -153,7 +154,7 @@ class _Network:
         spanning = self._spanning()
         faults = []
         for leaf in sorted({self.leaf[node] for node in self.new.values()}):
-            kinds = [self.figures.jobs.tor(ref) for ref in spanning.get(leaf, ())]
+            kinds = [ascend_jobs(self.now.scene).tor(ref) for ref in spanning.get(leaf, ())]
             if any(kind is Tor.FOUNDATION or not common for kind in kinds):
                 tor = self.switches.table.leaves[leaf].tor_id
                 faults.append(f"{self.job.name}: leaf {tor} carries another spanning job")
@@ -193,7 +194,7 @@ class _Network:
         faults = []
         for leaf in sorted(after & spanning.keys()):
             refs = spanning[leaf]
-            kinds = {self.figures.jobs.tor(ref) for ref in refs}
+            kinds = {ascend_jobs(self.now.scene).tor(ref) for ref in refs}
             alone = len(refs) == 1 and kinds == {Tor.FOUNDATION} and self._marks(refs[0], leaf) == {"2"}
             if alone and leaf in taken - before:
                 tor = self.switches.table.leaves[leaf].tor_id
@@ -203,21 +204,21 @@ class _Network:
             elif not alone and leaf in taken - before and (self.old or self.job.tor is not Tor.COMMON):
                 tor = self.switches.table.leaves[leaf].tor_id
                 faults.append(f"{self.job.name}: leaf {tor} is shared with a job that is no foundation model")
-        most = self.figures.config.ascend.shared_tor_num
+        most = self.now.scene.config.ascend.shared_tor_num
         if shared > most and not taken <= before:
             faults.append(f"{self.job.name}: {shared} healthy shared leaves, at most {most}")
         return faults
 
     def _marks(self, ref: GangRef, leaf: int) -> set[str]:
-        draft = self.figures.draft
+        draft = self.now.scene.draft
         snapshot = draft.snapshot
         out = {
             pod.pod.metadata.annotations.get(keys.SHARED_TOR, "")
-            for pod in snapshot.npus.jobs.get(ref, ())
+            for pod in npus_of(snapshot).jobs.get(ref, ())
             if self.leaf.get(pod.node) == leaf and pod.key not in draft.evicted
         }
         for key, node in draft.placed.items():
             pod = snapshot.pods[key]
             if pod.gang == ref and self.leaf.get(snapshot.nodes[node].name) == leaf and npu_resource(pod.requests):
-                out.add(self.figures.notes.get(key, {}).get(keys.SHARED_TOR, ""))
+                out.add(self.now.notes.get(key, {}).get(keys.SHARED_TOR, ""))
         return out

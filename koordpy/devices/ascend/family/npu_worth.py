@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.base import FamilyRound
-from koordpy.planning.accelerators.npus_dealing import demand_of
-from koordpy.planning.ascend.chips import affinity
-from koordpy.planning.ascend.division import Demand, divide
-from koordpy.planning.ascend.filter import AscendChips, chips_rule
-from koordpy.planning.placement.problem import ByCount, Ints, Vector
+from koordpy.devices.ascend.family.chip_dealing import demand_of
+from koordpy.devices.ascend.family.npu_filter import AscendChips, chips_rule
+from koordpy.devices.ascend.tables.chip_costs import affinity
+from koordpy.devices.ascend.tables.chip_division import Demand, divide
+from koordpy.devices.device_family import FamilyRound
+from koordpy.placement.problem import ByCount, Ints, Vector
+from koordpy.pods.pod_info import PodInfo
 
 _MOST = 1 << 14
 """Above every AscendAffinity: what a pod costs at most."""

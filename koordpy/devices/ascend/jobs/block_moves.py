@@ -1,33 +1,37 @@
-"""A block that is stuck moves as a whole, where its job asks for it; where that is no way out, the whole job does.
+"""Plans moves of whole blocks whose SuperPoD has too few usable nodes for their missing members.
 
-Decided by proof on the snapshot, not by counting tries (ascend.md 5.3): the block's SuperPoD has too few usable nodes
-for the members that are missing, and the new place exists in the same plan.
+A job asks for it by label `fault-scheduling` (docs/rules/ascend.md 5.3). First the stuck blocks are evicted on a trial
+draft and the job is planned anew; if that fails, the whole job, where its recovery policy allows. Decided by proof on
+the snapshot, not by counting tries: the new place exists in the same plan. At most two plans of the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from koordpy.api import keys
-from koordpy.cluster.npus import chip_numbers, npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import AscendJob
-from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.blocks import BlockJob
-from koordpy.planning.jobs.ascend.standing import Bools, Placed
-from koordpy.planning.victim_selection.units import untouchable
+from koordpy.devices.ascend.family.npu_round import free_chips
+from koordpy.devices.ascend.jobs.placed_members import Bools
+from koordpy.devices.ascend.jobs.superpod_jobs import BlockJob
+from koordpy.devices.ascend.tables.ascend_job import AscendJob
+from koordpy.devices.ascend.tables.npu_book import NPUS, chip_numbers, npu_resource
+from koordpy.devices.placement_rules import JobPlan
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.victim_units import untouchable
 
 ASKED = ("grace", "force")
 
 
-def may_move_blocks(job: AscendJob) -> bool:
-    """Whether a job asks for its stuck blocks to be moved."""
+def allows_block_moves(job: AscendJob) -> bool:
+    """True if a job asks for its stuck blocks to be moved."""
     asked = job.keys.labels.get(keys.FAULT_SCHEDULING) in ASKED
     return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
 
 
-def move(job: AscendJob, figures: Figures, pods: Sequence[PodInfo], *, within: Bools | None) -> Placed | None:
-    """A plan for the pending pods of a job of which a block is stuck; None where it may not move, or has no way out."""
+def plan_move(job: AscendJob, figures: RoundState, pods: Sequence[PodInfo], *, within: Bools | None) -> JobPlan | None:
+    """Returns a plan for the pending pods of a job with a stuck block; None if it may not move, or has no other
+    place."""
     path = job.keys.annotations.get(keys.RECOVER_POLICY)
-    if not may_move_blocks(job):
+    if not allows_block_moves(job):
         return None
     planner = BlockJob(job, figures, within=within)
     if planner.plan(pods) is not None or not planner.stuck:
@@ -48,24 +52,25 @@ def move(job: AscendJob, figures: Figures, pods: Sequence[PodInfo], *, within: B
             said = {key: own for key, own in found.notes.items() if key not in gone}
             places = ", ".join(dict.fromkeys(found.notes[pod.key][keys.BOUND_SUPER_POD] for pod in coming))
             moved = f"{what} of {job.name} moves to SuperPoD {places}"
-            return Placed(stay, notes=said, evicted=evicted, returns=returns, moved=moved)
+            return JobPlan(stay, notes=said, evicted=evicted, returns=returns, moved=moved)
     return None
 
 
 def _evictions(
     planner: BlockJob, numbers: Mapping[int, int], *, whole: bool
 ) -> Iterator[tuple[tuple[PodInfo, ...], str]]:
-    """Who would have to go: the stuck blocks, then everybody."""
-    standing = planner.standing
+    """Yields (bound members to evict, what moves): the stuck blocks, then, with `whole`, the whole job."""
+    bound = planner.bound
     blocks = ", ".join(str(k) for k in planner.stuck)
-    yield tuple(pod for rank, pod in sorted(standing.items()) if numbers[rank] in planner.stuck), f"block {blocks}"
+    yield tuple(pod for rank, pod in sorted(bound.items()) if numbers[rank] in planner.stuck), f"block {blocks}"
     if whole:
-        yield tuple(pod for _, pod in sorted(standing.items())), "the whole job"
+        yield tuple(pod for _, pod in sorted(bound.items())), "the whole job"
 
 
-def keep_room(move_: Mapping[str, int], figures: Figures) -> None:
-    """Holds nodes on the draft for members that come back in a later round."""
+def hold_returns(move_: Mapping[str, int], figures: RoundState) -> None:
+    """Puts evicted members (pod key -> node) back on the draft with all free chips of their nodes, until they
+    return."""
     for key, node in move_.items():
         pod = figures.snapshot.pods[key]
         resource = npu_resource(pod.requests) or ""
-        figures.draft.assign(pod, node, chips=chip_numbers(figures.stock.of(resource).free[node]))
+        figures.draft.assign(pod, node, given={NPUS: chip_numbers(free_chips(figures.scene).of(resource).free[node])})

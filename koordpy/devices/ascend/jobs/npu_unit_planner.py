@@ -1,10 +1,12 @@
-"""Where an Ascend job goes: the gate of illegal jobs, and the placement of units that have an order of their own.
+"""Places units with NPU pods (docs/rules/ascend.md 3 to 6), and rejects illegal jobs before any node is looked at.
 
-Jobs with switches or SuperPoDs are planned gang by gang, the largest size that has a plan; whoever else is in the unit
-is placed ordinarily beside them. Units with a gather goal and neither are placed by the generic planner (ascend.md 6).
+Jobs under switches or in SuperPoDs are planned gang by gang, each at the largest size that has a plan, in every domain
+of the mandatory layer; the best domain by members, then by the levels of the objectives, is taken. The other pods of
+the unit are placed beside them by the general planner. A unit without a gather goal and without such jobs is placed in
+rank order (`rank_sequence`); one with a gather goal is left to the general planner. O(domains x sizes) plans of a job.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,71 +14,83 @@ from typing import Any
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import AscendJob
-from koordpy.planning.build import build, hard_level
-from koordpy.planning.figures import Figures
-from koordpy.planning.gangs import Gang
-from koordpy.planning.gates import Gate
-from koordpy.planning.jobs.ascend.blocks import BlockJob, step
-from koordpy.planning.jobs.ascend.moves import keep_room, may_move_blocks, move
-from koordpy.planning.jobs.ascend.ranked import assign, place_ranked
-from koordpy.planning.jobs.ascend.standing import Bools, Placed, after, jobs_of, placed_of, settled
-from koordpy.planning.jobs.ascend.switch_jobs import SwitchJob
-from koordpy.planning.joint import place_jointly
-from koordpy.planning.parts import has_parts
-from koordpy.planning.plan import GangStatus, Proof, Reason
-from koordpy.planning.units import Unit
+from koordpy.devices.ascend.family.npu_filter import chips_rule
+from koordpy.devices.ascend.family.npu_round import bind_placed, npu_job
+from koordpy.devices.ascend.jobs.block_moves import allows_block_moves, hold_returns, plan_move
+from koordpy.devices.ascend.jobs.placed_members import Bools, legal_jobs, placed_members, with_placed
+from koordpy.devices.ascend.jobs.rank_sequence import assign, place_ranked
+from koordpy.devices.ascend.jobs.superpod_jobs import BlockJob, step
+from koordpy.devices.ascend.jobs.switch_jobs import SwitchJob
+from koordpy.devices.ascend.tables.ascend_job import AscendJob
+from koordpy.devices.ascend.tables.npu_book import npu_resource
+from koordpy.devices.placement_rules import JobPlan
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gang_settings import Gang
+from koordpy.gangs.gathered_parts import has_parts
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.round_plan import GangStatus, Proof, Reason
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import build, hard_level
+from koordpy.problems.unit_placement import Question, place_unit
 
 OWN, PLANNED, SHARED = 200, 100, 99
 """AscendAffinity of the nodes of a plan: the pod's own, another, one under a shared leaf."""
 
 
-def npu_gate(unit: Unit, figures: Figures) -> Gate | None:
-    """An illegal job, or one of parts that its own order would not keep: none of its unit's pods is tried."""
+def npu_gate(unit: Unit, figures: RoundState) -> Gate | None:
+    """Returns why no pod of the unit is tried: an illegal job, or parts of a gang that its placement rules would
+    ignore."""
     for pod in unit.pending:
-        job = figures.npu_job(pod)
+        job = npu_job(pod, figures.scene)
         if isinstance(job, str):
             return Gate(f"JobValidateFailed: {job}", GangStatus.INVALID, Reason.JOB_VALIDATE_FAILED, ("AscendJob",))
-    if has_parts(unit) and has_own_order(unit, figures):
+    if has_parts(unit) and has_placement_rules(unit, figures):
         text = "scope gang or replica does not go with switch affinity or SuperPoDs"
         return Gate(f"gang {unit.group_id}: networkTopologyAware: {text}", GangStatus.INVALID)
     return None
 
 
-def has_own_order(unit: Unit, figures: Figures) -> bool:
-    """Whether switches or SuperPoDs decide where some job of a unit goes."""
-    return any(isinstance(job := figures.npu_job(pod), AscendJob) and job.own_order for pod in unit.pending)
+def has_placement_rules(unit: Unit, figures: RoundState) -> bool:
+    """True if switches or SuperPoDs decide where some job of a unit is placed."""
+    return any(isinstance(job := npu_job(pod, figures.scene), AscendJob) and job.own_order for pod in unit.pending)
 
 
-def place_npus(unit: Unit, figures: Figures) -> Placed | None:
-    """The placement of a unit with NPU pods; None where the generic planner places it."""
-    jobs = jobs_of(unit, figures)
+def place_npus(unit: Unit, figures: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
+    """Returns the placement of a unit with NPU pods; None if the general planner places it.
+
+    wanted: keys of the only pending members that are placed; None for all.
+    """
+    jobs = legal_jobs(unit, figures)
     if not jobs:
         return None
-    unit = after(unit, placed_of(unit, figures), figures)
+    unit = with_placed(unit, placed_members(unit, figures), figures)
+    if wanted is not None and unit.plain is None:
+        unit = unit.changed(lambda pod: pod if not pod.pending or pod.key in wanted else None)
     if any(job.own_order for job in jobs.values()):
-        waiting = {pod.gang for pod in unit.pending}
-        own = [settled(job, figures) for gang, job in jobs.items() if job.own_order and gang in waiting]
+        waiting = {pod.key for pod in unit.pending}
+        asking = (job for job in jobs.values() if job.own_order and not waiting.isdisjoint(pod.key for pod in job.pods))
+        own = [bind_placed(job, figures) for job in asking]
         return _OwnOrder(unit, own, figures).place()
     if unit.plain is not None or unit.has_goal:
         return None
     nodes, proof, runs = place_ranked(unit, build(unit, figures), figures)
-    return Placed(nodes, proof, runs)
+    return JobPlan(nodes, proof, runs)
 
 
 @dataclass
 class _OwnOrder:
-    """A unit of which some jobs ask for switches or SuperPoDs."""
+    """A unit of which some jobs ask for switches or SuperPoDs, and its search for a place."""
 
     unit: Unit
     jobs: Sequence[AscendJob]
-    figures: Figures
+    figures: RoundState
 
-    def place(self) -> Placed:
-        best: Placed | None = None
-        for may_move in (False, True) if any(may_move_blocks(job) for job in self.jobs) else (False,):
+    def place(self) -> JobPlan:
+        """Returns the best plan over all domains, moves of blocks allowed only if there is none without; no nodes for
+        none."""
+        best: JobPlan | None = None
+        for may_move in (False, True) if any(allows_block_moves(job) for job in self.jobs) else (False,):
             for within in self._places():
                 with self.figures.draft.trial():
                     found = self._within(within, may_move=may_move)
@@ -85,10 +99,10 @@ class _OwnOrder:
                     best = found
             if best is not None and best.nodes:
                 break
-        return best or Placed({}, Proof.INFEASIBLE)
+        return best or JobPlan({}, Proof.INFEASIBLE)
 
     def _places(self) -> Iterator[Bools | None]:
-        """Where the members may go: anywhere, or each domain of the lowest mandatory layer in natural order."""
+        """Yields [nodes] where the members may go: each domain of the lowest mandatory layer; None for anywhere."""
         tree = self.figures.snapshot.tree
         level = hard_level(self.unit, self.figures)
         if not level:
@@ -100,25 +114,25 @@ class _OwnOrder:
             if not held or held == {domain}:
                 yield np.asarray(tree.domain_of[level] == domain)
 
-    def _within(self, within: Bools | None, *, may_move: bool) -> Placed:
+    def _within(self, within: Bools | None, *, may_move: bool) -> JobPlan:
+        """Plans all jobs, then the other pods, on some nodes; the draft keeps what is placed. No nodes for no plan."""
         nodes: dict[str, int] = {}
         notes: dict[str, Mapping[str, str]] = {}
         worth: list[Any] = []
         remarks: list[str] = []
-        moves: list[Placed] = []
+        moves: list[JobPlan] = []
         for job in self.jobs:
             seated, remark = self._job(job, within)
-            if seated is None and may_move and may_move_blocks(job):
-                pods = [pod for pod in job.pods if pod.pending]
-                found = move(job, self.figures, pods, within=within)
+            if seated is None and may_move and allows_block_moves(job):
+                found = plan_move(job, self.figures, self._waiting(job), within=within)
                 if found is not None:
                     moves.append(found)
                     seated = found
                     for pod in found.evicted:
                         self.figures.draft.evict(pod)
-                    keep_room(found.returns, self.figures)
+                    hold_returns(found.returns, self.figures)
             if seated is None:
-                return Placed({}, Proof.INFEASIBLE, remark=remark)
+                return JobPlan({}, Proof.INFEASIBLE, remark=remark)
             for key, node in seated.nodes.items():
                 assign(self.figures.snapshot.pods[key], node, self.figures)
             nodes |= seated.nodes
@@ -135,9 +149,10 @@ class _OwnOrder:
             moved="; ".join(one.moved for one in moves),
         )
 
-    def _job(self, job: AscendJob, within: Bools | None) -> tuple[Placed | None, str]:
-        """(the largest size of a job that has a plan, why it is not the whole job)."""
-        pods = [pod for pod in job.pods if pod.pending]
+    def _job(self, job: AscendJob, within: Bools | None) -> tuple[JobPlan | None, str]:
+        """Returns (the plan of the largest size of a job that has one, why it is not the whole job); None for no
+        plan."""
+        pods = self._waiting(job)
         kind = BlockJob if job.blocks is not None else SwitchJob
         planner = kind(job, self.figures, within=within)
         remark = ""
@@ -150,8 +165,13 @@ class _OwnOrder:
             remark = remark or planner.remark()
         return None, remark
 
+    def _waiting(self, job: AscendJob) -> list[PodInfo]:
+        """Returns the pods of a job that are to be placed, by rank."""
+        asked = {pod.key for pod in self.unit.pending}
+        return [pod for pod in job.pods if pod.pending and pod.key in asked]
+
     def _sizes(self, job: AscendJob, pods: Sequence[PodInfo]) -> Iterator[int]:
-        """Numbers of pending NPU pods to try, the largest first."""
+        """Yields numbers of pending NPU pods to try, the largest first, down to the need of the gang."""
         yield len(pods)
         gang = self._gang(pods[0])
         if gang is None:
@@ -159,14 +179,14 @@ class _OwnOrder:
         others = sum(npu_resource(pod.requests) is None for pod in gang.pending)
         least = max(1, self.unit.need(gang) - others)
         unit_step = step(job.blocks)
-        standing = len(job.pods) - len(pods)
+        standing = sum(not pod.pending for pod in job.pods)
         for size in range(len(pods) - 1, least - 1, -1):
             if (size + standing) % unit_step == 0:
                 yield size
 
     @cached_property
     def _allowed(self) -> Callable[[Sequence[PodInfo]], bool]:
-        """Whether quotas leave room for some of the unit's pods together."""
+        """Returns a predicate: do quotas admit some of the unit's pods together?"""
         if not self.figures.snapshot.quotas.tree.quotas:
             return lambda pods: True
         problem = build(self.unit, self.figures)
@@ -176,12 +196,13 @@ class _OwnOrder:
     def _gang(self, pod: PodInfo) -> Gang | None:
         return next((gang for gang in self.unit.gangs if gang.ref == pod.gang), None)
 
-    def _others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> Placed:
-        """Everybody else of the unit, with the jobs above in place."""
+    def _others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> JobPlan:
+        """Returns the plan with the other pods of the unit placed beside its jobs; no nodes if their gangs' needs are
+        not met."""
         own = {pod.key for job in self.jobs for pod in job.pods}
         if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):
-            return Placed(nodes, Proof.OPTIMAL, notes=notes)
-        unit = after(self.unit, nodes, self.figures)
+            return JobPlan(nodes, Proof.OPTIMAL, notes=notes)
+        unit = with_placed(self.unit, nodes, self.figures)
         waiting = {pod.key for pod in unit.pending if pod.key in own}
         gangs = tuple(replace(g, pods=tuple(p for p in g.pods if p.key not in waiting)) for g in unit.gangs)
         rest = Unit(id=unit.id, gangs=gangs)
@@ -191,23 +212,26 @@ class _OwnOrder:
             needs.append(max(0, self.unit.need(before) - placed))
         problem = replace(build(rest, self.figures), needs=tuple(needs))
         if unit.has_goal:
-            found = place_jointly(rest, problem, self.figures)
+            found = place_unit(rest, problem, self.figures, Question.TRIAL)
             more, proof, runs = {rest.members[r].key: n for r, n in found.nodes.items()}, found.proof, found.runs
         else:
             more, proof, runs = place_ranked(rest, problem, self.figures)
         if not more and any(needs):
-            return Placed({}, proof, runs)
+            return JobPlan({}, proof, runs)
         proof = Proof.OPTIMAL if proof is Proof.INFEASIBLE else proof
         both = nodes | more
         ordered = {pod.key: both[pod.key] for pod in self.unit.members if pod.key in both}
-        return Placed(ordered, proof, runs, notes)
+        return JobPlan(ordered, proof, runs, notes)
 
 
-def affinity_scores(pod: PodInfo, unit: Unit, figures: Figures) -> list[int]:
-    """[nodes] AscendAffinity of an NPU pod as `explain` shows it: on the snapshot as it is, nothing of its gang placed
-    yet; of a job with switches or SuperPoDs by its plan."""
-    job = figures.npu_job(pod)
-    chips = figures.of(pod).chips
+def affinity_scores(pod: PodInfo, unit: Unit, figures: RoundState) -> list[int]:
+    """Returns [nodes] AscendAffinity of an NPU pod as `explain` shows it, with no member of its gang placed.
+
+    Of a job under switches or in SuperPoDs: 200 on the node planned for the pod, 100 or 99 on nodes of the plan, else
+    0.
+    """
+    job = npu_job(pod, figures.scene)
+    chips = chips_rule(figures.rules(pod))
     if not isinstance(job, AscendJob) or not job.own_order or chips is None:
         return [int(value) for value in chips.affinity.tolist()] if chips is not None else []
     out = [0] * len(figures.snapshot.nodes)

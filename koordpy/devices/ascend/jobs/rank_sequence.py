@@ -1,8 +1,10 @@
-"""A gang with NPUs and without a gather goal: pods in rank order, each on the best node from which the rest can still
-be placed (ascend.md 3).
+"""Places a gang with NPUs and without a gather goal: pods in rank order, each on its best node that strands no later
+pod.
 
-The sequence of scores is the lexicographically greatest one. What can still be placed is known by a witness: a whole
-placement of the pods to come, which is repaired by a swap or by room beside it, and found anew where neither will do.
+The sequence of scores is the lexicographically greatest one (docs/rules/ascend.md 3). First every pod goes to its best
+node; if that strands no pod, no sequence is greater. Otherwise a witness, a placement of all later pods, proves that a
+node may be taken: it is repaired by a swap of two pods or by free room beside it, and solved anew only where neither
+works. O(pods x nodes) looks, and one solve for each node that no repair allows.
 """
 
 from collections import Counter
@@ -11,73 +13,81 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from koordpy.cluster.npus import chip_numbers, npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.npus_dealing import Chips, deal_node, demand_of, pick
-from koordpy.planning.ascend.division import options
-from koordpy.planning.build import build
-from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.standing import after
-from koordpy.planning.joint import place_jointly
-from koordpy.planning.placement.problem import Problem, Solution
-from koordpy.planning.placement.ties import faults
-from koordpy.planning.plan import Proof, SolverRun
-from koordpy.planning.scores.nodes import first_node
-from koordpy.planning.units import Unit
+from koordpy.devices.ascend.family.chip_dealing import Chips, deal_node, demand_of, pick
+from koordpy.devices.ascend.family.npu_filter import chips_rule
+from koordpy.devices.ascend.jobs.placed_members import with_placed
+from koordpy.devices.ascend.tables.chip_division import options
+from koordpy.devices.ascend.tables.npu_book import NPUS, chip_numbers, npu_resource
+from koordpy.devices.dra.family.claim_family import claimed_of
+from koordpy.devices.dra.ledger.claim_book import CLAIMS
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.member_interactions import faults
+from koordpy.placement.problem import Problem, Solution
+from koordpy.plan.round_plan import Proof, SolverRun
+from koordpy.plugins.node_scores import first_node
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, place_unit
 
 
-def node_order(pod: PodInfo, figures: Figures) -> list[int]:
-    """Nodes that take an NPU pod now, the best first: AscendAffinity, the total, healthy ones, natural name."""
+def node_order(pod: PodInfo, figures: RoundState) -> list[int]:
+    """Returns the nodes that take an NPU pod, best first: AscendAffinity, total, healthy ones, natural name."""
     own = figures.of(pod)
-    chips = own.chips
-    assert chips is not None
+    chips = chips_rule(own.rules)
+    if chips is None:  # the pod as a whole is refused
+        return []
     able = np.nonzero(own.slots > 0)[0]
     names = figures.snapshot.name_rank[able]
     order = np.lexsort((names, chips.sub_healthy[able], -own.total[able], -chips.affinity[able]))
     return [int(node) for node in able[order]]
 
 
-def best_node(pod: PodInfo, figures: Figures) -> int | None:
-    """The first of `node_order`, found without ordering the others."""
+def best_node(pod: PodInfo, figures: RoundState) -> int | None:
+    """Returns the first node of `node_order`, without ordering the others; None for none."""
     own = figures.of(pod)
-    chips = own.chips
-    assert chips is not None
+    chips = chips_rule(own.rules)
+    if chips is None:
+        return None
     names = figures.snapshot.name_rank
     return first_node(np.nonzero(own.slots > 0)[0], -chips.affinity, -own.total, chips.sub_healthy, names)
 
 
-def assign(pod: PodInfo, node: int, figures: Figures, chips: tuple[int, ...] | None = None) -> None:
-    """Puts a pod on the draft with all that it is given there. chips: minors of its GPUs, or its NPUs, where they have
-    been chosen; else the NPUs are those of the table."""
+def assign(pod: PodInfo, node: int, figures: RoundState, chips: tuple[int, ...] | None = None) -> None:
+    """Puts a pod on the draft with its NPUs and claims. chips: NPUs that have been chosen; else those of the table."""
     own = pick(pod, node, figures) if chips is None else chips
-    figures.draft.assign(pod, node, figures.claims_at(pod, node), figures.devices_at(pod, node), own)
+    claimed = claimed_of(pod, node, figures)
+    given = {**({NPUS: own} if own else {}), **({CLAIMS: claimed} if claimed else {})}
+    figures.draft.assign(pod, node, figures.claims_at(pod, node), given)
 
 
 @dataclass
 class _Walk:
-    """The pods so far, `placed`, are on the draft; `coming` holds a place for each of the others."""
+    """Pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`coming`)."""
 
     whole: Unit
-    figures: Figures
+    figures: RoundState
     coming: dict[str, int]
     placed: dict[str, int] = field(default_factory=dict)
 
     @property
     def unit(self) -> Unit:
-        """The unit with the pods so far in place."""
-        return after(self.whole, self.placed, self.figures)
+        """The unit with the placed pods as bound ones."""
+        return with_placed(self.whole, self.placed, self.figures)
 
     def choose(self, pod: PodInfo) -> tuple[int, Chips] | None:
-        """The best node for a pod from which the rest can still be placed, and its chips there, those of the table
-        unless they strand somebody; the witness is kept right. None where a pod may stand nowhere before others have
-        come, as one that is spread."""
+        """Returns the best node for a pod that strands no later pod, and its chips there; the witness is kept valid.
+
+        The chips are those of the table unless they strand a pod. None if the pod fits nowhere before others are
+        placed, as one with a spread constraint.
+        """
         for node in node_order(pod, self.figures):
             if (chips := self._can(pod, node)) is not None:
                 return node, chips
         return None
 
     def _can(self, pod: PodInfo, node: int) -> Chips | None:
-        """The chips with which a pod can go to a node, the rest somewhere."""
+        """Returns the chips with which a pod can take a node so that the rest can be placed; None for none."""
         asked = demand_of(pod, node, self.figures)
         if asked is None:
             return None
@@ -91,12 +101,12 @@ class _Walk:
         return None
 
     def _there(self, pod: PodInfo, node: int) -> list[PodInfo]:
-        """Who else comes to a node by the witness."""
+        """Returns the later pods that the witness puts on a node."""
         pods = self.figures.snapshot.pods
         return [pods[key] for key, at in self.coming.items() if at == node and key != pod.key]
 
     def _keeps(self, pod: PodInfo, node: int, chips: Chips, there: list[PodInfo]) -> bool:
-        """Whether the witness still holds with a pod and its chips on a node, or with a small change."""
+        """True if the witness holds with a pod and its chips on a node, or after a small repair."""
         planned = self.coming[pod.key]
         if planned == node:
             return self._serves(pod, node, chips, there)
@@ -114,7 +124,7 @@ class _Walk:
         return True
 
     def _serves(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
-        """Whether the chips that a pod leaves on a node serve others."""
+        """True if the chips that a pod leaves on a node serve the given pods."""
         if not there:
             return True
         with self.figures.draft.trial():
@@ -122,7 +132,7 @@ class _Walk:
             return deal_node(there, node, self.figures) is not None
 
     def _room_beside(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
-        """Whether a pod fits on a node together with those that the witness has there."""
+        """True if a pod fits on a node together with the pods that the witness puts there."""
         with self.figures.draft.trial():
             if not self.figures.of(pod).slots[node]:
                 return False
@@ -137,11 +147,11 @@ class _Walk:
             return True
 
     def _anew(self, pod: PodInfo, node: int, chips: Chips) -> bool:
-        """Whether all others can be placed with the pod on a node, by any placement."""
+        """True if a solve finds a place for all later pods with the pod on a node; it is the new witness."""
         figures = self.figures
         with figures.draft.trial():
             assign(pod, node, figures, chips)
-            unit = after(self.unit, {pod.key: node}, figures)
+            unit = with_placed(self.unit, {pod.key: node}, figures)
             found = place_all(unit, self.coming.keys() - {pod.key}, figures)
         if not found.placed and len(self.coming) > 1:
             return False
@@ -149,21 +159,21 @@ class _Walk:
         return True
 
 
-def place_all(unit: Unit, wanted: Collection[str], figures: Figures) -> Solution:
-    """Any placement of all the chosen pending pods of a unit."""
+def place_all(unit: Unit, wanted: Collection[str], figures: RoundState) -> Solution:
+    """Returns any placement of all wanted pending pods of a unit (by key), by rank; no nodes for none."""
     if not wanted:
         return Solution({}, Proof.OPTIMAL)
     gangs = tuple(replace(g, pods=tuple(p for p in g.pods if not p.pending or p.key in wanted)) for g in unit.gangs)
     cut = Unit(id=unit.id, gangs=gangs)
     problem = replace(build(cut, figures), needs=tuple(len(gang.pending) for gang in gangs))
-    found = place_jointly(cut, problem, figures)
+    found = place_unit(cut, problem, figures, Question.TRIAL)
     ranks = {pod.key: rank for rank, pod in enumerate(unit.members)}
     nodes = {ranks[cut.members[rank].key]: node for rank, node in found.nodes.items()}
     return Solution(nodes, found.proof, found.runs)
 
 
-def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] | None:
-    """Every pod on its best node, where that strands nobody: then no sequence is greater."""
+def _straight(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int] | None:
+    """Returns every pod on its best node (pod key -> node) if that strands no pod; None otherwise."""
     if not problem.allowed(problem.pending) or not _enough_copies(problem):
         return None
     nodes: dict[str, int] = {}
@@ -178,7 +188,7 @@ def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] 
             nodes[pod.key] = node
         others = [pod.key for pod in unit.pending if pod.key not in nodes]
         if others:
-            rest = place_all(after(unit, nodes, figures), others, figures)
+            rest = place_all(with_placed(unit, nodes, figures), others, figures)
             if not rest.placed:
                 return None
             nodes |= {unit.members[rank].key: node for rank, node in rest.nodes.items()}
@@ -186,16 +196,18 @@ def _straight(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int] 
 
 
 def _enough_copies(problem: Problem) -> bool:
-    """Whether the nodes serve as many pods of each shape as there are, the others left out."""
+    """True if the nodes have as many slots for each shape as it has pods, each shape by itself."""
     return all(int(problem.slots_of[shape].sum()) >= number for shape, number in problem.wanted.items())
 
 
-def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
-    """(pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes where there is no plan."""
+def place_ranked(
+    unit: Unit, problem: Problem, figures: RoundState
+) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
+    """Returns (pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes for no plan."""
     straight = _straight(unit, problem, figures)
     if straight is not None and _lawful(unit, problem, straight):
         return straight, Proof.OPTIMAL, ()
-    first = place_jointly(unit, problem, figures)
+    first = place_unit(unit, problem, figures, Question.TRIAL)
     if not first.placed:
         return {}, first.proof, first.runs
     members = unit.members
@@ -223,7 +235,7 @@ def place_ranked(unit: Unit, problem: Problem, figures: Figures) -> tuple[dict[s
 
 
 def _lawful(unit: Unit, problem: Problem, nodes: Mapping[str, int]) -> bool:
-    """Whether the members may stand so in the end: one that has its place hears no more of those behind it, who may
-    break its spread."""
+    """True if the placement as a whole keeps what members ask of each other: a later pod may break the spread of an
+    earlier one, which is not looked at again."""
     shapes = {pod.key: member.shape for pod, member in zip(unit.members, problem.members, strict=True)}
     return not faults(problem.interactions, Counter((shapes[key], node) for key, node in nodes.items()))

@@ -1,4 +1,8 @@
-"""A job in logical SuperPoDs: its candidate nodes, its blocks, which rank stands where (ascend.md 5.2, 5.3)."""
+"""Plans one job in logical SuperPoDs: its candidate nodes, its blocks, and the node of each rank.
+
+Ranks of a block with bound members go to the SuperPoD of the block; the other blocks are divided among SuperPoDs by
+`superpod_shares` (docs/rules/ascend.md 5.1 to 5.3). O(nodes log nodes + members).
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,41 +11,43 @@ from typing import Any
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.api.counted import counted
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.job import AscendJob, Blocks
-from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
-from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.standing import Bools, Placed, usable_nodes
+from koordpy.api.counted_nouns import counted
+from koordpy.api.natural_order import natural_key
+from koordpy.devices.ascend.family.npu_round import ascend_jobs
+from koordpy.devices.ascend.jobs.placed_members import Bools, usable_nodes
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Blocks
+from koordpy.devices.ascend.tables.superpod_shares import Grid, divide_blocks, divide_short_blocks
+from koordpy.devices.placement_rules import JobPlan
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.pod_info import PodInfo
 
 
 class BlockJob:
-    """One job on a draft; `plan` answers for any of its pending pods."""
+    """One job on a draft as it is; `plan` places any of its pending pods."""
 
     def __init__(
         self,
         job: AscendJob,
-        figures: Figures,
+        figures: RoundState,
         *,
         within: Bools | None = None,
         numbers: Mapping[int, int] | None = None,
         again: Sequence[PodInfo] = (),
     ) -> None:
-        """within: [nodes] where members may go at all; numbers: rank -> block, where it is known; again: evicted
-        members as they come back."""
+        """within: [nodes] where members may go, None for all; numbers: rank -> block if known, None to read it from
+        bound members; again: evicted members, as pending pods."""
         assert job.blocks is not None
         self.job, self.figures, self.wish = job, figures, job.blocks
         self.grid = Grid(self.wish.size, self.wish.reserve)
         self.why = ""
         self.stuck: tuple[int, ...] = ()
-        """Blocks with bound members whose SuperPoD has too few nodes for the others."""
+        """Blocks with bound members whose SuperPoD has too few nodes for the pending ones."""
         self.worth: tuple[Any, ...] = ()
-        """How good the last choice was, by the levels of the objective; smaller is better."""
+        """Levels of the objective of the last choice; smaller is better."""
         self._numbers = numbers
         able, self._chips = usable_nodes(job, figures, again, within)
         found: dict[str, list[int]] = {}
-        super_pods = figures.jobs.super_pods
+        super_pods = ascend_jobs(figures.scene).super_pods
         for node in np.nonzero(able)[0].tolist():
             if node in super_pods:
                 found.setdefault(super_pods[node], []).append(node)
@@ -55,16 +61,16 @@ class BlockJob:
         return sick, int(self.figures.snapshot.name_rank[node])
 
     @property
-    def standing(self) -> dict[int, PodInfo]:
-        """Rank -> pod, of those on nodes."""
+    def bound(self) -> dict[int, PodInfo]:
+        """Rank -> pod, of bound members that the draft has not evicted."""
         gone = self.figures.draft.evicted
         return {rank: pod for rank, pod in enumerate(self.job.pods) if pod.bound and pod.key not in gone}
 
-    def plan(self, pods: Sequence[PodInfo]) -> Placed | None:
-        """Places pending pods of the job, in rank order; None where they wait, and `why` says for what."""
+    def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
+        """Places pending pods of the job, in rank order; None if they wait, and `why` says for what."""
         ranks = [self.job.ranks[pod.key] for pod in pods]
         numbers = self.numbers()
-        shared = {numbers[rank] for rank in self.standing}
+        shared = {numbers[rank] for rank in self.bound}
         homes = self.homes(numbers)
         seats: dict[int, tuple[int, int]] = {}
         left = {name: list(nodes) for name, nodes in self.candidates.items()}
@@ -75,9 +81,9 @@ class BlockJob:
             home = homes.get(k, "")
             free = left.get(home, [])
             if self.wish.soft:
-                # a short block has no size of its own: who finds no room forms another one
-                standing = sum(numbers[rank] == k for rank in self.standing)
-                room = max(0, min(len(free), self.grid.size - standing))
+                # a short block has no size of its own: ranks without a node form another one
+                there = sum(numbers[rank] == k for rank in self.bound)
+                room = max(0, min(len(free), self.grid.size - there))
                 coming, more = coming[:room], coming[room:]
                 fresh += more
             if len(free) < len(coming):
@@ -100,16 +106,19 @@ class BlockJob:
             names += [max(numbers.values()) + 1 + i for i in range(len(blocks) - len(names))]
             places = [(names[i], node) for i, block in enumerate(blocks) for node in block]
             seats |= zip(coming, places, strict=True)
-        super_pods = self.figures.jobs.super_pods
+        super_pods = ascend_jobs(self.figures.scene).super_pods
         nodes, notes = {}, {}
         for pod, rank in zip(pods, ranks, strict=True):
             number, node = seats[rank]
             nodes[pod.key] = node
             notes[pod.key] = {keys.SUPER_POD_RANK: str(number), keys.BOUND_SUPER_POD: super_pods[node]}
-        return Placed(nodes, notes=notes, worth=self.worth)
+        return JobPlan(nodes, notes=notes, worth=self.worth)
 
     def choose(self, left: Mapping[str, Sequence[int]], number: int) -> list[list[int]] | None:
-        """Blocks for so many pods on nodes by SuperPoD, in the order of their numbers; None, and `why`."""
+        """Returns the nodes of each block for `number` pods, in the order of block numbers; None if there are too few.
+
+        left: SuperPoD -> its free candidate nodes.
+        """
         grid, soft = self.grid, self.wish.soft
         names = list(left)
         sizes = [len(left[name]) for name in names]
@@ -122,8 +131,7 @@ class BlockJob:
             self.why = f"SuperPoD affinity: required {number} nodes, total {sum(sizes)} nodes"
             return None
         whole = min(need, total)
-        by = by_code if self.figures.config.ascend.super_pod_order == "code" else by_objective
-        given = by(sizes, whole, grid)
+        given = divide_blocks(sizes, whole, grid)
         assert given is not None
         used = [0] * len(names)
         out: list[list[int]] = []
@@ -136,7 +144,7 @@ class BlockJob:
         suits = tuple(grid.key(sizes[i], share) for i, share in given)
         self.worth = (-whole, eaten, len(given), tuple(-share for share in shares), suits)
         rest = [size - taken for size, taken in zip(sizes, used, strict=True)]
-        short = short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)
+        short = divide_short_blocks(rest, [taken > 0 for taken in used], number - whole * grid.size, grid)
         assert short is not None
         for i, taken in short:
             out.append(self._named(left[names[i]][used[i] : used[i] + taken]))
@@ -146,13 +154,15 @@ class BlockJob:
         return sorted(nodes, key=lambda node: int(self.figures.snapshot.name_rank[node]))
 
     def numbers(self) -> dict[int, int]:
-        """Rank -> block: what bound pods are annotated with; by position for the others, unless short blocks shift
-        them: then the block of the nearest rank that stands, the lower one where it is not whole without them."""
+        """Returns rank -> block: the annotation of bound pods; for the others the block of their position.
+
+        If short blocks shift positions: the block of the nearest bound rank, the lower one if it is incomplete.
+        """
         if self._numbers is not None:
             return dict(self._numbers)
         size = self.grid.size
         said: dict[int, int] = {}
-        for rank, pod in self.standing.items():
+        for rank, pod in self.bound.items():
             text = pod.pod.metadata.annotations.get(keys.SUPER_POD_RANK, "")
             said[rank] = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else rank // size
         out: dict[int, int] = {}
@@ -170,7 +180,7 @@ class BlockJob:
         return out
 
     def _nearest(self, rank: int, said: Mapping[int, int]) -> int:
-        """The block of the ranks around one that does not stand."""
+        """Returns the block of the bound ranks around an unbound one, or a new block."""
         below = max((other for other in said if other < rank), default=None)
         above = min((other for other in said if other > rank), default=None)
         if below is not None and rank - min(r for r, k in said.items() if k == said[below]) < self.grid.size:
@@ -180,20 +190,20 @@ class BlockJob:
         return max(said.values()) + 1
 
     def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
-        """Block -> SuperPoD that most of its bound members are in."""
-        snapshot, super_pods = self.figures.snapshot, self.figures.jobs.super_pods
+        """Returns block -> SuperPoD that most of its bound members are in."""
+        snapshot, super_pods = self.figures.snapshot, ascend_jobs(self.figures.scene).super_pods
         counts: dict[int, Counter[str]] = {}
-        for rank, pod in self.standing.items():
+        for rank, pod in self.bound.items():
             name = super_pods.get(snapshot.index.get(pod.node, -1))
             if name is not None:
                 counts.setdefault(numbers[rank], Counter())[name] += 1
         return {k: min(own, key=lambda name: (-own[name], natural_key(name))) for k, own in counts.items()}
 
     def remark(self) -> str:
-        """Why the pods wait."""
+        """Returns why the pods wait."""
         return self.why
 
 
 def step(blocks: Blocks | None) -> int:
-    """By how many pods an elastic job grows."""
+    """Returns by how many pods an elastic job grows: a block, or one pod."""
     return blocks.size if blocks is not None else 1

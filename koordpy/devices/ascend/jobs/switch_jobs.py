@@ -1,14 +1,19 @@
-"""A job that asks for switches: usable servers, its plan by the configured rule set, annotations (ascend.md 4)."""
+"""Plans one job under leaf switches by the configured rule set: usable servers, seats, annotations.
+
+Reads the leaves on the draft (`leaf_switches`), then asks `switch_rules_v1` or `switch_rules_v2` for seats
+(docs/rules/ascend.md 4). O(servers log servers).
+"""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend import tor1, tor2
-from koordpy.planning.ascend.job import AscendJob, Tor
-from koordpy.planning.ascend.leaves import (
+from koordpy.devices.ascend.family.npu_round import ascend_jobs
+from koordpy.devices.ascend.jobs.placed_members import Bools, usable_nodes
+from koordpy.devices.ascend.tables import switch_rules_v1, switch_rules_v2
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Tor
+from koordpy.devices.ascend.tables.leaf_switches import (
     LeafState,
     Seat,
     Uplinks,
@@ -18,19 +23,20 @@ from koordpy.planning.ascend.leaves import (
     seats,
     tightest,
 )
-from koordpy.planning.ascend.switches import Switches
-from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.standing import Bools, Placed, usable_nodes
+from koordpy.devices.ascend.tables.switch_table import Switches
+from koordpy.devices.placement_rules import JobPlan
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.pod_info import PodInfo
 
 
 class SwitchJob:
-    """One job on a draft; `plan` answers for any of its pending pods."""
+    """One job on a draft as it is; `plan` places any of its pending pods."""
 
     def __init__(
-        self, job: AscendJob, figures: Figures, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
+        self, job: AscendJob, figures: RoundState, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
     ) -> None:
-        """within: [nodes] where members may go at all; again: evicted members as they come back."""
-        switches = figures.jobs.switches
+        """within: [nodes] where members may go, None for all; again: evicted members, as pending pods."""
+        switches = ascend_jobs(figures.scene).switches
         assert isinstance(switches, Switches)
         self.job, self.figures, self.switches = job, figures, switches
         draft, snapshot = figures.draft, figures.snapshot
@@ -39,7 +45,9 @@ class SwitchJob:
         where = np.nonzero(able)[0]
         usable = dict(zip(where.tolist(), chips.affinity[where].tolist(), strict=True)) if chips is not None else {}
         gang = job.pods[0].gang
-        spanning = Uplinks(figures.jobs, switches).of(draft.placed, draft.evicted, figures.notes, without=gang)
+        spanning = Uplinks(ascend_jobs(figures.scene), switches).of(
+            draft.placed, draft.evicted, figures.notes, without=gang
+        )
         self.leaves: tuple[LeafState, ...] = read_leaves(switches, usable, spanning)
 
     @property
@@ -47,8 +55,8 @@ class SwitchJob:
         """Slice positions of a leaf."""
         return self.switches.table.positions
 
-    def plan(self, pods: Sequence[PodInfo]) -> Placed | None:
-        """Places pending pods of the job, in rank order; None where they wait."""
+    def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
+        """Places pending pods of the job, in rank order; None if they wait."""
         job, config = self.job, self.figures.config.ascend
         second = config.nslb_version == "2.0"
         found: Sequence[Seat] | None
@@ -56,30 +64,32 @@ class SwitchJob:
         if self._bound:
             own = self._own_marks()
             if self.switches.table.single_layer or (second and not own):
-                found = tor2.place_again(self.leaves, own, len(pods), kind=Tor.PADDING, shared_most=0)
+                found = switch_rules_v2.place_again(self.leaves, own, len(pods), kind=Tor.PADDING, shared_most=0)
             elif second:
                 most = config.shared_tor_num
-                found = tor2.place_again(self.leaves, own, len(pods), kind=job.tor, shared_most=most)
+                found = switch_rules_v2.place_again(self.leaves, own, len(pods), kind=job.tor, shared_most=most)
             else:
-                found = self._return(pods)
+                found = self._seat_again(pods)
         elif self.switches.table.single_layer:
             one = tightest(self.leaves, len(pods))
             found = seats(one, len(pods)) if one is not None else None
         elif second:
             most = config.shared_tor_num
-            found = tor2.place(self.leaves, len(pods), self.positions, kind=job.tor, shared_most=most)
+            found = switch_rules_v2.place(self.leaves, len(pods), self.positions, kind=job.tor, shared_most=most)
         else:
-            found = tor1.place(self.leaves, len(pods), self.positions, job.tor)
+            found = switch_rules_v1.place(self.leaves, len(pods), self.positions, job.tor)
         if found is None:
             return None
         nodes = {pod.key: seat.server.node for pod, seat in zip(pods, found, strict=True)}
         notes: dict[str, Mapping[str, str]] = {}
         if second:
-            notes = {pod.key: own for pod, own in zip(pods, tor2.marks(found, job.tor, own), strict=True)}
-        return Placed(nodes, notes=notes, worth=(len({seat.leaf.number for seat in found}),))
+            notes = {
+                pod.key: own for pod, own in zip(pods, switch_rules_v2.leaf_notes(found, job.tor, own), strict=True)
+            }
+        return JobPlan(nodes, notes=notes, worth=(len({seat.leaf.number for seat in found}),))
 
     def _own_marks(self) -> dict[int, str]:
-        """Leaf -> isSharedTor of the job's pods that stand under it."""
+        """Returns leaf number -> isSharedTor of the job's bound pods under it."""
         out: dict[int, str] = {}
         for rank, node in self._bound.items():
             said = self.job.pods[rank].pod.metadata.annotations.get(keys.SHARED_TOR, "")
@@ -87,15 +97,16 @@ class SwitchJob:
             out[leaf] = max(out.get(leaf, ""), said)
         return out
 
-    def _return(self, pods: Sequence[PodInfo]) -> list[Seat] | None:
+    def _seat_again(self, pods: Sequence[PodInfo]) -> list[Seat] | None:
+        """Returns the seats of pending pods of a job with bound ones by rule set 1.0; None if they wait."""
         switches = self.switches
         at = {rank: (switches.leaf_of[node], switches.slice_of[node]) for rank, node in self._bound.items()}
         ranks = [self.job.ranks[pod.key] for pod in pods]
-        found = tor1.place_again(self.leaves, at, ranks, self.positions, self.job.tor)
+        found = switch_rules_v1.place_again(self.leaves, at, ranks, self.positions, self.job.tor)
         return [found[rank] for rank in ranks] if found is not None else None
 
     def remark(self) -> str:
-        """Why the pods wait."""
+        """Returns why the pods wait."""
         text = f"switch affinity: needed {len(self.job.pods)}"
         if self._bound:
             text += f", {len(self._bound)} of them bound"

@@ -9,9 +9,9 @@ from enum import Enum
 from functools import cached_property
 
 from koordpy.api import keys
-from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.ascend.presets import Preset
+from koordpy.devices.ascend.tables.npu_book import npu_resource
+from koordpy.devices.ascend.tables.npu_presets import Preset
+from koordpy.pods.pod_info import PodInfo
 
 Asked = tuple[str, int, str]
 """Resource, chips of it, and the product that the pod selects (empty for any)."""

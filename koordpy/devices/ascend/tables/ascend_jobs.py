@@ -8,17 +8,18 @@ from functools import cached_property
 from operator import attrgetter
 
 from koordpy.api import keys
-from koordpy.api.config import Ascend
-from koordpy.api.natural import natural_key
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.npus import npu_resource, super_pod_of
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.ascend import presets as table
-from koordpy.planning.ascend.job import AscendJob, Asked, Blocks, JobKeys, Tor, Want, asked_of
-from koordpy.planning.ascend.multilevel import LevelsFaultError, check_levels
-from koordpy.planning.ascend.presets import Preset
-from koordpy.planning.ascend.switches import Switches, TableFaultError, read_table, resolve
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Ascend
+from koordpy.devices.ascend.tables import npu_presets as table
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Asked, Blocks, JobKeys, Tor, Want, asked_of
+from koordpy.devices.ascend.tables.multilevel_policy import LevelsFaultError, check_levels
+from koordpy.devices.ascend.tables.npu_book import npu_resource, npus_of, super_pod_of
+from koordpy.devices.ascend.tables.npu_presets import Preset
+from koordpy.devices.ascend.tables.switch_table import Switches, TableFaultError, read_table, resolve
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo
 
 PADDING_BELOW = 4
 """A large-model job of fewer NPU pods is padding."""
@@ -70,7 +71,7 @@ def tor_of(value: str | None, number: int) -> Tor | None:
     return None
 
 
-class Jobs:
+class AscendJobs:
     """The jobs of a snapshot, read when they are asked for."""
 
     def __init__(self, snapshot: Snapshot, config: Ascend) -> None:
@@ -119,7 +120,7 @@ class Jobs:
     def switches(self) -> Switches | str:
         """The switch table on the nodes, or what is wrong with it."""
         try:
-            found = read_table(self.snapshot.npus.config_maps.get(keys.SWITCH_TABLE))
+            found = read_table(npus_of(self.snapshot).config_maps.get(keys.SWITCH_TABLE))
             return resolve(found, self.snapshot.nodes)
         except TableFaultError as fault:
             return str(fault)
@@ -137,7 +138,7 @@ class Jobs:
     @cached_property
     def _present(self) -> tuple[Preset, ...]:
         """Products among the nodes with Ascend910 chips."""
-        reports, nodes = self.snapshot.npus.reports, self.snapshot.nodes
+        reports, nodes = npus_of(self.snapshot).reports, self.snapshot.nodes
         own = {i: self.preset_of(i) for i, n in enumerate(nodes) if table.NPU_910 in reports.get(n.name, ())}
         held = set(own.values())
         return tuple(preset for preset in table.PRESETS if preset in held)

@@ -1,19 +1,21 @@
-"""Whether a node's free chips serve a request, how well, and which chips are taken (ascend.md 3).
+"""Costs of a request on a node's free chips, its AscendAffinity, and the chips it takes (docs/rules/ascend.md 3).
 
-Sets of chips are bit masks. Lower costs are better; None is infeasible, never a number that a legal value can reach.
+Pure functions of a preset, a request and a bit mask of free chips, one branch a `PickRule`; O(chips), and remembered,
+because nodes of a cluster have few masks. Lower costs are better. None is infeasible, never a number that a legal value
+can reach.
 """
 
 from collections.abc import Iterable
 from functools import lru_cache
 
-from koordpy.planning.ascend.presets import MESH_WEIGHT, MODULE, PickRule, Preset
+from koordpy.devices.ascend.tables.npu_presets import MESH_WEIGHT, MODULE, PickRule, Preset
 
 DIES = 2
 """Dies of a card of those that have two."""
 
 
 def _lowest(mask: int, number: int) -> int:
-    """The lowest chips of a mask."""
+    """Returns the `number` lowest chips of a mask."""
     taken = 0
     for _ in range(number):
         low = mask & -mask
@@ -23,13 +25,13 @@ def _lowest(mask: int, number: int) -> int:
 
 
 def groups_of(mask: int, size: int) -> list[int]:
-    """The mask cut into groups of a size, the lowest first."""
+    """Returns the masks of the groups of `size` chips, the lowest first; empty groups are masks of 0."""
     whole = (1 << size) - 1
     return [mask & whole << k for k in range(0, max(mask.bit_length(), 1), size)]
 
 
 def _fill(groups: Iterable[int], number: int) -> int:
-    """Chips of groups in their order, the lowest of the last one."""
+    """Returns `number` chips of groups in their order, the lowest ones of the last group."""
     taken = 0
     for group in groups:
         taken |= _lowest(group, min(number - taken.bit_count(), group.bit_count()))
@@ -38,7 +40,10 @@ def _fill(groups: Iterable[int], number: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def cost(preset: Preset, request: int, free: int, several: bool) -> int | None:
-    """Cost of a request on a node's free chips; several: the job has more than one NPU pod."""
+    """Returns the cost of a request on a node's free chips; None if they cannot serve it.
+
+    several: the job has more than one NPU pod.
+    """
     count = free.bit_count()
     if count < request:
         return None
@@ -109,7 +114,7 @@ def _mesh(size: int, request: int, free: int) -> int | None:
 
 
 def score(preset: Preset, best: int, *, free: int, height: int) -> int:
-    """AscendAffinity of a node: more is better. free: number of free chips; height: H of the node."""
+    """Returns AscendAffinity of a node; more is better. best: its cost; free: number of free chips; height: H."""
     match preset.rule:
         case PickRule.RINGS if preset is MODULE:
             return 8 * (4 * height - best) + (8 - free)
@@ -126,7 +131,7 @@ def score(preset: Preset, best: int, *, free: int, height: int) -> int:
 
 
 def mesh_score(preset: Preset, request: int, best: int) -> int:
-    """AscendAffinity on meshes, whose weight depends on the request."""
+    """Returns AscendAffinity on meshes, whose weight depends on the request."""
     if request <= 4 or request % 4 == 0:
         weight = MESH_WEIGHT[preset.size]
         return weight * (weight - best)
@@ -135,7 +140,7 @@ def mesh_score(preset: Preset, request: int, best: int) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def affinity(preset: Preset, request: int, free: int, height: int, several: bool) -> int | None:
-    """AscendAffinity of a node, None where it cannot serve."""
+    """Returns AscendAffinity of a node; None if it cannot serve the request."""
     best = cost(preset, request, free, several)
     if best is None:
         return None
@@ -146,7 +151,7 @@ def affinity(preset: Preset, request: int, free: int, height: int, several: bool
 
 @lru_cache(maxsize=1 << 16)
 def take(preset: Preset, request: int, free: int, several: bool) -> int:
-    """Chips that a request takes of the free ones. Raises ValueError where the node cannot serve."""
+    """Returns the chips that a request takes of the free ones. Raises ValueError if they cannot serve it."""
     if cost(preset, request, free, several) is None:
         raise ValueError(f"{request} chips cannot be taken of {free:#x} by {preset.name}")
     match preset.rule:
@@ -210,7 +215,7 @@ def _take_mesh(request: int, free: int) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def copies(preset: Preset, request: int, free: int, several: bool) -> int:
-    """How many equal requests are served one after the other."""
+    """Returns how many equal requests the free chips serve one after the other."""
     number = 0
     while cost(preset, request, free, several) is not None:
         free &= ~take(preset, request, free, several)

@@ -1,16 +1,18 @@
-"""How the free chips of one node are divided among several pods: exact, where picking one after the other may strand.
+"""Divides the free chips of one node among several pods of a plan, exactly.
 
-The table says which chips a pod takes (ascend.md 3). On rings of 3 and 4 free chips a pod of two takes from the
-ring of 4, and a pod of four that comes with it finds none; so each pod takes the best choice *from which the others
-can still be served*. Where the table's own picks serve everybody, they are what comes out.
+The tables say which chips a pod takes (docs/rules/ascend.md 3). Picking pod by pod may strand a later one: on rings of
+3 and 4 free chips a pod of two takes from the ring of 4, and a pod of four finds none. So each pod, in rank order,
+takes the best set from which the remaining pods can still be served; if the tables' own picks serve all, they are the
+answer. Whether the rest can be served is a depth-first search over the few sets that differ for the others (one for
+each number of free chips of a group), remembered by (demands, mask).
 """
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from koordpy.planning.ascend.chips import cost, groups_of, take
-from koordpy.planning.ascend.presets import PickRule, Preset
+from koordpy.devices.ascend.tables.chip_costs import cost, groups_of, take
+from koordpy.devices.ascend.tables.npu_presets import PickRule, Preset
 
 _MESH = 4
 _EVERY = -1
@@ -26,7 +28,7 @@ class Demand(NamedTuple):
 
     @property
     def flexible(self) -> bool:
-        """Whether any chips will do."""
+        """True if any chips serve the request."""
         match self.preset.rule:
             case PickRule.FIT | PickRule.CARDS_TIGHT:
                 return True
@@ -36,7 +38,7 @@ class Demand(NamedTuple):
 
 
 def divide(demands: Sequence[Demand], free: int) -> tuple[int, ...] | None:
-    """Chips of each pod, in the order of their ranks; None where they cannot all be served."""
+    """Returns the mask of each pod, in rank order; None if the free chips cannot serve all of them."""
     taken: list[int] = []
     for demand in demands:
         own = free & demand.usable
@@ -60,9 +62,9 @@ def divide(demands: Sequence[Demand], free: int) -> tuple[int, ...] | None:
 
 
 def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[int]:
-    """The sets of chips that a pod may take, the table's first; of sets that leave the same to others only one.
+    """Yields the sets of chips that a pod may take, the table's first; one of those that leave the same to others.
 
-    rest: who comes on the same node; where any chips serve the pod, they are spared for them.
+    rest: demands of later pods on the same node; a pod that any chips serve spares those that they need.
     """
     preset, request, several = demand.preset, demand.request, demand.several
     own = free & demand.usable
@@ -88,7 +90,7 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
 
 
 def _group(demand: Demand) -> int:
-    """Size of the groups of which one has to hold the whole request; 0 where there is nothing to choose."""
+    """Returns the size of the groups of which one must hold the whole request; 0 if there is nothing to choose."""
     match demand.preset.rule:
         case PickRule.RINGS | PickRule.CARD | PickRule.HALVES:
             return demand.preset.group if demand.request <= demand.preset.group else 0
@@ -98,8 +100,10 @@ def _group(demand: Demand) -> int:
 
 
 def _spare(demand: Demand, free: int, rest: Sequence[Demand]) -> int | None:
-    """The lowest chips that leave the others served. What others need is never given away chip by chip, so a chip
-    that was passed over stays needed, and there are enough of those that come after it."""
+    """Returns the lowest chips that leave the rest servable; None if there are too few.
+
+    No chip that the rest needs is taken, so a chip that is passed over stays needed: one pass finds the answer.
+    """
     taken = 0
     for chip in _bits(free & demand.usable):
         if taken.bit_count() == demand.request:
@@ -114,12 +118,12 @@ def _bits(mask: int) -> list[int]:
 
 
 def servable(demands: Sequence[Demand], free: int) -> bool:
-    """Whether pods can be served by the free chips of a node together, in some way."""
+    """True if the free chips of a node can serve all demands together."""
     if not demands:
         return True
     if sum(one.request for one in demands) > free.bit_count():
         return False
-    # those that have no choice come last: they take what is left over
+    # demands that any chips serve come last: they take what is left
     order = sorted(demands, key=lambda one: (one.flexible, one.usable == _EVERY, -one.request))
     return _one_by_one(tuple(order), free)
 

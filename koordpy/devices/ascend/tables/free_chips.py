@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.npus import NpuHolding, npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft
+from koordpy.cache.plan_draft import Draft
+from koordpy.devices.ascend.tables.npu_book import NPUS, NpuHolding, npu_resource, npus_of
+from koordpy.pods.pod_info import PodInfo
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Chips:
 
 
 @dataclass
-class Stock:
+class FreeChips:
     """The chips of all resources on a draft, read when they are asked for."""
 
     draft: Draft
@@ -71,7 +71,7 @@ class Stock:
 
     def _read(self, resource: str) -> Chips:
         nodes = self.draft.snapshot.nodes
-        reports = self.draft.snapshot.npus.reports
+        reports = npus_of(self.draft.snapshot).reports
         size = len(nodes)
         present = [i for i, node in enumerate(nodes) if resource in reports.get(node.name, ())]
         zero, no = [0] * size, [False] * size
@@ -90,12 +90,12 @@ class Stock:
         """One node's free chips, on the draft as it is."""
         draft, resource = self.draft, chips.resource
         snapshot = draft.snapshot
-        report = snapshot.npus.reports.get(snapshot.nodes[node].name, {}).get(resource)
+        report = npus_of(snapshot).reports.get(snapshot.nodes[node].name, {}).get(resource)
         if report is None:
             return
         free = report.listed & ~report.unhealthy & ~self._held(node, resource)
         column = snapshot.columns[resource]
-        ledger = int(snapshot.allocatable[node, column]) - draft.by_pods(node, column)
+        ledger = int(snapshot.allocatable[node, column]) - draft.used_by_pods(node, column)
         chips.disagrees[node] = free.bit_count() > ledger
         if not chips.disagrees[node]:
             for extra in self._extra.get(node, {}).values():
@@ -105,13 +105,14 @@ class Stock:
     def _held(self, node: int, resource: str) -> int:
         draft = self.draft
         mask = 0
-        for holding in draft.snapshot.npus.holdings.get(draft.snapshot.nodes[node].name, ()):
+        for holding in npus_of(draft.snapshot).holdings.get(draft.snapshot.nodes[node].name, ()):
             if holding.resource == resource and self._stays(holding):
                 mask |= holding.chips
-        if draft.chips:
+        ledger = draft.ledgers.get(NPUS)
+        if ledger is not None and ledger.given:
             for key, pod in draft.placed_on.get(node, {}).items():
                 if resource in pod.requests:
-                    for chip in draft.chips.get(key, ()):
+                    for chip in ledger.given.get(key, ()):
                         mask |= 1 << chip
         return mask
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from koordpy.api import keys
-from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.planning.ascend.job import AscendJob, Tor
-from koordpy.planning.ascend.jobs import Jobs
-from koordpy.planning.ascend.switches import Switches
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Tor
+from koordpy.devices.ascend.tables.ascend_jobs import AscendJobs
+from koordpy.devices.ascend.tables.npu_book import npus_of
+from koordpy.devices.ascend.tables.switch_table import Switches
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
 
 
 class Server(NamedTuple):
@@ -107,9 +109,9 @@ class _Spanning:
 class Uplinks:
     """Which jobs span, over the snapshot and the draft."""
 
-    def __init__(self, jobs: Jobs, switches: Switches) -> None:
+    def __init__(self, jobs: AscendJobs, switches: Switches) -> None:
         self._jobs, self._switches = jobs, switches
-        self._base: dict[GangRef, tuple[PodInfo, ...]] = dict(jobs.snapshot.npus.jobs)
+        self._base: dict[GangRef, tuple[PodInfo, ...]] = dict(npus_of(jobs.snapshot).jobs)
 
     def of(
         self,

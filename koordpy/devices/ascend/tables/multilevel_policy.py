@@ -1,15 +1,15 @@
-"""The multilevel policy: `level1=2,level2=4` are multiples of pods on the layers above the node (ascend.md 6).
+"""Reads the multilevel policy: `level1=2,level2=4` are multiples of pods on the layers above the node.
 
-It is a wish of the generic planner in other words: PreferGather with podCountMultiple on the first layers above.
+It becomes gather rules of the general planner: PreferGather with podCountMultiple on the first layers above the nodes
+(docs/rules/ascend.md 6).
 """
 
 import re
-from dataclasses import replace
 
 from koordpy.api import keys
-from koordpy.api.gangspec import GatherRule, TopologyWish
-from koordpy.cluster.topology import Layers
-from koordpy.planning.ascend.presets import MULTILEVEL
+from koordpy.config.gang_topology import GatherRule
+from koordpy.devices.ascend.tables.npu_presets import MULTILEVEL
+from koordpy.topology.topology_layers import Layers
 
 _ENTRY = re.compile(r"level([1-9][0-9]?)=([0-9]{1,9})", re.ASCII)
 
@@ -19,7 +19,7 @@ class LevelsFaultError(ValueError):
 
 
 def read_levels(text: str) -> tuple[int, ...]:
-    """Multiples of level 1, 2, ... Raises LevelsFaultError."""
+    """Returns the multiples of level 1, 2, ... Raises LevelsFaultError."""
 
     def fault(what: str) -> LevelsFaultError:
         return LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: {what}")
@@ -41,7 +41,7 @@ def read_levels(text: str) -> tuple[int, ...]:
 
 
 def check_levels(text: str, layers: Layers, pods: int) -> None:
-    """Whether a job of so many pods can have the levels on this tree. Raises LevelsFaultError."""
+    """Raises LevelsFaultError if a job of so many pods cannot have the levels on this tree."""
     levels = read_levels(text)
     if len(levels) > len(layers.chain) - 1:
         raise LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: the topology has no layer for level{len(levels)}")
@@ -49,14 +49,13 @@ def check_levels(text: str, layers: Layers, pods: int) -> None:
         raise LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: {pods} pods are no multiple of {levels[-1]}")
 
 
-def with_levels(wish: TopologyWish, policy: str | None, text: str | None, layers: Layers) -> TopologyWish:
-    """A gang's wish with what the policy adds; unchanged where the configuration cannot be used."""
+def level_rules(policy: str | None, text: str | None, layers: Layers) -> tuple[GatherRule, ...]:
+    """Returns the gather rules of a gang's policy; none for another policy, or if its configuration cannot be used."""
     if policy != MULTILEVEL or text is None:
-        return wish
+        return ()
     try:
         levels = read_levels(text)
     except LevelsFaultError:
-        return wish
+        return ()
     above = layers.names[::-1][1:]
-    rules = tuple(GatherRule(layer, must=False, multiple=k) for layer, k in zip(above, levels, strict=False))
-    return replace(wish, gather=(*wish.gather, *rules))
+    return tuple(GatherRule(layer, must=False, multiple=k) for layer, k in zip(above, levels, strict=False))

@@ -7,15 +7,20 @@ bit k is the chip `<prefix>-<k>`. A node is read when it or its ConfigMap change
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, cast
 
 from koordpy.api import keys
-from koordpy.api.objects import ConfigMap, Node
+from koordpy.api.objects import ConfigMap, Node, Wire
 from koordpy.api.quantity import units
-from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.cache.snapshot import Snapshot
+from koordpy.pods.family_books import FamilyBook, FamilyView, PlannedAllocation, ShownDevices
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
 
+NPUS = "npus"
+"""Name of the family."""
 SUB_HEALTHY = "SubHealthFault"
 MOST_CHIPS = 512
 """No more chips of a node are told apart, whatever number it states: no server has half as many, and what choosing
@@ -42,7 +47,7 @@ class ChipReport:
 
 
 @dataclass(frozen=True)
-class Npus:
+class Npus(FamilyView):
     """The NPUs of one moment; nothing in it changes."""
 
     reports: Mapping[str, Mapping[str, ChipReport]] = field(default_factory=dict)
@@ -53,6 +58,52 @@ class Npus:
     """By name: the switch table."""
     jobs: Mapping[GangRef, tuple[PodInfo, ...]] = field(default_factory=dict)
     """Gang -> its pods on nodes that ask for NPUs."""
+
+    def state_of(self, node: str) -> object:
+        return self.reports.get(node)
+
+    def moved_pods(self, before: "Npus") -> Iterator[str]:
+        for name, here in self.holdings.items():
+            if before.holdings.get(name) != here:
+                yield from (one.pod_key for one in here)
+
+    def cells_of(self, node: str, pod: str) -> tuple[int, ...]:
+        return chip_numbers(next((one.chips for one in self.holdings.get(node, ()) if one.pod_key == pod), 0))
+
+    def shown(self, node: str) -> ShownDevices | None:
+        for resource, report in self.reports.get(node, {}).items():
+            ill = (report.unhealthy | report.unlinked) & ((1 << report.capacity) - 1)
+            return ShownDevices(report.capacity, chip_numbers(ill), product=resource)
+        return None
+
+    def without_pods(self, gone: Collection[PodInfo]) -> "Npus":
+        left = {pod.key for pod in gone}
+        holdings = {
+            node: kept
+            for node, held in self.holdings.items()
+            if (kept := tuple(one for one in held if one.pod_key not in left))
+        }
+        jobs = self.jobs
+        if any(pod.gang is not None and pod.ask(NPUS) is not None for pod in gone):
+            # a tuple that keeps its pods is the same one, so its job is not read again
+            jobs = {}
+            for ref, pods in self.jobs.items():
+                kept_pods = tuple(pod for pod in pods if pod.key not in left)
+                if kept_pods:
+                    jobs[ref] = pods if len(kept_pods) == len(pods) else kept_pods
+        return replace(self, holdings=holdings, jobs=jobs)
+
+    def with_nodes(self, like: Mapping[str, str]) -> "Npus":
+        chips = {new: self.reports[old] for new, old in like.items() if old in self.reports}
+        return replace(self, reports={**self.reports, **chips}) if chips else self
+
+
+NO_NPUS = Npus()
+
+
+def npus_of(snapshot: Snapshot) -> Npus:
+    """Returns the NPUs of a snapshot."""
+    return cast(Npus, snapshot.families.get(NPUS, NO_NPUS))
 
 
 def npu_resource(requests: Mapping[str, int]) -> str | None:
@@ -96,18 +147,18 @@ def super_pod_of(node: Node) -> str:
     return meta.labels.get(keys.SUPER_POD_ID) or meta.annotations.get(keys.SUPER_POD_ID_ANNOTATION, "")
 
 
-def said_of_npus(node: Node) -> tuple[object, ...]:
-    """What of a node is read for its NPUs, beside its labels and amounts."""
+def node_facts(node: Node) -> tuple[object, ...]:
+    """Returns what of a node is read for its NPUs, beside its labels and amounts."""
     notes = node.metadata.annotations
     own = [(key, text) for key, text in notes.items() if key.startswith(_PREFIX) or key == keys.SUPER_POD_ID_ANNOTATION]
     return tuple(own), tuple(address.address for address in node.status.addresses) if node.status.addresses else ()
 
 
-def watched(config_map: ConfigMap) -> ConfigMap | None:
-    """A ConfigMap that says something of NPUs; None for any other."""
+def reports_npus(config_map: ConfigMap) -> bool:
+    """True if a ConfigMap is the switch table or the device report of a node."""
     meta = config_map.metadata
     own = meta.name == keys.SWITCH_TABLE or meta.name.startswith(keys.DEVICE_INFO_PREFIX)
-    return config_map if own and meta.namespace == keys.SYSTEM_NAMESPACE else None
+    return own and meta.namespace == keys.SYSTEM_NAMESPACE
 
 
 def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
@@ -174,10 +225,13 @@ def _json(text: Any) -> Any:
         return None
 
 
-class NpuBook:
+class NpuBook(FamilyBook):
     """Nodes, pods and ConfigMaps as they come and go; `view` gives the Npus of the moment."""
 
+    kinds = (ConfigMap,)
+
     def __init__(self) -> None:
+        self.is_idle = True
         self._nodes: dict[str, Node] = {}
         """Nodes that have NPUs."""
         self._infos: dict[str, ConfigMap] = {}
@@ -193,6 +247,7 @@ class NpuBook:
         name, status = node.metadata.name, node.status
         if any(resource in status.allocatable or resource in status.capacity for resource in keys.NPU_RESOURCES):
             self._nodes[name] = node
+            self.is_idle = False
             self._forget(name)
         elif name in self._nodes:
             self.drop_node(name)
@@ -201,11 +256,11 @@ class NpuBook:
         if self._nodes.pop(name, None) is not None:
             self._forget(name)
 
-    def put_config_map(self, config_map: ConfigMap) -> None:
+    def put(self, config_map: ConfigMap) -> None:
         """Takes a ConfigMap; those that say nothing of NPUs are let go."""
         self._config_map(config_map.metadata.namespace, config_map.metadata.name, config_map)
 
-    def drop_config_map(self, key: str) -> None:
+    def drop(self, kind: type[Wire], key: str) -> None:
         """Forgets a ConfigMap by `namespace/name`."""
         namespace, _, name = key.partition("/")
         self._config_map(namespace, name, None)
@@ -213,6 +268,7 @@ class NpuBook:
     def _config_map(self, namespace: str, name: str, config_map: ConfigMap | None) -> None:
         if namespace != keys.SYSTEM_NAMESPACE:
             return
+        self.is_idle &= config_map is None
         if name == keys.SWITCH_TABLE:
             _put(self._tables, name, config_map)
             self._view = None
@@ -225,8 +281,16 @@ class NpuBook:
         self._reports.pop(node, None)
         self._view = None
 
-    def account(self, info: PodInfo, sign: int) -> None:
-        """A pod comes to its node (sign 1) or leaves it (-1)."""
+    def hold(self, info: PodInfo, given: Any) -> None:
+        """A pod comes to its node. What it is given is read of the annotations that its Binding will have."""
+        self._account(info, 1)
+
+    def release(self, info: PodInfo) -> None:
+        """A pod leaves its node."""
+        self._account(info, -1)
+
+    def _account(self, info: PodInfo, sign: int) -> None:
+        self.is_idle &= info.ask(NPUS) is None
         notes = info.pod.metadata.annotations
         if notes:
             for resource in keys.NPU_RESOURCES:
@@ -234,7 +298,7 @@ class NpuBook:
                 if resource in notes and parse_chips(notes[resource], resource).bit_count() <= info.requests.get(
                     resource, 0
                 ):
-                    self._hold(info, resource, notes[resource], sign)
+                    self._note(info, resource, notes[resource], sign)
         if info.gang is not None and npu_resource(info.requests) is not None:
             pods = self._jobs.setdefault(info.gang, {})
             if sign > 0:
@@ -246,7 +310,7 @@ class NpuBook:
                 del self._jobs[info.gang]
             self._view = None
 
-    def _hold(self, info: PodInfo, resource: str, text: str, sign: int) -> None:
+    def _note(self, info: PodInfo, resource: str, text: str, sign: int) -> None:
         kept = tuple(h for h in self._holdings.get(info.node, ()) if (h.pod_key, h.resource) != (info.key, resource))
         if sign > 0:
             kept = (*kept, NpuHolding(info.key, resource, parse_chips(text, resource)))
@@ -256,7 +320,24 @@ class NpuBook:
             self._holdings.pop(info.node, None)
         self._view = None
 
-    def taken(
+    def is_lost(
+        self, planned: Sequence[PlannedAllocation], going: Callable[[str], bool], *, beside: Sequence[PodInfo]
+    ) -> bool:
+        for pod in beside:
+            resource = pod.ask(NPUS)
+            if resource and resource not in pod.pod.metadata.annotations:
+                return True  # it holds chips that cannot be named
+        chips: dict[tuple[str, str, bool], dict[str, tuple[int, ...]]] = {}
+        for pod, node, given, annotations in planned:
+            if given:
+                several = annotations.get(keys.DISTRIBUTED_JOB) == "true"
+                chips.setdefault((node, pod.ask(NPUS), several), {})[pod.key] = given
+        return any(
+            self._is_taken(node, resource, own, going, several=several)
+            for (node, resource, several), own in chips.items()
+        )
+
+    def _is_taken(
         self,
         node: str,
         resource: str,

@@ -1,4 +1,8 @@
-"""The products and how they are cut: presets, their labels, policies and legal requests, as data (ascend.md 2)."""
+"""The table of Ascend products as data: sizes, groups of chips, labels, policies, legal requests, cost tables.
+
+One `Preset` a row of docs/rules/ascend.md 2. A new product that follows a known `PickRule` is one row here; nothing
+else names products. The arithmetic of each rule is in `chip_costs`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +19,7 @@ MULTILEVEL = "multilevel"
 
 
 class PickRule(Enum):
-    """How a preset picks chips; the methods are in `chips`."""
+    """How a preset picks chips; the methods are in `chip_costs`."""
 
     RINGS = "rings"
     """Rings of four with the ring table."""
@@ -53,7 +57,7 @@ class Preset:
     table: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict)
 
     def serves(self, request: int, *, several: bool) -> bool:
-        """Whether a request is legal in a job of one NPU pod, or of several."""
+        """True if a request is legal in a job of one NPU pod or, with `several`, of more."""
         return request in self.legal or (not several and request in self.alone)
 
 
@@ -160,6 +164,6 @@ MESH_WEIGHT: Mapping[int, int] = {8: 16, 16: 64}
 
 
 def of_policy(policy: str, resource: str) -> Preset | None:
-    """The preset that a policy names; of two the one of the resource. None for a policy that names none."""
+    """Returns the preset that a policy names, of two the one of the resource; None if the policy names none."""
     named = [preset for preset in PRESETS if policy in preset.policies]
     return next((preset for preset in named if preset.resource == resource), named[0] if named else None)

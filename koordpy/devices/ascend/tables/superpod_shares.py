@@ -1,7 +1,9 @@
-"""How many blocks each SuperPoD gives to a job: the exact optimum of the stated objective (ascend.md 5.1).
+"""Divides the blocks of a job among SuperPoDs: the exact optimum of the objective in docs/rules/ascend.md 5.1.
 
 A share is the number of blocks taken from one SuperPoD. Levels 2 to 4 of the objective fix the multiset of shares,
-level 5 and 6 who gives which. Nothing here knows nodes: SuperPoDs are numbers of candidate nodes.
+which is found greedily; levels 5 and 6 fix which SuperPoD gives which share. For each share in order the SuperPoD of
+the smallest key is taken that leaves a matching of the remaining shares, which is a matching of points and intervals.
+SuperPoDs of equal size are one kind, so it takes O(shares x kinds) matchings. Nodes are not known here.
 """
 
 from collections import Counter
@@ -11,7 +13,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """size: b, nodes of a block; reserve: R, nodes of a SuperPoD that are kept if possible."""
+    """What decides how well a SuperPoD suits. size: b, nodes of a block; reserve: R, nodes that are left if
+    possible."""
 
     size: int
     reserve: int
@@ -37,10 +40,10 @@ class Grid:
         return (0, row, column) if column <= share + 1 else (1, column, row)
 
 
-def by_objective(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int, int]] | None:
-    """(position of a SuperPoD, blocks) in the order in which shares are chosen; None where `need` do not fit.
+def divide_blocks(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int, int]] | None:
+    """Returns (position of a SuperPoD, blocks) in the order in which shares are chosen; None if `need` do not fit.
 
-    sizes: candidate nodes of the SuperPoDs in the order of their ids.
+    sizes: [SuperPoDs] candidate nodes, in the order of ids; need: whole blocks of the job.
     """
     most = [grid.most(nodes) for nodes in sizes]
     if sum(most) < need:
@@ -53,16 +56,17 @@ def by_objective(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int,
         # no reserve is touched: the largest first are the fewest
         spans = [(1, high) if high else None for high in keep]
         forced = [False] * len(sizes)
-        shares = _fewest(sorted(keep, reverse=True), need)
+        shares = _largest_first(sorted(keep, reverse=True), need)
     else:
         # every block that needs no reserve is used, and `eaten` more
         spans = [(max(1, low), high) if high else None for low, high in zip(keep, most, strict=True)]
         forced = [low > 0 for low in keep]
-        shares = _stretched(keep, most, need)
-    return _givers(sizes, shares, spans, forced, grid)
+        shares = _raised_shares(keep, most, need)
+    return _assign_shares(sizes, shares, spans, forced, grid)
 
 
-def _fewest(highest: Sequence[int], need: int) -> list[int]:
+def _largest_first(highest: Sequence[int], need: int) -> list[int]:
+    """Returns the shares if the largest SuperPoDs are used up one after the other."""
     shares = []
     for high in highest:
         if not need:
@@ -72,8 +76,8 @@ def _fewest(highest: Sequence[int], need: int) -> list[int]:
     return shares
 
 
-def _stretched(keep: Sequence[int], most: Sequence[int], need: int) -> list[int]:
-    """The greatest share vector where SuperPoDs with keep > 0 all give at least that, and the fewest others join in."""
+def _raised_shares(keep: Sequence[int], most: Sequence[int], need: int) -> list[int]:
+    """Returns the greatest share vector in which all SuperPoDs with keep > 0 give that, and the fewest others join."""
     inside = [(low, high) for low, high in zip(keep, most, strict=True) if low]
     others = sorted((high for low, high in zip(keep, most, strict=True) if not low and high), reverse=True)
     room = sum(high for _, high in inside)
@@ -100,14 +104,17 @@ def _stretched(keep: Sequence[int], most: Sequence[int], need: int) -> list[int]
     return sorted(shares, reverse=True)
 
 
-def _givers(
+def _assign_shares(
     sizes: Sequence[int],
     shares: Sequence[int],
     spans: Sequence[tuple[int, int] | None],
     forced: Sequence[bool],
     grid: Grid,
 ) -> list[tuple[int, int]]:
-    """For each share in its order the SuperPoD of the smallest key that leaves the others a giver each."""
+    """Returns, for each share in order, the SuperPoD of the smallest key that leaves the other shares a SuperPoD each.
+
+    spans: [SuperPoDs] (least, most) share that each may give, None for none; forced: [SuperPoDs] it must give one.
+    """
     kinds: dict[tuple[int, int, int, bool], list[int]] = {}
     for i, span in enumerate(spans):
         if span is not None:
@@ -122,28 +129,28 @@ def _givers(
         able.sort(key=lambda kind: (grid.key(kind[0], share), kinds[kind][given[kind]]))
         for kind in able:
             left[kind] -= 1
-            if len(able) == 1 or _matches(rest, left):
+            if len(able) == 1 or _has_matching(rest, left):
                 out.append((kinds[kind][given[kind]], share))
                 given[kind] += 1
                 break
             left[kind] += 1
         else:
-            raise AssertionError("shares without a giver")
+            raise AssertionError("shares without a SuperPoD")
     return out
 
 
-def _matches(shares: Counter[int], left: dict[tuple[int, int, int, bool], int]) -> bool:
-    """Whether all shares find a giver each and all forced givers a share: each alone is enough for both."""
+def _has_matching(shares: Counter[int], left: dict[tuple[int, int, int, bool], int]) -> bool:
+    """True if all shares find a SuperPoD each and all forced SuperPoDs a share: each alone is enough for both."""
     wanted = sorted((share, number) for share, number in shares.items() if number)
     spans = [(low, high, number, forced) for (_, low, high, forced), number in left.items() if number]
     givers = [(low, high, number) for low, high, number, _ in spans]
     held = [(low, high, number) for low, high, number, forced in spans if forced]
-    every_share = _paired(wanted, givers) == sum(number for _, number in wanted)
-    return every_share and _paired(wanted, held) == sum(number for _, _, number in held)
+    every_share = _count_pairs(wanted, givers) == sum(number for _, number in wanted)
+    return every_share and _count_pairs(wanted, held) == sum(number for _, _, number in held)
 
 
-def _paired(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> int:
-    """How many shares find a giver of their own; ascending, each takes the one whose span ends first, which is most."""
+def _count_pairs(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> int:
+    """Returns how many shares find a SuperPoD of their own: ascending, each takes the one whose span ends first."""
     open_: list[list[int]] = []
     coming, paired = sorted(spans), 0
     for share, number in wanted:
@@ -159,58 +166,14 @@ def _paired(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) ->
     return paired
 
 
-def by_code(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int, int]] | None:
-    """The same in the order of the published code, for comparison (`superPodOrder: code`)."""
-    if sum(grid.most(nodes) for nodes in sizes) < need:
-        return None
-    left = list(sizes)
-    given: dict[int, int] = {}
-    cells: dict[tuple[int, int], list[int]] = {}
-    for i, nodes in enumerate(sizes):
-        cells.setdefault(grid.cell(nodes), []).append(i)
-    widest = max((column for _, column in cells), default=0)
-    rest = need
+def divide_short_blocks(
+    left: Sequence[int], used: Sequence[bool], missing: int, grid: Grid
+) -> list[tuple[int, int]] | None:
+    """Returns (position of a SuperPoD, nodes) of the short blocks of a soft job; None if there are too few nodes.
 
-    def visit(row: int, column: int) -> int:
-        got = 0
-        for i in cells.get((row, column), ()):
-            while rest - got and left[i] - grid.size >= grid.reserve:
-                left[i] -= grid.size
-                given[i] = given.get(i, 0) + 1
-                got += 1
-        return got
-
-    for row in range(grid.size):
-        column = 1
-        while column <= min(rest, widest):
-            rest -= visit(row, column)
-            column += 1
-    for column in range(max(1, rest + 1), widest + 1):
-        for row in range(grid.size):
-            rest -= visit(row, column)
-    while rest:
-        rest -= _pass(left, given, rest, grid)
-    return list(given.items())
-
-
-def _pass(left: list[int], given: dict[int, int], rest: int, grid: Grid) -> int:
-    """One pass over the reserves: a block of each SuperPoD, the fullest rows first."""
-
-    def order(i: int) -> tuple[int, int, int, int]:
-        row, column = grid.cell(left[i])
-        return -row, column, -left[i], i
-
-    got = 0
-    for i in sorted(range(len(left)), key=order):
-        if got < rest and left[i] >= grid.size:
-            left[i] -= grid.size
-            given[i] = given.get(i, 0) + 1
-            got += 1
-    return got
-
-
-def short_blocks(left: Sequence[int], used: Sequence[bool], missing: int, grid: Grid) -> list[tuple[int, int]] | None:
-    """(position, nodes) of the short blocks for so many nodes; None where there are too few nodes."""
+    left: [SuperPoDs] candidate nodes that whole blocks leave; used: [SuperPoDs] gave a whole block; missing: nodes to
+    find.
+    """
     if sum(left) < missing:
         return None
     out: list[tuple[int, int]] = []

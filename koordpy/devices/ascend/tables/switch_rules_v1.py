@@ -1,36 +1,46 @@
-"""Switch affinity 1.0: rows of servers, so that ranks r and r + c share a slice position (ascend.md 4.1, 4.3)."""
+"""Rule set 1.0 of switch affinity: rows of servers, so that ranks r and r + c share a slice position.
+
+Places a job under one leaf, else on whole leaves, else on logical switches: rows whose servers come from any leaves,
+one slice position a column. The columns are the positions with most usable servers; counting them decides exactly
+whether rows exist. O(servers log servers). Returning ranks keep the position of the bound ranks congruent to them
+modulo c (docs/rules/ascend.md 4.1, 4.3). Knows leaves and servers, no pods.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from koordpy.planning.ascend.job import Tor
-from koordpy.planning.ascend.leaves import LeafState, Seat, Server, leaf_order, seats, tightest, used_up
+from koordpy.devices.ascend.tables.ascend_job import Tor
+from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, Server, leaf_order, seats, tightest, used_up
 
 
 def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -> list[Seat] | None:
-    """Seats of a job of so many pods in rank order; None where it waits. positions: c, slice positions of a leaf."""
-    open_ = [leaf for leaf in leaves if not _blank(leaf, number, kind)]
+    """Returns the seats of a job of `number` pods in rank order; None if it waits.
+
+    positions: c, slice positions of a leaf; kind: what the job asks of the switches.
+    """
+    open_ = [leaf for leaf in leaves if not _is_blanked(leaf, number, kind)]
     if number < positions or kind is Tor.PADDING:
         one = tightest(open_, number)
         if one is not None:
             return seats(one, number)
         if kind is Tor.PADDING:
             return None
-    found = whole_leaves(open_, number, positions) or logical(open_, number, positions)
+    found = take_whole_leaves(open_, number, positions) or take_logical_rows(open_, number, positions)
     if found is None and kind is Tor.COMMON:
-        found = anywhere(open_, number)
+        found = take_in_leaf_order(open_, number)
     return found
 
 
-def _blank(leaf: LeafState, number: int, kind: Tor) -> bool:
-    """Whether another job's uplinks forbid a leaf to a job that would span."""
+def _is_blanked(leaf: LeafState, number: int, kind: Tor) -> bool:
+    """True if another job's uplinks forbid a leaf to a job that would span."""
     rivals = [one for one in leaf.spanning if kind is not Tor.COMMON or one is Tor.FOUNDATION]
     return bool(rivals) and number > leaf.count
 
 
-def whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
-    """Rows that are leaves with every position usable, the last one as far as it is needed, by slice."""
+def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
+    """Returns rows that are leaves with every position usable, the last one as far as needed, by slice; None for
+    none."""
     rows = -(-number // positions)
     full = [leaf for leaf in leaf_order(leaves) if leaf.count == positions][:rows]
     if len(full) < rows:
@@ -38,8 +48,8 @@ def whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> li
     return [Seat(server, leaf) for leaf in full for server in leaf.servers][:number]
 
 
-def logical(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
-    """Rows of servers from any leaves, one slice position a column."""
+def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
+    """Returns rows of servers from any leaves, one slice position a column; None if there are too few servers."""
     rows = -(-number // positions)
     last = number - (rows - 1) * positions
     lists: dict[int, list[Seat]] = {}
@@ -56,25 +66,25 @@ def logical(leaves: Sequence[LeafState], number: int, positions: int) -> list[Se
     return [columns[rank % positions][rank // positions] for rank in range(number)]
 
 
-def anywhere(leaves: Sequence[LeafState], number: int) -> list[Seat] | None:
-    """Any servers in leaf order."""
+def take_in_leaf_order(leaves: Sequence[LeafState], number: int) -> list[Seat] | None:
+    """Returns servers in leaf order, wherever they are; None if there are too few."""
     found = used_up(leaf_order(leaves), number)
     return found if len(found) == number else None
 
 
 @dataclass
-class _Return:
-    """Ranks that come back to a job of which others stand."""
+class _ReturningRanks:
+    """Seats found so far for pending ranks of a job that has bound ranks."""
 
     leaves: Sequence[LeafState]
     positions: int
     kind: Tor
     at: dict[int, tuple[int, int]]
-    """Rank -> (leaf number, slice) of those that stand or have been seated."""
+    """Rank -> (leaf number, slice position) of bound ranks and of those that have a seat."""
     taken: set[int] = field(default_factory=set)
 
     def choices(self, rank: int, where: int) -> list[Seat]:
-        """Servers at a slice position for a rank, the best first."""
+        """Returns the free servers at a slice position for a rank, the best first."""
         found = [
             Seat(server, leaf)
             for leaf in self.leaves
@@ -85,7 +95,11 @@ class _Return:
         return sorted(found, key=lambda seat: self.preference(rank, seat))
 
     def preference(self, rank: int, seat: Seat) -> tuple[int, ...]:
-        """The leaf of the row, another leaf of the job, the fullest leaf; a common job likes its uplinks alone."""
+        """Returns how good a seat is for a rank, smaller is better.
+
+        First leaves without other spanning jobs, which matters to a common job alone; then the leaf of the rank's row,
+        another leaf of the job, the leaf with the fewest usable servers.
+        """
         row = Counter(leaf for other, (leaf, _) in self.at.items() if other // self.positions == rank // self.positions)
         own = {leaf for leaf, _ in self.at.values()}
         number = seat.leaf.number
@@ -96,7 +110,8 @@ class _Return:
             return rivals, 1, 0, seat.leaf.tor_id, seat.server.at
         return rivals, 2, seat.leaf.count, seat.leaf.tor_id, seat.server.at
 
-    def sit(self, rank: int, seat: Seat) -> None:
+    def assign(self, rank: int, seat: Seat) -> None:
+        """Gives a rank its seat."""
         self.at[rank] = seat.leaf.number, seat.server.at
         self.taken.add(seat.server.node)
 
@@ -108,36 +123,39 @@ def place_again(
     positions: int,
     kind: Tor,
 ) -> dict[int, Seat] | None:
-    """Rank -> seat of the pending ranks while others stand. at: rank -> (leaf number, slice) of those that stand."""
+    """Returns rank -> seat of the pending ranks of a job with bound ranks; None if they wait.
+
+    at: rank -> (leaf number, slice position) of the bound ranks; pending: ranks.
+    """
     if kind is Tor.PADDING:
-        return _own_leaf(leaves, at, pending)
+        return _seat_under_own_leaf(leaves, at, pending)
     home = {leaf for leaf, _ in at.values()}
     if len(home) == 1 and max((*at, *pending)) < positions:
         # a job that stays under its one leaf uses no uplinks, so that those of others do not matter
         own = [replace(leaf, spanning=()) for leaf in leaves if leaf.number in home]
-        found = _congruent(_Return(own, positions, kind, dict(at)), pending)
+        found = _seat_by_column(_ReturningRanks(own, positions, kind, dict(at)), pending)
         if found is not None:
             return found
-    state = _Return(leaves, positions, kind, dict(at))
-    found = _congruent(state, pending)
+    state = _ReturningRanks(leaves, positions, kind, dict(at))
+    found = _seat_by_column(state, pending)
     if found is None and kind is Tor.COMMON:
-        state = _Return(leaves, positions, kind, dict(at))
-        return _free_seats(state, pending)
+        state = _ReturningRanks(leaves, positions, kind, dict(at))
+        return _seat_anywhere(state, pending)
     return found
 
 
-def _own_leaf(
+def _seat_under_own_leaf(
     leaves: Sequence[LeafState], at: Mapping[int, tuple[int, int]], pending: Sequence[int]
 ) -> dict[int, Seat] | None:
-    """A padding job stays under the leaf of its bound pods."""
+    """Returns seats under the leaf of the bound pods, where a padding job stays; None if it has too few."""
     held = Counter(leaf for leaf, _ in at.values())
     own = sorted((leaf for leaf in leaves if leaf.number in held), key=lambda leaf: (-held[leaf.number], leaf.tor_id))
     found = used_up(own, len(pending))
     return dict(zip(sorted(pending), found, strict=True)) if len(found) == len(pending) else None
 
 
-def _congruent(state: _Return, pending: Sequence[int]) -> dict[int, Seat] | None:
-    """Every rank at the slice position of the bound ranks congruent to it; else at one that no column uses."""
+def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
+    """Returns seats at the slice position of the bound ranks congruent to each; else at one that no column uses."""
     c = state.positions
     columns: dict[int, list[int]] = {}
     for rank in sorted(pending):
@@ -168,12 +186,12 @@ def _congruent(state: _Return, pending: Sequence[int]) -> dict[int, Seat] | None
         if not choices:
             return None
         found[rank] = choices[0]
-        state.sit(rank, choices[0])
+        state.assign(rank, choices[0])
     return found
 
 
-def _free_seats(state: _Return, pending: Sequence[int]) -> dict[int, Seat] | None:
-    """A common job that cannot keep its positions: any usable server, the job's own leaves first."""
+def _seat_anywhere(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
+    """Returns seats of a common job that cannot keep its positions: any usable server, its own leaves first."""
     found: dict[int, Seat] = {}
     for rank in sorted(pending):
         open_: list[tuple[Server, LeafState]] = [
@@ -183,5 +201,5 @@ def _free_seats(state: _Return, pending: Sequence[int]) -> dict[int, Seat] | Non
             return None
         seat = min((Seat(*pair) for pair in open_), key=lambda seat: state.preference(rank, seat))
         found[rank] = seat
-        state.sit(rank, seat)
+        state.assign(rank, seat)
     return found

@@ -1,17 +1,25 @@
-"""Switch affinity 2.0: leaves taken whole, at most q of them shared (ascend.md 4.2, 4.3)."""
+"""Rule set 2.0 of switch affinity: a job takes whole idle leaves and shares at most q leaves with other jobs.
+
+Idle leaves are taken whole in leaf order; the rest goes to the fewest shared leaves that hold it, found by trying all
+groups of at most q leaves of different counts: O(counts^q), q is 1 or 2 (docs/rules/ascend.md 4.2, 4.3). Also writes
+the annotations by which later plans know how a leaf is used. Knows leaves and servers, no pods.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from koordpy.api import keys
-from koordpy.planning.ascend.job import Tor
-from koordpy.planning.ascend.leaves import LeafState, Seat, leaf_order, seats, tightest, used_up
+from koordpy.devices.ascend.tables.ascend_job import Tor
+from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, leaf_order, seats, tightest, used_up
 
 
 def place(
     leaves: Sequence[LeafState], number: int, positions: int, *, kind: Tor, shared_most: int
 ) -> list[Seat] | None:
-    """Seats of a job of so many pods in rank order; None where it waits. shared_most: q, healthy shared leaves."""
+    """Returns the seats of a job of `number` pods in rank order; None if it waits.
+
+    positions: c, slice positions of a leaf; shared_most: q, healthy shared leaves that one job may use.
+    """
     if number < positions or kind is Tor.PADDING:
         for group in (
             [leaf for leaf in leaves if leaf.exclusive],
@@ -28,7 +36,7 @@ def place(
     healthy = [leaf for leaf in leaf_order(leaves) if leaf.shared and leaf.healthy and leaf.count]
     most = sum(leaf.count for leaf in idle) + sum(leaf.count for leaf in healthy[:shared_most])
     if number > most:
-        return _beyond(leaves, number, idle, healthy, shared_most) if kind is Tor.COMMON else None
+        return _place_large_common(leaves, number, idle, healthy, shared_most) if kind is Tor.COMMON else None
     found: list[Seat] = []
     rest = number
     for leaf in idle:
@@ -38,15 +46,18 @@ def place(
         rest -= leaf.count
     if not rest:
         return found
-    few = fewest(healthy, rest, shared_most)
+    few = fewest_leaves(healthy, rest, shared_most)
     if few is None:
         broken = idle[len({seat.leaf.number for seat in found})]
         return found + seats(broken, rest)
     return found + used_up(few, rest)
 
 
-def fewest(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafState] | None:
-    """At most `most` leaves that hold so many pods: the fewest, then the smallest total; the smaller one first."""
+def fewest_leaves(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafState] | None:
+    """Returns at most `most` leaves that hold `number` pods: the fewest, then of the smallest total; None for none.
+
+    The smaller leaf comes first.
+    """
     alike: dict[int, list[LeafState]] = {}
     for leaf in sorted(leaves, key=lambda leaf: leaf.tor_id):
         alike.setdefault(leaf.count, []).append(leaf)
@@ -60,14 +71,14 @@ def fewest(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafStat
     return None
 
 
-def _beyond(
+def _place_large_common(
     leaves: Sequence[LeafState],
     number: int,
     idle: Sequence[LeafState],
     healthy: Sequence[LeafState],
     most: int,
 ) -> list[Seat] | None:
-    """A common job beyond what idle and healthy leaves hold: unhealthy shared ones before healthy ones."""
+    """Returns seats of a common job that idle and healthy leaves cannot hold: unhealthy shared leaves come first."""
     sick = sorted(
         (leaf for leaf in leaves if leaf.shared and not leaf.healthy), key=lambda leaf: (leaf.count, leaf.tor_id)
     )
@@ -75,7 +86,7 @@ def _beyond(
     rest = number - len(found)
     if not rest:
         return found
-    few = fewest(healthy, rest, most)
+    few = fewest_leaves(healthy, rest, most)
     return found + used_up(few, rest) if few is not None else None
 
 
@@ -87,7 +98,10 @@ def place_again(
     kind: Tor,
     shared_most: int,
 ) -> list[Seat] | None:
-    """Seats of pending pods while others stand, in the order of their ranks. own: leaf number -> isSharedTor there."""
+    """Returns the seats of pending pods of a job with bound ones, in rank order; None if they wait.
+
+    own: leaf number -> isSharedTor of the bound pods there.
+    """
     first = [leaf for leaf in leaf_order(leaves) if own.get(leaf.number) == "2"]
     second = [leaf for leaf in leaf_order(leaves) if leaf.number in own and leaf not in first]
     if kind is Tor.PADDING:
@@ -100,12 +114,15 @@ def place_again(
         return found
     held = sum(leaf.shared and leaf.healthy for leaf in second)
     other = [leaf for leaf in leaf_order(leaves) if leaf.shared and leaf.healthy and leaf.number not in own]
-    few = fewest([leaf for leaf in other if leaf.count], rest, max(0, shared_most - held))
+    few = fewest_leaves([leaf for leaf in other if leaf.count], rest, max(0, shared_most - held))
     return found + used_up(few, rest) if few is not None else None
 
 
-def marks(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
-    """Annotations of each pod of a plan. own: leaf number -> isSharedTor of the job's pods that stand there."""
+def leaf_notes(taken: Sequence[Seat], kind: Tor, own: Mapping[int, str] | None = None) -> list[dict[str, str]]:
+    """Returns the annotations of each pod of a plan (isSharedTor, isHealthy, sharedTorIp), in the order of `taken`.
+
+    own: leaf number -> isSharedTor of the job's bound pods there.
+    """
     own = own or {}
     numbers = {seat.leaf.number for seat in taken} | set(own)
     used: dict[int, int] = {}

@@ -1,6 +1,8 @@
-"""The switch (ToR) table: which server stands under which leaf, at which slice position (ascend.md 4).
+"""Reads the table of leaf (ToR) switches: which server is under which leaf, at which slice position.
 
-Read from the ConfigMap `kube-system/basic-tor-node-cm`. Jobs without the label `tor-affinity` never ask for it.
+The table is the ConfigMap `kube-system/basic-tor-node-cm` (docs/rules/ascend.md 4). Reading it is O(servers), once a
+text; `resolve` finds its servers among the nodes of a snapshot. Jobs without the label `tor-affinity` never cause a
+read.
 """
 
 import json
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from koordpy.api import keys
 from koordpy.api.objects import ConfigMap
-from koordpy.cluster.snapshot import NodeInfo
+from koordpy.cache.snapshot import NodeInfo
 
 TITLE = f"ConfigMap {keys.SYSTEM_NAMESPACE}/{keys.SWITCH_TABLE}"
 SINGLE_LAYER = "single_layer"
@@ -48,7 +50,7 @@ class Switches:
 
 
 def read_table(config_map: ConfigMap | None) -> Table:
-    """The table of the ConfigMap. Raises TableFaultError where there is none or it is malformed."""
+    """Returns the table of the ConfigMap. Raises TableFaultError if there is none or it is malformed."""
     text = config_map.data.get(keys.SWITCH_TABLE_KEY) if config_map is not None else None
     if config_map is None or text is None:
         raise TableFaultError(f"tor-affinity needs {TITLE} with key {keys.SWITCH_TABLE_KEY}")
@@ -113,9 +115,9 @@ def _table(raw: Any, single_layer: bool) -> Table:
 
 
 def resolve(table: Table, nodes: Sequence[NodeInfo]) -> Switches:
-    """The table on nodes: a server is the node with the address, else the one with the name; unknown ones are ignored.
+    """Returns the table on nodes: a server is the node with its address, else with its name; unknown ones are left out.
 
-    Raises TableFaultError where two entries under different leaves are one node.
+    Raises TableFaultError if two entries under different leaves are one node.
     """
     by_name = {node.name: i for i, node in enumerate(nodes)}
     by_address: dict[str, int] = {}

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from koordpy.api.label_selectors import int64
 from koordpy.api.quantity import parse_exact
-from koordpy.cluster.selectors import int64
-from koordpy.planning.limits import CEL_NESTING
+from koordpy.plan.limits import CEL_NESTING
 
 Value = Any
 Lookup = Callable[["Facts"], Value]

@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.dra import DeviceSelector, ResourceClaim, ResourceSlice, SliceDevice
+from koordpy.api.claim_objects import DeviceSelector, ResourceClaim, ResourceSlice, SliceDevice
+from koordpy.api.label_selectors import term_matches
 from koordpy.api.objects import NodeSelector
+from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.api.quantity import parse_exact
-from koordpy.api.wirejson import unreadable
-from koordpy.cluster.devices import DeviceId, DeviceObjects, Offered, claim_names
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import term_matches
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
-from koordpy.planning.filters.cel import Expression, Facts, Unsupported, parse
-from koordpy.planning.filters.rules import Rule
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import reserved_devices
+from koordpy.decoding.wire_json import unreadable
+from koordpy.devices.dra.filters.cel import Expression, Facts, Unsupported, parse
+from koordpy.devices.dra.ledger.claim_book import DeviceId, DeviceObjects, Offered, claim_ledger, claim_names
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, chain, refused_where
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.pods.gang_refs import upstream_key
+from koordpy.pods.pod_info import PodInfo
 
 PLUGIN = "DynamicResources"
 MAX_CONSUMERS = 256
@@ -47,8 +50,14 @@ def resource_claims(pod: PodInfo) -> list[str]:
     return list(dict.fromkeys(f"{pod.namespace}/{name}" for name in names))
 
 
-def resource_claims_refusal(pod: PodInfo, objects: DeviceObjects) -> Refusal | None:
-    """What is wrong with a pod's resource claims before any node is tried."""
+def resource_claims_refusal(
+    pod: PodInfo, objects: DeviceObjects, groups: Mapping[str, UpstreamPodGroup]
+) -> Refusal | None:
+    """What is wrong with a pod's resource claims before any node is tried. groups: upstream PodGroups by
+    `namespace/name`."""
+    group = groups.get(key) if (key := upstream_key(pod.pod)) else None
+    if group is not None and any(one in group.spec.resource_claims for one in pod.pod.spec.resource_claims):
+        return _refuse(f"unsupported: resourceClaims of PodGroup {key}")
     for inside, name, made in claim_names(pod.pod):
         if name is None:
             return _refuse(f'waiting for the resourceclaim of "{inside}" to be created')
@@ -176,6 +185,7 @@ class DynamicResources(Rule):
     def __init__(self, pod: PodInfo, draft: Draft, objects: DeviceObjects) -> None:
         self._pod = pod
         self._draft = draft
+        self._ledger = claim_ledger(draft.ledgers)
         self._objects = objects
         self._nodes = draft.snapshot.nodes
         self._keys = resource_claims(pod)
@@ -220,8 +230,8 @@ class DynamicResources(Rule):
         return np.fromiter((any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool)
 
     def _held(self) -> set[DeviceId]:
-        promised = (device for taken in self._draft.devices.values() for _, device in taken)
-        kept = self._draft.kept(self._pod).devices
+        promised = (device for taken in self._ledger.taken.values() for _, device in taken)
+        kept = reserved_devices(self._draft.reserved_claims(self._pod))
         others = (device for device, claim in kept.items() if claim not in self._keys)
         return {*self._objects.allocated, *promised, *others}
 
@@ -232,7 +242,7 @@ class DynamicResources(Rule):
             allocation = self._objects.claims[key].status.allocation
             if allocation is not None and allocation.node_selector is not None:
                 open_nodes &= self._selected(allocation.node_selector)
-            for _, device in self._draft.devices.get(key, ()):
+            for _, device in self._ledger.taken.get(key, ()):
                 slices = [offered for offered in self._objects.offered if offered.id == device]
                 for offered in slices:
                     open_nodes &= self._on(offered)
@@ -256,7 +266,7 @@ class DynamicResources(Rule):
 
     def _open(self) -> list[_DeviceWant]:
         """What no other pod of the plan has been given already."""
-        return [want for want in self._wants if want.claim not in self._draft.devices]
+        return [want for want in self._wants if want.claim not in self._ledger.taken]
 
     def _kinds(self, wants: Sequence[_DeviceWant]) -> list[_Fitting]:
         return list({id(want.devices): want.devices for want in wants}.values())
@@ -306,7 +316,7 @@ class DynamicResources(Rule):
         out: dict[str, Taken] = {
             key: ()
             for key in self._keys
-            if self._objects.claims[key].status.allocation is None and key not in self._draft.devices
+            if self._objects.claims[key].status.allocation is None and key not in self._ledger.taken
         }
         for want, device in zip(wants, chosen, strict=bool(chosen)):
             out[want.claim] = (*out[want.claim], (want.request, device))

@@ -4,12 +4,13 @@ Only the newest generation of a pool counts, and only where all of its slices ar
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from koordpy.api.dra import (
+from koordpy.api.claim_objects import (
     DEVICE_KINDS,
     Allocation,
     ClaimConsumer,
@@ -20,8 +21,13 @@ from koordpy.api.dra import (
     ResourceSlice,
     SliceDevice,
 )
-from koordpy.api.objects import NodeSelector, NodeSelectorTerm, Pod, Requirement
-from koordpy.cluster.objectbook import ObjectBook, Objects
+from koordpy.api.objects import NodeSelector, NodeSelectorTerm, Pod, Requirement, Wire
+from koordpy.pods.family_books import DeviceLedger, FamilyBook, FamilyView
+from koordpy.pods.object_book import ObjectBook, Objects
+from koordpy.pods.pod_info import PodInfo
+
+CLAIMS = "claims"
+"""Name of the family."""
 
 
 class DeviceId(NamedTuple):
@@ -120,6 +126,104 @@ class DeviceBook(ObjectBook[DeviceObjects]):
             if found is not None:
                 out += [{"source": "FromClass", "requests": [request.name], **one} for one in found.spec.config]
         return [*out, *({"source": "FromClaim", **one} for one in claim.spec.devices.config)]
+
+
+class ClaimLedger(DeviceLedger):
+    """What a Draft allocates. given: pod key -> resource claim -> its devices; taken: the same by claim, with those of
+    assumed pods."""
+
+    def __init__(self, promised: Mapping[str, Grant]) -> None:
+        super().__init__()
+        self.taken: dict[str, Grant] = dict(promised)
+
+    def assign(self, pod: PodInfo, node: int, given: Any) -> None:
+        super().assign(pod, node, given)
+        self.taken.update(given)
+
+    def release(self, pod: PodInfo) -> None:
+        for claim in self.given[pod.key]:
+            del self.taken[claim]
+        super().release(pod)
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimView(FamilyView):
+    """Resource claims, slices and classes of one moment. promised: claim -> what it is allocated with an assumed pod,
+    or by a write that is under way."""
+
+    objects: DeviceObjects
+    promised: Mapping[str, Grant] = field(default_factory=dict)
+
+    def ledger(self) -> ClaimLedger:
+        return ClaimLedger(self.promised)
+
+
+class ClaimBook(FamilyBook):
+    """Resource claims and what they are allocated from as they come and go, and what assumed pods are allocated."""
+
+    kinds = DEVICE_KINDS
+
+    def __init__(self) -> None:
+        self.is_idle = True
+        self.objects = DeviceBook()
+        self._assumed: dict[str, Mapping[str, Grant]] = {}
+        self._in_writing: dict[str, Grant] = {}
+
+    def put(self, obj: Any) -> None:
+        self.is_idle = False
+        self.objects.put(obj)
+
+    def drop(self, kind: type[Wire], key: str) -> None:
+        self.objects.drop(kind, key)
+
+    def get(self, kind: type[Wire], key: str) -> Any:
+        return self.objects.get(kind, key)
+
+    def hold(self, pod: PodInfo, given: Any) -> None:
+        if given:
+            self._assumed[pod.key] = given
+
+    def release(self, pod: PodInfo) -> None:
+        self._assumed.pop(pod.key, None)
+
+    def bind(self, pod: Pod, node: str, given: Any) -> None:
+        self.objects.allocate(pod, node, given or {})
+
+    def write(self, claim: str, devices: Grant) -> None:
+        """What a resource claim is allocated is on its way to the API server: it is not free again when the pod that
+        it is for is gone before the answer."""
+        self._in_writing[claim] = devices
+
+    def written(self, claim: str) -> None:
+        """What became of that is known, and told by the claim."""
+        self._in_writing.pop(claim, None)
+
+    def grants(self) -> dict[str, Grant]:
+        """Resource claim -> what it is allocated with an assumed pod, or by a write that is under way."""
+        taken = {claim: devices for own in self._assumed.values() for claim, devices in own.items()}
+        return self._in_writing | taken
+
+    def view(self) -> ClaimView:
+        return ClaimView(self.objects.view(), self.grants())
+
+
+NO_CLAIMS = ClaimView(DeviceObjects({ResourceClaim: {}, DeviceClass: {}, ResourceSlice: {}}))
+
+
+def claim_view(families: Mapping[str, FamilyView]) -> ClaimView:
+    """Returns the resource claims of a snapshot (`Snapshot.families`)."""
+    return cast(ClaimView, families.get(CLAIMS, NO_CLAIMS))
+
+
+def claim_ledger(ledgers: Mapping[str, DeviceLedger]) -> ClaimLedger:
+    """Returns what a Draft allocates (`Draft.ledgers`)."""
+    found = ledgers.get(CLAIMS)
+    return cast(ClaimLedger, found) if found is not None else ClaimLedger({})
+
+
+def claim_book(families: Mapping[str, FamilyBook]) -> ClaimBook:
+    """Returns the resource claims of a cluster (`ClusterState.families`)."""
+    return cast(ClaimBook, families[CLAIMS])
 
 
 def consumer_of(pod: Pod) -> ClaimConsumer:

@@ -13,16 +13,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.gpus import Matrix
-from koordpy.cluster.partitions import PartitionTable, aligned_table
-from koordpy.planning.gpu.divisions import division_choice
-from koordpy.planning.gpu.judge import Worth, candidates, judge_of
-from koordpy.planning.gpu.partitioning import Partitioner
-from koordpy.planning.gpu.splits import Divider, counted
-from koordpy.planning.gpu.submasks import Masks, bits_of, reversed_bits
-from koordpy.planning.gpu.tables import Tables, tables
-from koordpy.planning.gpu.wants import GpuWant, Sets
-from koordpy.planning.limits import JUDGEMENTS_KEPT
+from koordpy.devices.gpu.choice.gpu_divisions import division_choice
+from koordpy.devices.gpu.choice.gpu_judge import Worth, candidates, judge_of
+from koordpy.devices.gpu.choice.gpu_partitioning import Partitioner
+from koordpy.devices.gpu.choice.gpu_splits import Divider, counted
+from koordpy.devices.gpu.choice.gpu_submasks import Masks, bits_of, reversed_bits
+from koordpy.devices.gpu.choice.gpu_tables import Tables, tables
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets
+from koordpy.devices.gpu.gpu_machine import Matrix
+from koordpy.devices.gpu.gpu_partitions import PartitionTable, aligned_table
+from koordpy.plan.limits import JUDGEMENTS_KEPT
 
 Objective = Literal["bottleneck", "sum", "partition"]
 WHOLE_SIZES = (16, 8, 4, 2)

@@ -2,10 +2,10 @@
 
 from functools import lru_cache
 
-from koordpy.cluster.gpus import Machine
-from koordpy.planning.gpu.choice import Board, Chooser
-from koordpy.planning.gpu.large import LargeChooser
-from koordpy.planning.limits import EXACT_GPUS
+from koordpy.devices.gpu.choice.gpu_choice import Board, Chooser
+from koordpy.devices.gpu.choice.large_chooser import LargeChooser
+from koordpy.devices.gpu.gpu_machine import Machine
+from koordpy.plan.limits import EXACT_GPUS
 
 
 @lru_cache(maxsize=4096)

@@ -7,9 +7,9 @@ as lists; of its full sets the best score, then the first. A single GPU is the l
 
 from itertools import combinations
 
-from koordpy.cluster.gpus import Matrix
-from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import GpuWant
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant
+from koordpy.devices.gpu.gpu_machine import Matrix
 
 
 def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, ...]) -> tuple[int, ...] | None:

@@ -9,12 +9,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from koordpy.cluster.gpus import Pattern
-from koordpy.planning.gpu.splits import Divider, Kinds, counted
-from koordpy.planning.gpu.submasks import Masks, masks_of_size
-from koordpy.planning.gpu.tables import tables
-from koordpy.planning.gpu.wants import GpuWant, Sets
-from koordpy.planning.limits import JUDGEMENTS_KEPT
+from koordpy.devices.gpu.choice.gpu_splits import Divider, Kinds, counted
+from koordpy.devices.gpu.choice.gpu_submasks import Masks, masks_of_size
+from koordpy.devices.gpu.choice.gpu_tables import tables
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets
+from koordpy.devices.gpu.gpu_machine import Pattern
+from koordpy.plan.limits import JUDGEMENTS_KEPT
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.gpu.submasks import Masks, parts, reversed_bits
+from koordpy.devices.gpu.choice.gpu_submasks import Masks, parts, reversed_bits
 
 Numbers = NDArray[np.int64]
 State = tuple[int, ...]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.gpu.submasks import Masks, members
+from koordpy.devices.gpu.choice.gpu_submasks import Masks, members
 
 
 def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: bool = False) -> NDArray[np.int64]:

@@ -12,10 +12,10 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.gpu.partitioning import Charge, Partitioner
-from koordpy.planning.gpu.submasks import Masks
-from koordpy.planning.gpu.tables import Tables
-from koordpy.planning.gpu.wants import GpuWant
+from koordpy.devices.gpu.choice.gpu_partitioning import Charge, Partitioner
+from koordpy.devices.gpu.choice.gpu_submasks import Masks
+from koordpy.devices.gpu.choice.gpu_tables import Tables
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant
 
 Kinds = tuple[tuple[GpuWant, int], ...]
 """Pods by what they want: (want, number of them)."""

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.limits import EXACT_GPUS, MASKS_AT_ONCE
+from koordpy.plan.limits import EXACT_GPUS, MASKS_AT_ONCE
 
 Masks = NDArray[np.int64]
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.gpus import Pattern
-from koordpy.planning.gpu.rings import best_rings
-from koordpy.planning.gpu.submasks import Masks, bits_of, masks_of_size, parts
-from koordpy.planning.limits import EXACT_GPUS, GPU_RING
+from koordpy.devices.gpu.choice.gpu_rings import best_rings
+from koordpy.devices.gpu.choice.gpu_submasks import Masks, bits_of, masks_of_size, parts
+from koordpy.devices.gpu.gpu_machine import Pattern
+from koordpy.plan.limits import EXACT_GPUS, GPU_RING
 
 
 @lru_cache(maxsize=1024)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from koordpy.cluster.gpus import Machine, Matrix
-from koordpy.cluster.partitions import Partition
-from koordpy.planning.gpu.submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.gpu_machine import Machine, Matrix
+from koordpy.devices.gpu.gpu_partitions import Partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations, islice
 
-from koordpy.planning.gpu.choice import Board, Objective
-from koordpy.planning.gpu.judge import Worth, worth_of
-from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import GpuWant, Sets
-from koordpy.planning.limits import CLIQUE_STEPS, JUDGEMENTS_KEPT
+from koordpy.devices.gpu.choice.gpu_choice import Board, Objective
+from koordpy.devices.gpu.choice.gpu_judge import Worth, worth_of
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_wants import GpuWant, Sets
+from koordpy.plan.limits import CLIQUE_STEPS, JUDGEMENTS_KEPT
 
 
 class LargeChooser:

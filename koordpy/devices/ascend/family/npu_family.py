@@ -1,0 +1,151 @@
+"""Ascend NPUs as a family of devices (docs/rules/ascend.md): what pods ask, filter, chips, check, words.
+
+Each answer is given by a module beside this one. Where whole jobs are placed is in `koordpy.devices.ascend.jobs`,
+which rests on the planner.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.objects import ConfigMap, Node, Pod
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.gang_topology import GatherRule
+from koordpy.devices.ascend.family.chip_dealing import deal, deal_node
+from koordpy.devices.ascend.family.npu_chips_check import check_npus
+from koordpy.devices.ascend.family.npu_filter import PLUGIN, AscendChips, illegal
+from koordpy.devices.ascend.family.npu_labels import odd_npu_labels
+from koordpy.devices.ascend.family.npu_places_check import check_places
+from koordpy.devices.ascend.family.npu_round import ascend_jobs, free_chips, npu_job
+from koordpy.devices.ascend.family.npu_worth import npu_by_count
+from koordpy.devices.ascend.tables.ascend_job import AscendJob
+from koordpy.devices.ascend.tables.multilevel_policy import level_rules
+from koordpy.devices.ascend.tables.npu_book import (
+    NPUS,
+    NpuBook,
+    chip_ids,
+    device_list,
+    node_facts,
+    npu_resource,
+    reports_npus,
+)
+from koordpy.devices.device_family import Family, FamilyRound, NodeWorth, Placed
+from koordpy.framework.filter_protocol import Refusal
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.plan.round_plan import FamilyAllocation
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.device_asks import AskReader
+from koordpy.pods.family_books import FamilyBook, LateBook
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts
+from koordpy.topology.topology_layers import Layers
+
+
+class NpuAskReader(AskReader):
+    """Reads the NPU resource that a pod asks by."""
+
+    family = NPUS
+    resources = frozenset(keys.NPU_RESOURCES)
+    gang_annotations = (keys.SCHEDULE_POLICY, keys.AFFINITY_CONFIG)
+
+    def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        return npu_resource(requests)
+
+    def shape(self, pod: Pod, ask: Any) -> Any:
+        """What a pod says of its job (ascend.md 1)."""
+        meta = pod.metadata
+        labels = [(key, meta.labels[key]) for key in keys.ASCEND_LABELS if key in meta.labels]
+        return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
+
+    def gather_rules(self, said: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
+        return level_rules(said(keys.SCHEDULE_POLICY), said(keys.AFFINITY_CONFIG), layers)
+
+
+class NpuFamily(Family):
+    """Chips of one product a node, in jobs of one pod or several."""
+
+    name = NPUS
+    title = "NPUs"
+    plugin = PLUGIN
+    resources = frozenset(keys.NPU_RESOURCES)
+    counts_decide = False
+    spans_nodes = True
+    moment_annotation = keys.PREDICATE_TIME
+    tells_victims_apart = True
+
+    def reader(self, config: KoordpyConfiguration) -> AskReader:
+        return NpuAskReader()
+
+    def book(self, config: KoordpyConfiguration) -> FamilyBook:
+        return LateBook(NpuBook, resources=self.resources, kinds=NpuBook.kinds)
+
+    def node_report(self, node: Node) -> object:
+        return node_facts(node)
+
+    def is_report(self, config_map: ConfigMap) -> bool:
+        return reports_npus(config_map)
+
+    def object_report(self, config_map: ConfigMap) -> object:
+        return config_map.data if config_map.metadata.name == keys.SWITCH_TABLE else device_list(config_map)
+
+    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+        job = npu_job(pod, scene)
+        return illegal(job) if isinstance(job, str) else None
+
+    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+        job = npu_job(pod, scene)
+        if isinstance(job, AscendJob):
+            yield AscendChips(pod, job, ascend_jobs(scene), free_chips(scene))
+
+    def signature(self, pod: PodInfo, scene: FilterInputs) -> str:
+        job = npu_job(pod, scene)
+        return job.signature(pod) if isinstance(job, AscendJob) else job or ""
+
+    def worth(
+        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+    ) -> NodeWorth | None:
+        table = npu_by_count(kinds, now) if gather else None
+        return NodeWorth(table) if table is not None else None
+
+    def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
+        return deal_node(pods, node, now) is not None
+
+    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        snapshot = now.scene.snapshot
+        chips = deal([(snapshot.pods[key], node) for key, node in nodes.items()], now)
+        if isinstance(chips, str):
+            name = snapshot.nodes[nodes[chips]].name
+            return FamilyAllocation(faults=(f"{chips}: the chips of node {name} do not serve it",))
+        notes: dict[str, Mapping[str, str]] = {}
+        for key, own in chips.items():
+            pod = snapshot.pods[key]
+            job = npu_job(pod, now.scene)
+            if isinstance(job, AscendJob):
+                notes[key] = _chip_notes(job, pod, own)
+        return FamilyAllocation(chips, notes)
+
+    def check(
+        self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
+    ) -> list[str]:
+        names = now.scene.snapshot.nodes
+        own = [(pod, names[node].name) for pod, node in placed]
+        return [*check_npus(own, given, now.scene), *check_places(own, notes, now)]
+
+    def node_warnings(self, snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+        return odd_npu_labels(snapshot)
+
+    def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Collection[int]:
+        return list(given)
+
+
+def _chip_notes(job: AscendJob, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:
+    """What the Binding of an NPU pod says: its chips, ascending, and its rank, as the device plugin reads them
+    (ascend.md 6)."""
+    resource = npu_resource(pod.requests)
+    if resource is None:
+        raise ValueError(f"{pod.key} asks for no NPUs")
+    notes = {resource: chip_ids(chips, resource), keys.DISTRIBUTED_JOB: "true" if job.several else "false"}
+    if job.several:
+        notes[keys.RANK_INDEX] = str(job.ranks[pod.key])
+    return notes

@@ -1,0 +1,55 @@
+"""What a round knows of NPUs beside its filters: the jobs of the snapshot and the free chips on the draft.
+
+Both are made when a pod with NPUs first asks for them, and kept with the round's `FilterInputs`, so that a round
+without such pods makes neither.
+"""
+
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
+
+from koordpy.devices.ascend.tables.ascend_job import AscendJob
+from koordpy.devices.ascend.tables.ascend_jobs import AscendJobs
+from koordpy.devices.ascend.tables.free_chips import FreeChips
+from koordpy.devices.ascend.tables.npu_book import NPUS
+from koordpy.devices.device_family import FamilyRound
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import PodInfo
+
+
+def ascend_jobs(scene: FilterInputs) -> AscendJobs:
+    """Returns the Ascend jobs of the snapshot."""
+    found = scene.memo.get(AscendJobs)
+    if not isinstance(found, AscendJobs):
+        found = scene.memo[AscendJobs] = AscendJobs(scene.snapshot, scene.config.ascend)
+    return found
+
+
+def free_chips(scene: FilterInputs) -> FreeChips:
+    """Returns the free chips of all nodes, which follow the draft."""
+    found = scene.memo.get(FreeChips)
+    if not isinstance(found, FreeChips):
+        found = scene.memo[FreeChips] = FreeChips(scene.draft)
+    return found
+
+
+def npu_job(pod: PodInfo, scene: FilterInputs) -> AscendJob | str | None:
+    """Returns the job of a pending pod, or the text why it is illegal; None for a pod that asks for no NPUs."""
+    return ascend_jobs(scene).of(pod) if pod.ask(NPUS) is not None else None
+
+
+def bind_placed(job: AscendJob, now: FamilyRound) -> AscendJob:
+    """Returns the job with the members that the draft has placed as bound ones; itself if there are none."""
+    placed, nodes = now.scene.draft.placed, now.scene.snapshot.nodes
+    if not any(pod.pending and pod.key in placed for pod in job.pods):
+        return job
+
+    def there(pod: PodInfo) -> PodInfo:
+        if not pod.pending or pod.key not in placed:
+            return pod
+        meta = pod.pod.metadata
+        notes = {**meta.annotations, **now.notes.get(pod.key, {})}
+        wire = changed(pod.pod, metadata=changed(meta, annotations=notes))
+        return changed(pod, pod=wire, node=nodes[placed[pod.key]].name, pending=False)
+
+    return replace(job, pods=tuple(map(there, job.pods)))

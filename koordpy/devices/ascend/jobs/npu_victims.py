@@ -1,0 +1,148 @@
+"""What victims make room for if the preemptor is a job under switches or in SuperPoDs, and how moved jobs return.
+
+Victims follow the general rules (docs/rules/ascend.md 5.3, docs/rules/preemption.md 1 to 6). The model of victims
+counts pods per node. It is told the conditions of blocks and leaves that sums can express; whether a choice is enough
+is decided by the planner of the job itself.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from koordpy.api.natural_order import natural_key
+from koordpy.devices.ascend.family.npu_round import ascend_jobs, npu_job
+from koordpy.devices.ascend.jobs.npu_unit_planner import has_placement_rules, place_npus
+from koordpy.devices.ascend.jobs.placed_members import legal_jobs
+from koordpy.devices.ascend.jobs.rank_sequence import best_node
+from koordpy.devices.ascend.jobs.superpod_jobs import BlockJob, step
+from koordpy.devices.ascend.jobs.switch_jobs import SwitchJob
+from koordpy.devices.ascend.tables.ascend_job import AscendJob, Tor
+from koordpy.devices.ascend.tables.leaf_switches import Uplinks
+from koordpy.devices.ascend.tables.npu_book import npu_resource
+from koordpy.devices.ascend.tables.switch_table import Switches
+from koordpy.devices.placement_rules import JobPlan, PlaceConditions
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.problem import Ints, Problem, Shape
+from koordpy.pods.pod_info import PodInfo
+
+
+def add_server_demands(unit: Unit, problem: Problem, figures: RoundState) -> Problem:
+    """Returns the problem with one server for each pod of a job under switches or in SuperPoDs, as a resource."""
+    found = [npu_job(pod, figures.scene) for pod in unit.pending]
+    jobs = {id(job): job for job in found if isinstance(job, AscendJob) and job.own_order}
+    if not jobs:
+        return problem
+    columns: list[Ints] = []
+    shapes = list(problem.shapes)
+    index = figures.snapshot.index
+    for job in jobs.values():
+        column = np.ones(len(problem.free), dtype=np.int64)
+        column[[index[pod.node] for pod in job.pods if pod.bound and pod.node in index]] = 0
+        pairs = zip(problem.members, unit.members, strict=True)
+        own = dict.fromkeys(member.shape for member, pod in pairs if pod.pending and pod.key in job.ranks)
+        for number in own:
+            shape = shapes[number]
+            request = (*shape.request, (problem.free.shape[1] + len(columns), 1))
+            shapes[number] = Shape(request, shape.allowed, shape.score)
+        columns.append(column)
+    free = np.concatenate([problem.free, np.stack(columns, axis=1)], axis=1)
+    return replace(problem, free=free, shapes=tuple(shapes))
+
+
+def conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
+    """Returns what blocks and leaves ask of the nodes of a unit that is one job of pending pods and nothing else.
+
+    A SuperPoD takes whole blocks; one leaf holds a padding job.
+    """
+    jobs = legal_jobs(unit, figures)
+    if len(jobs) != 1 or any(npu_resource(pod.requests) is None for pod in unit.pending):
+        return PlaceConditions()
+    job = next(iter(jobs.values()))
+    if any(pod.bound for pod in job.pods):
+        return PlaceConditions()
+    if job.blocks is not None and not job.blocks.soft:
+        found: dict[str, list[int]] = {}
+        for node, name in ascend_jobs(figures.scene).super_pods.items():
+            found.setdefault(name, []).append(node)
+        return PlaceConditions(lots=tuple((tuple(nodes), job.blocks.size) for nodes in found.values()))
+    switches = ascend_jobs(figures.scene).switches if job.tor is not Tor.NONE else ""
+    if isinstance(switches, Switches) and (job.tor is Tor.PADDING or switches.table.single_layer):
+        leaves: dict[int, list[int]] = {}
+        for node, leaf in switches.leaf_of.items():
+            leaves.setdefault(leaf, []).append(node)
+        return PlaceConditions(one_of=tuple(tuple(nodes) for _, nodes in sorted(leaves.items())))
+    return PlaceConditions()
+
+
+def place_exactly(unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
+    """Returns the job's own placement of some of a unit's pods and no others, on the draft as it is.
+
+    A plan without nodes if the job decides and has no place for them; None if the general planner may look for one.
+    """
+    plain, decides = unit.plain, has_placement_rules(unit, figures)
+    if plain is not None and npu_resource(plain.requests) is not None and not decides:
+        node = best_node(plain, figures)
+        return JobPlan({plain.key: node}) if node is not None else None
+    placed = place_npus(unit, figures, wanted)
+    if placed is None or placed.evicted or not all(key in placed.nodes for key in wanted):
+        return JobPlan({}) if decides else None
+    return placed
+
+
+def complete_blocks(
+    unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
+) -> tuple[int, ...] | None:
+    """Returns ranks with the lowest candidates that complete the blocks of their jobs; None if these are too few."""
+    chosen = set(ranks)
+    draft = figures.draft
+    jobs = legal_jobs(unit, figures)
+    for job in jobs.values():
+        if job.blocks is None:
+            continue
+        waiting = [rank for rank in sorted({*ranks, *candidates}) if unit.members[rank].key in job.ranks]
+        count = sum(rank in chosen for rank in waiting)
+        if not count:
+            continue
+        count += sum(pod.key in draft.placed or (pod.bound and pod.key not in draft.evicted) for pod in job.pods)
+        more = [rank for rank in waiting if rank not in chosen][: -count % step(job.blocks)]
+        if (count + len(more)) % step(job.blocks):
+            return None
+        chosen.update(more)
+    return tuple(sorted(chosen))
+
+
+def is_monotone(unit: Unit, figures: RoundState) -> bool:
+    """True if more victims never close a place: no leaf of version 2.0 becomes another job's own when pods leave it."""
+    if figures.config.ascend.nslb_version != "2.0" or not has_placement_rules(unit, figures):
+        return True
+    switches = ascend_jobs(figures.scene).switches
+    if not isinstance(switches, Switches):
+        return True
+    draft, gang = figures.draft, unit.pending[0].gang
+    spanning = Uplinks(ascend_jobs(figures.scene), switches).of(
+        draft.placed, draft.evicted, figures.notes, without=gang
+    )
+    return all(len(jobs) < 2 or not any(job.marks[leaf] == {"2"} for job in jobs) for leaf, jobs in spanning.items())
+
+
+def seat_returning(
+    returning: Iterable[PodInfo], figures: RoundState
+) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
+    """Yields (moved pods by rank, pod key -> node) of each job with an order of its own, jobs in natural order.
+
+    Each job's own planner puts its pods back; no nodes where it has no place for them.
+    """
+    jobs: dict[str, tuple[AscendJob, list[PodInfo]]] = {}
+    for pod in returning:
+        job = npu_job(pod, figures.scene)
+        if isinstance(job, AscendJob) and job.own_order:
+            jobs.setdefault(job.name, (job, []))[1].append(pod)
+    for name in sorted(jobs, key=natural_key):
+        job, pods = jobs[name]
+        moved = {pod.key: pod for pod in pods}
+        again = [moved[pod.key] for pod in job.pods if pod.key in moved]
+        kind = BlockJob if job.blocks is not None else SwitchJob
+        seated = kind(job, figures, again=again).plan(again)
+        yield again, seated.nodes if seated is not None else {}

@@ -1,0 +1,57 @@
+"""Views of an Ascend job and of its unit in which members that the draft has placed count as bound, and its usable
+nodes.
+
+A unit is planned member by member if its core is bound and victims make room for further ones: each member must see the
+members placed before it, with their nodes and the annotations of their Bindings. O(members) a view.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.devices.ascend.family.npu_filter import AscendChips, chips_rule
+from koordpy.devices.ascend.family.npu_round import npu_job
+from koordpy.devices.ascend.tables.ascend_job import AscendJob
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
+
+Bools = NDArray[np.bool_]
+
+
+def legal_jobs(unit: Unit, figures: RoundState) -> dict[GangRef | None, AscendJob]:
+    """Returns the legal jobs of a unit's pending pods, by gang; None is the gang of a plain pod."""
+    return {pod.gang: job for pod in unit.pending if isinstance(job := npu_job(pod, figures.scene), AscendJob)}
+
+
+def with_placed(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> Unit:
+    """Returns the unit with some pods where a plan puts them. nodes: pod key -> node position."""
+    return unit.after({key: figures.snapshot.nodes[node].name for key, node in nodes.items()})
+
+
+def usable_nodes(
+    job: AscendJob, figures: RoundState, again: Sequence[PodInfo], within: Bools | None
+) -> tuple[Bools, AscendChips | None]:
+    """Returns ([nodes] that take each shape of a job's pending pods and hold no bound one, the chips as these see
+    them).
+
+    again: evicted members, as pending pods; within: [nodes] where members may go, None for all.
+    """
+    draft, snapshot = figures.draft, figures.snapshot
+    able, chips = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy(), None
+    waiting = [*again, *(pod for pod in job.pods if pod.pending and pod.key not in draft.placed)]
+    for pod in {pod.shape: pod for pod in waiting}.values():
+        able &= figures.of(pod).slots > 0
+        chips = chips_rule(figures.of(pod).rules)
+    for pod in job.pods:
+        if pod.bound and pod.node in snapshot.index and pod.key not in draft.evicted:
+            able[snapshot.index[pod.node]] = False
+    return able, chips
+
+
+def placed_members(unit: Unit, figures: RoundState) -> dict[str, int]:
+    """Returns the pending members that the draft has placed: pod key -> node position."""
+    draft = figures.draft
+    return {pod.key: draft.placed[pod.key] for pod in unit.pending if pod.key in draft.placed}

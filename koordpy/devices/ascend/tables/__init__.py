@@ -1,0 +1,11 @@
+"""Ascend products, chips, SuperPoDs and leaf switches as data, with the exact division of each.
+
+A product is a row of a table: sizes, groups of chips, labels, legal requests and costs. Divisions of chips and blocks
+are exact optima over these tables.
+
+Main types: `Preset` (`npu_presets.py`): a product; `AscendJob` (`ascend_job.py`): a job's settings; `FreeChips`
+(`free_chips.py`): chips on a draft.
+
+Must not plan, and must not know the draft of a round beyond free chips.
+Start reading at `npu_presets.py`, then `chip_costs.py`.
+"""

@@ -1,0 +1,68 @@
+"""Devices of resource claims as a family: each claim is allocated with the first pod of a plan that uses it.
+
+The objects, the ledger and what is being written are in `koordpy.devices.dra.ledger.claim_book`, the filter in
+`koordpy.devices.dra.filters.claim_filter`. A pod that is evicted gives no device back: its claim outlives it.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from koordpy.api.objects import Pod
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.device_family import Family, FamilyRound
+from koordpy.devices.dra.filters.claim_filter import DynamicResources, Taken, resource_claims_refusal
+from koordpy.devices.dra.ledger.claim_book import CLAIMS, ClaimBook, claim_view
+from koordpy.framework.filter_protocol import Refusal
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.plan.round_plan import FamilyAllocation
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.device_asks import AskReader
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts
+
+
+class ClaimReader(AskReader):
+    """True for a pod that uses resource claims; its claims are read anew for each round."""
+
+    family = CLAIMS
+
+    def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        return True if pod.spec.resource_claims else None
+
+
+def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Taken]:
+    """Returns the devices that are allocated for a pod on a node, by resource claim; nothing for most pods."""
+    if pod.ask(CLAIMS) is None:
+        return {}
+    scene = now.scene
+    return DynamicResources(pod, scene.draft, claim_view(scene.snapshot.families).objects).choice(node)
+
+
+class ClaimedDevices(Family):
+    """All devices that drivers offer in slices."""
+
+    name, title = CLAIMS, "devices of resource claims"
+
+    def reader(self, config: KoordpyConfiguration) -> AskReader:
+        return ClaimReader()
+
+    def book(self, config: KoordpyConfiguration) -> ClaimBook:
+        return ClaimBook()
+
+    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+        snapshot = scene.snapshot
+        return resource_claims_refusal(pod, claim_view(snapshot.families).objects, snapshot.upstream_groups)
+
+    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+        yield DynamicResources(pod, scene.draft, claim_view(scene.snapshot.families).objects)
+
+    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        """Each pod after those before it, which may have had a claim allocated that it shares."""
+        draft, given = now.scene.draft, dict[str, dict[str, Taken]]()
+        with draft.trial():
+            for key, node in nodes.items():
+                pod = draft.snapshot.pods[key]
+                if found := claimed_of(pod, node, now):
+                    given[key] = found
+                    draft.assign(pod, node, given={CLAIMS: found})
+        return FamilyAllocation(given)

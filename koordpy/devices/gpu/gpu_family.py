@@ -1,0 +1,188 @@
+"""GPUs as a family of devices (gpu-topology.md 4 and 5); how they are chosen is in `koordpy.devices.gpu`."""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.custom_objects import DELIVERY_UNAVAILABLE
+from koordpy.api.natural_order import natural_key
+from koordpy.api.objects import Pod
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.config.configuration import Gpu, KoordpyConfiguration
+from koordpy.devices.device_family import Family, FamilyRound, NodeWorth, Obstruction, Placed
+from koordpy.devices.gpu.freed_gpus import freeable_gpus, held_gpus
+from koordpy.devices.gpu.gpu_allocation import allocate
+from koordpy.devices.gpu.gpu_book import GpuBook
+from koordpy.devices.gpu.gpu_check import check_containers, check_gpus, takes_promised
+from koordpy.devices.gpu.gpu_filter import PLUGIN, GPUDevices, gpu_refusal
+from koordpy.devices.gpu.gpu_machine import GPUS, gpu_ask
+from koordpy.devices.gpu.gpu_node_worth import by_count, gpu_room, standing_nodes
+from koordpy.devices.gpu.gpu_nodes import gpu_nodes
+from koordpy.devices.gpu.gpu_variables import NAMES, inject, is_injected
+from koordpy.devices.gpu.gpu_view import GpuView, gpu_view
+from koordpy.devices.gpu.part_asks import PARTS
+from koordpy.devices.gpu.plain_gpus import plain_gpus
+from koordpy.devices.gpu.sick_holder import sick_holder
+from koordpy.framework.filter_protocol import Refusal
+from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
+from koordpy.plan.round_plan import FamilyAllocation
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.device_asks import AskReader
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts
+
+MARK = "GPUTopology"
+"""Mean mark of the links of the set that a pod alone would get (gpu-topology.md 3)."""
+_WISHES = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
+
+
+class GpuAskReader(AskReader):
+    """Reads `GpuAsk`s by the configured resource names."""
+
+    family = GPUS
+
+    def __init__(self, config: Gpu) -> None:
+        self._resources = config.resources
+
+    def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
+        return gpu_ask(pod, self._resources) if any(name in requests for name in self._resources) else None
+
+    def shape(self, pod: Pod, ask: Any) -> Any:
+        annotations = pod.metadata.annotations
+        return ask, [annotations.get(key) for key in _WISHES], is_injected(pod, ask.resources)
+
+
+class Gpus(Family):
+    """Known by name where nodes have Devices, else by their number alone."""
+
+    name = GPUS
+    title = "GPUs"
+    plugin = PLUGIN
+    variables = frozenset(NAMES)
+
+    def reader(self, config: KoordpyConfiguration) -> AskReader:
+        return GpuAskReader(config.gpu)
+
+    def book(self, config: KoordpyConfiguration) -> GpuBook:
+        return GpuBook(config.gpu)
+
+    def admitted(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
+        return inject(pod, config.gpu.resources)
+
+    def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
+        return gpu_refusal(pod)
+
+    def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
+        # else the count of GPUs decides alone
+        if (
+            gpu_view(scene.snapshot).nodes
+            or scene.config.gpu.delivery == "env"
+            or any(key in pod.pod.metadata.annotations for key in _WISHES)
+            or gpu_view(scene.snapshot).partition_policies
+            or gpu_view(scene.snapshot).shared
+            or (pod.ask(GPUS) is not None and is_injected(pod.pod, pod.ask(GPUS).resources))
+        ):
+            yield GPUDevices(pod, gpu_nodes(scene))
+
+    def apart(self, pod: PodInfo) -> Hashable:
+        notes = pod.pod.metadata.annotations
+        return pod.ask(GPUS), pod.group, *(notes.get(key) for key in _WISHES)
+
+    def room(self, pods: Sequence[PodInfo], scene: FilterInputs) -> Ints | None:
+        return gpu_room(pods, gpu_nodes(scene)) if any(pod.ask(GPUS) is not None for pod in pods) else None
+
+    def asked(self, pod: PodInfo) -> int:
+        return pod.ask(GPUS).count if pod.ask(GPUS) is not None else 0
+
+    def of_requests(self, held: Mapping[str, int], scene: FilterInputs) -> int:
+        return gpu_nodes(scene).cards(held)
+
+    def worth(
+        self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
+    ) -> NodeWorth | None:
+        if all(pod.ask(GPUS) is None for pod in kinds):
+            return None
+        table = by_count(kinds, gpu_nodes(now.scene))
+        if table is None:
+            return None
+        return NodeWorth(table, None if gather else standing_nodes(members, gpu_nodes(now.scene)))
+
+    def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
+        if not gpu_view(now.scene.snapshot).nodes:
+            return FamilyAllocation()
+        pods = now.scene.snapshot.pods
+        return allocate([(pods[key], node) for key, node in nodes.items()], gpu_nodes(now.scene))
+
+    def check(
+        self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
+    ) -> Iterator[str]:
+        draft = now.scene.draft
+        named = [(pod, draft.snapshot.nodes[node].name) for pod, node in placed]
+        yield from check_gpus(named, given, draft)
+        yield from check_containers(named, given, notes, draft)
+
+    def takes_promised(self, placed: Placed, kept: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
+        return takes_promised(placed, kept, scene.draft, scene.config.gpu.resources)
+
+    def costs(self, pod: PodInfo, nodes: Ints, scene: FilterInputs) -> Sequence[Ints]:
+        slow, left = plain_gpus(pod, scene).at(nodes)
+        return -slow, left
+
+    def freeable(
+        self, kinds: Sequence[PodInfo], scene: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
+    ) -> Ints | None:
+        return freeable_gpus(kinds, scene, reserved)
+
+    def held(self, pod: PodInfo, scene: FilterInputs) -> int:
+        return held_gpus(pod, scene.draft)
+
+    def usable(self, scene: FilterInputs) -> Ints | None:
+        if not gpu_view(scene.snapshot).nodes:
+            return None
+        found = (gpu_nodes(scene).state(i).healthy for i in range(len(scene.snapshot.nodes)))
+        return np.fromiter((ANY_NUMBER if one is None else one for one in found), dtype=np.int64)
+
+    def obstruction(self, pod: PodInfo, now: FamilyRound) -> Obstruction | None:
+        return sick_holder(pod, now)
+
+    def bottlenecks(self, nodes: Mapping[str, int], now: FamilyRound) -> Iterator[float]:
+        draft = now.scene.draft
+        machines = gpu_view(draft.snapshot).nodes
+        for key, node in nodes.items():
+            minors, name = draft.given_of(key, GPUS), draft.snapshot.nodes[node].name
+            kbs = machines[name].machine.bottleneck_kbs(minors) if minors and name in machines else None
+            if kbs is not None:
+                yield kbs / 1e6
+
+    def is_counted(self, pods: Iterable[PodInfo], scene: FilterInputs) -> bool:
+        return not gpu_view(scene.snapshot).nodes
+
+    def mark(self, pod: PodInfo, scene: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
+        return MARK, lambda node: gpu_nodes(scene).mean_mark(node, pod)
+
+    def remedies(self, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
+        """Nodes whose agent says that it cannot deliver GPUs now."""
+        machines = gpu_view(snapshot).nodes
+        for name in sorted((name for name in machines if not machines[name].machine.delivers), key=natural_key):
+            yield f"Device {name} had no condition {DELIVERY_UNAVAILABLE}", partial(_with_delivery, name)
+
+    def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Sequence[int]:
+        view: GpuView = families[GPUS]
+        return view.cells(node, given)
+
+    def warnings(self, pod: PodInfo) -> Sequence[str]:
+        parts = pod.ask(PARTS)
+        wrong = gpu_refusal(pod) if parts is None or not parts.refusal else None
+        return wrong.reasons if wrong is not None else ()
+
+
+def _with_delivery(name: str, snapshot: Snapshot) -> Snapshot:
+    view = gpu_view(snapshot)
+    known = view.nodes[name]
+    able = replace(known, machine=replace(known.machine, delivers=True))
+    gpus = replace(view, nodes={**view.nodes, name: able})
+    return replace(snapshot, families={**snapshot.families, GPUS: gpus}, memo={})

@@ -1,0 +1,141 @@
+"""The GPUs of all nodes at one moment: machines, holders, and the comparison of links. Nothing in a view changes."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import or_
+from typing import cast
+
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.gpu.gpu_machine import GPUS, Machine
+from koordpy.devices.gpu.held_gpus import GpuHolding
+from koordpy.devices.gpu.link_comparison import NO_LINKS, Comparison
+from koordpy.pods.family_books import FamilyView, ShownDevices, ShownLinks
+from koordpy.pods.gang_refs import GroupKey
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.tally import Tally, counts_without
+
+
+@dataclass(frozen=True, eq=False)
+class NodeGpus:
+    """One node's GPUs and who holds them. Nothing in it changes."""
+
+    machine: Machine
+    holders: Mapping[str, GpuHolding]
+
+    @cached_property
+    def masks(self) -> dict[str, int]:
+        """Pod -> what it holds, of the pods whose GPUs are known."""
+        machine = self.machine
+        found = ((key, one, machine.mask(one.minors)) for key, one in self.holders.items() if one.minors is not None)
+        return {key: mask for key, one, mask in found if mask.bit_count() >= one.count}
+
+    @cached_property
+    def held(self) -> int:
+        return reduce(or_, self.masks.values(), 0)
+
+    @cached_property
+    def unknown(self) -> bool:
+        """Whether any holder's GPUs cannot be told: then the node is known by count only."""
+        return len(self.masks) < len(self.holders)
+
+    @cached_property
+    def held_whole(self) -> int:
+        """GPUs of the pods that hold as many as they ask for; pods that hold parts of GPUs are left out."""
+        return reduce(or_, (mask for key, mask in self.masks.items() if self.holders[key].count), 0)
+
+    @cached_property
+    def sick(self) -> int:
+        return ((1 << self.machine.size) - 1) & ~self.machine.healthy
+
+    @cached_property
+    def requested(self) -> int:
+        return sum(one.count for one in self.holders.values())
+
+    def group(self, key: GroupKey) -> int:
+        """GPUs that members of a group hold."""
+        return reduce(or_, (mask for name, mask in self.masks.items() if self.holders[name].group == key), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class GpuView(FamilyView):
+    """The GPUs of every node that has a Device. Nothing in it changes."""
+
+    nodes: Mapping[str, NodeGpus]
+    group_nodes: Mapping[GroupKey, Mapping[str, int]]
+    """Group -> node name -> bound members, with or without GPUs, of nodes with and without a Device."""
+    comparison: "Comparison"
+    warnings: tuple[tuple[str, str], ...] = ()
+    partition_policies: bool = False
+    """Whether some node's label says how its GPU partitions are to be honoured."""
+    shared: frozenset[str] = frozenset()
+    """Nodes that give out shares of GPUs."""
+
+    @cached_property
+    def sick_held(self) -> tuple[str, ...]:
+        """Nodes on which a pod holds a sick GPU, sorted."""
+        return tuple(sorted(name for name, known in self.nodes.items() if known.held_whole & known.sick))
+
+    def without_pods(self, gone: Collection[PodInfo]) -> "GpuView":
+        keys = {pod.key for pod in gone}
+        groups = Tally[GroupKey, str]()
+        for pod in gone:
+            if pod.group is not None:
+                groups.add(pod.group, pod.node, 1)
+        nodes = dict(self.nodes)
+        for name in {pod.node for pod in gone} & nodes.keys():
+            holders = {key: one for key, one in nodes[name].holders.items() if key not in keys}
+            nodes[name] = replace(nodes[name], holders=holders)
+        return replace(self, nodes=nodes, group_nodes=counts_without(self.group_nodes, groups.frozen()))
+
+    def with_nodes(self, like: Mapping[str, str]) -> "GpuView":
+        machines = {new: replace(self.nodes[old], holders={}) for new, old in like.items() if old in self.nodes}
+        shared = {new for new, old in like.items() if old in self.shared}
+        return replace(self, nodes={**self.nodes, **machines}, shared=self.shared | shared)
+
+    def ground(self) -> object:
+        return self.comparison
+
+    def state_of(self, node: str) -> object:
+        known = self.nodes.get(node)
+        return known.machine if known is not None else None
+
+    def moved_pods(self, before: "GpuView") -> Iterator[str]:
+        for name, here in self.nodes.items():
+            if before.nodes.get(name) is not here:
+                yield from here.holders
+
+    def cells_of(self, node: str, pod: str) -> tuple[int, ...]:
+        known = self.nodes.get(node)
+        held = known.holders.get(pod) if known is not None else None
+        return self.cells(node, held.minors or ()) if held is not None else ()
+
+    def cells(self, node: str, minors: Sequence[int]) -> tuple[int, ...]:
+        """Returns the positions of GPUs among all of their node; minors without a machine as they are."""
+        known = self.nodes.get(node)
+        there = known.machine.minors if known is not None else tuple(minors)
+        return tuple(there.index(minor) for minor in minors if minor in there) if known is not None else there
+
+    def is_room_of(self, before: "GpuView") -> bool:
+        return self.nodes == before.nodes
+
+    def shown(self, node: str) -> ShownDevices | None:
+        known = self.nodes.get(node)
+        if known is None:
+            return None
+        machine = known.machine
+        sick = tuple(i for i in range(machine.size) if not machine.healthy >> i & 1)
+        matrix = machine.matrix
+        links = ShownLinks(matrix, matrix.source, matrix.lowest) if machine.has_matrix else None
+        return ShownDevices(machine.size, sick, links)
+
+    def amends(self, node: str) -> bool:
+        return node in self.sick_held
+
+
+NO_GPUS = GpuView({}, {}, NO_LINKS)
+
+
+def gpu_view(snapshot: Snapshot) -> GpuView:
+    """Returns the GPUs of a snapshot."""
+    return cast(GpuView, snapshot.families.get(GPUS, NO_GPUS))

@@ -1,0 +1,122 @@
+"""The device families that have placement rules for units, one line each, and the planner's questions to them.
+
+A question about a unit goes to the families of which a pending pod asks for devices; the first answer counts. A unit
+without such pods costs one look at each of its kinds of pods.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from koordpy.devices.ascend.jobs.npu_placement import NpuPlacement
+from koordpy.devices.placement_rules import JobPlacement, JobPlan, PlaceConditions, ShownScores
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.placement.problem import Problem
+from koordpy.pods.family_books import Given
+from koordpy.pods.pod_info import PodInfo
+
+JOB_PLACEMENTS: tuple[JobPlacement, ...] = (NpuPlacement(),)
+
+
+def asked_of(pods: Iterable[PodInfo]) -> Iterator[JobPlacement]:
+    """Yields the families with placement rules of which any of the pods asks for devices."""
+    asked = {family for pod in pods for family in pod.asks}
+    return (one for one in JOB_PLACEMENTS if one.family in asked) if asked else iter(())
+
+
+def asked_by(unit: Unit) -> Iterator[JobPlacement]:
+    """Yields the families of which a pending pod of a unit asks for devices."""
+    return asked_of(pod for pod, _ in unit.kinds)
+
+
+def device_gate(unit: Unit, figures: RoundState) -> Gate | None:
+    """Returns the first family's reason why no pod of a unit may be tried; None for none."""
+    return next((held for one in asked_by(unit) if (held := one.gate(unit, figures)) is not None), None)
+
+
+def placement_of(pod: PodInfo) -> JobPlacement | None:
+    """Returns the family that chooses the node of a plain pod; None if the scores do."""
+    return next(asked_of((pod,)), None)
+
+
+def rules_decide(unit: Unit, figures: RoundState) -> bool:
+    """True if a family's own rules decide where the members of a unit stand."""
+    return any(one.decides(unit, figures) for one in asked_by(unit))
+
+
+def place_by_rules(unit: Unit, figures: RoundState) -> JobPlan | None:
+    """Returns the first family's placement of a unit; None if the general planner places it."""
+    return next((plan for one in asked_by(unit) if (plan := one.place(unit, figures)) is not None), None)
+
+
+def place_members(unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
+    """Returns the first family's placement of just the wanted members; None if the general planner places them."""
+    plans = (one.place_members(unit, wanted, figures) for one in asked_by(unit))
+    return next((plan for plan in plans if plan is not None), None)
+
+
+def hold_returns(unit: Unit, returns: Mapping[str, int], figures: RoundState) -> None:
+    """Keeps nodes on the draft for evicted members of a unit (pod key -> node), by the family that moves them."""
+    if returns:
+        next(one for one in asked_by(unit) if one.decides(unit, figures)).hold_returns(returns, figures)
+
+
+def add_demands(unit: Unit, problem: Problem, figures: RoundState) -> Problem:
+    """Returns the problem with what the rules of all families ask of nodes beyond requests."""
+    for one in asked_by(unit):
+        problem = one.add_demands(unit, problem, figures)
+    return problem
+
+
+def place_conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
+    """Returns the conditions of all families on the nodes of a unit."""
+    found = [one.place_conditions(unit, figures) for one in asked_by(unit)]
+    one_of = next((each.one_of for each in found if each.one_of), ())
+    return PlaceConditions(tuple(lot for each in found for lot in each.lots), one_of)
+
+
+def grow_set(
+    unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
+) -> tuple[int, ...] | None:
+    """Returns ranks with the candidates that must be placed together with them; None if some are missing."""
+    grown = tuple(sorted(ranks))
+    for one in asked_by(unit):
+        more = one.grow_set(unit, grown, candidates, figures)
+        if more is None:
+            return None
+        grown = more
+    return grown
+
+
+def is_monotone(unit: Unit, figures: RoundState) -> bool:
+    """True if by the rules of all families evicting more pods never closes a place to a unit."""
+    return all(one.is_monotone(unit, figures) for one in asked_by(unit))
+
+
+def seat_returning(
+    returning: Sequence[PodInfo], figures: RoundState
+) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
+    """Yields (pods of a job, pod key -> node) of the moved jobs that families place; no nodes for no place."""
+    for one in asked_of(returning):
+        yield from one.seat_returning(returning, figures)
+
+
+def deal_returning(places: Sequence[tuple[PodInfo, int]], figures: RoundState) -> Mapping[str, Given] | None:
+    """Returns the devices of moved pods by key, of the families that deal them at once; None if a node cannot."""
+    given: dict[str, dict[str, Any]] = {}
+    for one in asked_of(pod for pod, _ in places):
+        dealt = one.deal_returning(places, figures)
+        if dealt is None:
+            return None
+        for key, own in dealt.items():
+            given.setdefault(key, {})[one.family] = own
+    return given
+
+
+def shown_scores(pod: PodInfo, unit: Unit, figures: RoundState) -> Iterator[ShownScores]:
+    """Yields the scores that families show for a pod of a unit."""
+    for one in asked_of((pod,)):
+        shown = one.shown_scores(pod, unit, figures)
+        if shown is not None:
+            yield shown
