@@ -11,23 +11,25 @@ from typing import Any, cast
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
-from koordpy.api.config import Gangs, Gpu, Quota
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
-from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.natural import natural_key
-from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, Wire
-from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
-from koordpy.cluster.devices import DeviceBook, Grant
-from koordpy.cluster.expected import annotated
-from koordpy.cluster.nodebook import NodeBook
-from koordpy.cluster.objectbook import ObjectBook, W, object_key
-from koordpy.cluster.owners import label_keys
-from koordpy.cluster.podbook import PodBook
-from koordpy.cluster.pods import GangSource, in_group
-from koordpy.cluster.quotas import Quotas
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.volumes import VolumeBook
-from koordpy.cluster.yields import Yields
+from koordpy.api.custom_objects import ClusterNetworkTopology, ElasticQuota, HyperNode
+from koordpy.api.natural_order import natural_key
+from koordpy.api.objects import Namespace, Node, OwnerReference, Pod, PodDisruptionBudget, Wire
+from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
+from koordpy.api.storage_objects import PersistentVolume, PersistentVolumeClaim, bind_static, select_node
+from koordpy.cache.expected_pods import annotated
+from koordpy.cache.node_book import NodeBook
+from koordpy.cache.pod_book import PodBook
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Gangs, Quota
+from koordpy.decoding.wire_json import unreadable
+from koordpy.pods.family_books import NOTHING_GIVEN, DeviceFamilies, Given
+from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.object_book import ObjectBook, W, object_key
+from koordpy.pods.pod_info import in_group
+from koordpy.pods.pod_owners import label_keys
+from koordpy.pods.volume_book import VolumeBook
+from koordpy.quota.preemption_history import PreemptionHistory
+from koordpy.quota.quota_book import Quotas
 
 
 class ClusterState(PodBook):
@@ -35,26 +37,29 @@ class ClusterState(PodBook):
 
     def __init__(
         self,
+        families: DeviceFamilies,
         *,
         scheduler_names: Collection[str] = (keys.DEFAULT_SCHEDULER_NAME,),
         owners: bool = False,
-        gpu: Gpu | None = None,
         quota: Quota | None = None,
         gangs: Gangs | None = None,
+        live: bool = False,
     ) -> None:
-        """owners: whether services and controllers are looked at, by which default constraints spread pods. gpu: how
-        GPUs are counted and their links are read. quota: whose quotas count. gangs: how gangs are found that nobody
-        names."""
+        """families: books of the families of devices (`devices.family_registry`). owners: whether services and
+        controllers are looked at, by which default constraints spread pods. quota: whose quotas count. gangs: how gangs
+        are found that nobody names. live: whether the pods are those of a cluster, with the controllers that would make
+        them again."""
         super().__init__(
+            families,
             scheduler_names=frozenset(scheduler_names),
             owned=owners,
-            gpu=gpu or Gpu(),
             quota=quota or Quota(),
             gangs=gangs or Gangs(),
         )
+        self.live = live
         self.nodes = NodeBook()
-        self._storage, self.devices = VolumeBook(), DeviceBook()
-        self.yields = Yields()
+        self._storage = VolumeBook()
+        self.yields = PreemptionHistory()
         """Who went for whom."""
         self._namespaces: dict[str, dict[str, str]] = {}
         self._others: dict[tuple[type[Wire], str], Wire] = {}
@@ -68,12 +73,12 @@ class ClusterState(PodBook):
             UpstreamPodGroup: (self._put_upstream_group, self._drop_upstream_group),
             ElasticQuota: (self.quotas.put, self.quotas.drop),
             Namespace: (self._put_namespace, lambda name: self._namespaces.pop(name, None)),
-            ConfigMap: (self.npus.put_config_map, self.npus.drop_config_map),
-            Device: (self.gpus.put_device, self.gpus.drop_device),
         }
         """Kind -> what takes an object of it, and what forgets one; objects of other kinds are kept as they are."""
+        self._family_books = {kind: book for book in self.families.values() for kind in book.kinds}
+        for kind, book in self._family_books.items():
+            self._handlers[kind] = book.put, partial(book.drop, kind)
         self._shelve(self._storage, self._storage.put)
-        self._shelve(self.devices, self.devices.put)
         if owners:
             self._shelve(self.owners, self._put_owner)
 
@@ -102,19 +107,19 @@ class ClusterState(PodBook):
             self._others.pop((kind, key), None)
 
     def get(self, kind: type[W], key: str) -> W | None:
-        """An object of a kind that no index is kept of, or one of storage, resource claims and owners."""
-        book = self._books.get(kind)
+        """An object of a kind that no index is kept of, or one of storage, resource claims, owners and devices."""
+        book = self._books.get(kind) or self._family_books.get(kind)
         return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
     def _put_node(self, node: Node) -> None:
         self.nodes.put(node)
-        self.npus.put_node(node)
-        self.gpus.put_node(node)
+        for book in self.families.values():
+            book.put_node(node)
 
     def _drop_node(self, name: str) -> None:
         self.nodes.drop(name)
-        self.npus.drop_node(name)
-        self.gpus.drop_node(name)
+        for book in self.families.values():
+            book.drop_node(name)
 
     def _put_namespace(self, namespace: Namespace) -> None:
         self._namespaces[namespace.metadata.name] = namespace.metadata.labels
@@ -125,15 +130,18 @@ class ClusterState(PodBook):
 
     def _put_upstream_group(self, group: UpstreamPodGroup) -> None:
         self.gangs.put_group(group)
+        self.workloads.put_made(object_key(group), _owners_by_default(group))
         self._rank_members(object_key(group))
 
     def _drop_upstream_group(self, key: str) -> None:
         self.gangs.drop_group(GangSource.UPSTREAM, key)
+        self.workloads.put_made(key, ())
         self._rank_members(key)
 
     def _rank_members(self, key: str) -> None:
-        for info, priority in self.gangs.ranked_anew(key):
-            self._file(in_group(info, priority))
+        for info in self.gangs.of_upstream(key):
+            if (ranked := in_group(info, *self.gangs.rank_of(info))) is not info:
+                self._file(ranked)
 
     def bind(
         self,
@@ -141,14 +149,15 @@ class ClusterState(PodBook):
         node: str,
         annotations: dict[str, str] | None = None,
         claims: Mapping[str, str] | None = None,
-        devices: Mapping[str, Grant] | None = None,
+        given: Given = NOTHING_GIVEN,
     ) -> None:
         """What a confirmed Binding does to the pod: nodeName and annotations in one step (offline runs).
 
         Its claims are bound to the volumes they take; one that is to be provisioned keeps the node it is made for.
         Its resource claims are allocated the devices, and reserved for it.
         """
-        self.devices.allocate(self._pods[key].pod, node, devices or {})
+        for family, book in self.families.items():
+            book.bind(self._pods[key].pod, node, given.get(family))
         for claim_name, volume_name in (claims or {}).items():
             claim = self.get(PersistentVolumeClaim, claim_name)
             volume = self.get(PersistentVolume, volume_name) if volume_name else None
@@ -167,8 +176,11 @@ class ClusterState(PodBook):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Nodes and their Devices as they are: other objects once one of them has changed."""
-        return [*map(self.nodes.get, nodes), *map(self.gpus.devices.get, nodes)]
+        """Nodes, and what decides over their devices: other objects once one of them has changed."""
+        found: list[object] = [*map(self.nodes.get, nodes)]
+        for book in self.families.values():
+            found += book.ground(nodes)
+        return found
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -179,10 +191,14 @@ class ClusterState(PodBook):
         """The picture of this moment; `now` in seconds since the epoch."""
         nodes, neighbours = self.nodes, self.neighbours
         self.regroup(now)
+        books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
+        for family, devices in books.items():
+            for name in devices.amended:
+                nodes.amend(name, family, devices.amendment(name))
         book = self.workloads
         over = {ref.key: why for ref, why in book.passed_over.items()}
         tree = nodes.tree
-        allocatable, used, score_used = self.usage.arrays(nodes)
+        allocatable, used, score_used, staying = self.usage.arrays(nodes)
         return Snapshot(
             now=now,
             nodes=nodes.in_order(tree),
@@ -191,6 +207,7 @@ class ClusterState(PodBook):
             allocatable=allocatable,
             used=used.copy(),
             score_used=score_used.copy(),
+            staying=staying.copy(),
             pods=self._pods.copy(),
             pending=tuple(self._pending.values()),
             members=self.gangs.views(),
@@ -199,6 +216,8 @@ class ClusterState(PodBook):
             selectors=neighbours.selectors.frozen(),
             pod_groups={key: group for key, group in self.gangs.groups.items() if key not in over},
             upstream_groups=self.gangs.upstream.copy(),
+            made_groups=self.gangs.made_groups(),
+            passed_groups=self.gangs.passed(),
             quotas=self.quota_view(),
             classes=neighbours.classes.frozen(),
             looked_for=neighbours.looked_for,
@@ -206,24 +225,24 @@ class ClusterState(PodBook):
             ports=neighbours.ports.frozen(),
             reservations=self.reservations(),
             storage=self._storage.view(),
-            devices=self.devices.view(),
             owners=self.owners.view(),
             claim_users=neighbours.claim_users.frozen(),
             disks=neighbours.disks.frozen(),
             promised=self.expected.promises(),
-            promised_devices=self.expected.grants(),
-            gpus=self.gpus.view(),
+            families={family: devices.view() for family, devices in books.items()},
+            readers=self.readers,
             namespaces=dict(self._namespaces),
-            npus=self.npus.view(),
+            live=self.live,
             static_version=nodes.static_version,
             capacity_version=nodes.capacity_version,
+            staying_version=self.usage.staying_version,
             yielded=self.yields.view(now) if self.yields.at else {},
             scheduler_names=self.scheduler_names,
             topology_warnings=nodes.hypernode_faults,
             topology_fault="; ".join(map(str, nodes.topology_faults)),
             node_warnings=(
                 *nodes.warnings,
-                *((f"PodGroup {key}", why) for key, why in over.items()),
+                *((f"PodGroup {key}", why) for key, why in {**book.unused, **over}.items()),
             ),
             budgets=self.disruption_budgets(),
             derived=book.derived,
@@ -243,3 +262,13 @@ class ClusterState(PodBook):
         """Every PodDisruptionBudget in natural order."""
         found = [obj for obj in self._others.values() if isinstance(obj, PodDisruptionBudget)] if self._others else []
         return tuple(sorted(found, key=lambda obj: natural_key(object_key(obj))))
+
+
+def _owners_by_default(group: UpstreamPodGroup) -> tuple[OwnerReference, ...]:
+    """Owners of a PodGroup that one of them may have made by default; none where it is no such group (groups.md
+    2.4)."""
+    spec = group.spec
+    is_basic = spec.scheduling_policy.gang is None and spec.scheduling_policy.basic is not None
+    if not is_basic or spec.parent_composite_pod_group_name or unreadable(group.metadata):
+        return ()
+    return tuple(group.metadata.owner_references)

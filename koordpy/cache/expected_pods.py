@@ -2,38 +2,23 @@
 
 Sources: kube-parity.md 4.2 and 4.5, preemption.md 4. Plans see a pod as it will be, whatever older events arrive
 meanwhile. Each expectation ends when the pod itself shows it. An assumption goes as one: when the pod is confirmed,
-replaced, gone or given up, its claims, devices and chips are nobody's promise any more.
+replaced, gone or given up, its claims and devices are promised no more.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from msgspec.structs import replace as changed
 
 from koordpy.api.objects import Pod
-from koordpy.cluster.devices import Grant
-from koordpy.cluster.volumes import Promise
+from koordpy.cache.reservations import Reservation
+from koordpy.pods.volume_book import Promise
 
 
 def annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
     """A pod with further annotations."""
     notes = {**pod.metadata.annotations, **annotations}
     return changed(pod, metadata=changed(pod.metadata, annotations=notes))
-
-
-@dataclass(frozen=True, slots=True)
-class Assumption:
-    """What a pod is counted with that is planned and whose Binding is not confirmed."""
-
-    node: str
-    claims: Mapping[str, Promise] = field(default_factory=dict)
-    """Claim -> what it takes."""
-    devices: Mapping[str, Grant] = field(default_factory=dict)
-    """Resource claim -> what it is allocated."""
-    chips: tuple[int, ...] = ()
-    """GPUs (minors) or NPUs of the node that it is given."""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """What its Binding says, as far as later plans read it."""
 
 
 @dataclass(slots=True)
@@ -44,7 +29,8 @@ class _Expected:
     """Node that it is being nominated to; empty while its nomination is being cleared."""
     ending: str = ""
     """deletionTimestamp that its eviction will have, about."""
-    assumption: Assumption | None = None
+    assumption: Reservation | None = None
+    """Stage ASSUMED: what it is counted with while its Binding is not confirmed."""
 
     def shown(self) -> Pod:
         pod = self.pod
@@ -62,7 +48,6 @@ class ExpectedPods:
 
     def __init__(self) -> None:
         self._by_pod: dict[str, _Expected] = {}
-        self._in_writing: dict[str, Grant] = {}
 
     def seen(self, pod: Pod) -> Pod:
         """The API server shows a pod: what it shows is expected no more. The pod as plans are to see it."""
@@ -95,7 +80,7 @@ class ExpectedPods:
         """The pod is being evicted and will be gone about then (RFC 3339)."""
         self._of(pod).ending = timestamp
 
-    def assume(self, pod: Pod, assumption: Assumption) -> Pod:
+    def assume(self, pod: Pod, assumption: Reservation) -> Pod:
         """The pod is being bound; as plans are to see it."""
         expected = self._of(pod)
         expected.assumption = assumption
@@ -126,28 +111,14 @@ class ExpectedPods:
 
     # -- assumed pods -------------------------------------------------------------------------------------------------
 
-    def assumed(self) -> Iterator[tuple[str, Assumption]]:
+    def assumed(self) -> Iterator[tuple[str, Reservation]]:
         return ((key, one.assumption) for key, one in self._by_pod.items() if one.assumption is not None)
 
-    def assumption(self, key: str) -> Assumption | None:
+    def assumption(self, key: str) -> Reservation | None:
         """What a pod is counted with; None for one that is not assumed."""
         found = self._by_pod.get(key)
         return found.assumption if found is not None else None
 
-    def write(self, claim: str, devices: Grant) -> None:
-        """What a resource claim is allocated is on its way to the API server: it is not free again when the pod that
-        it is for is gone before the answer."""
-        self._in_writing[claim] = devices
-
-    def written(self, claim: str) -> None:
-        """What became of that is known, and told by the claim."""
-        self._in_writing.pop(claim, None)
-
     def promises(self) -> dict[str, Promise]:
         """Claim -> what it takes with an assumed pod."""
-        return {claim: promise for _, found in self.assumed() for claim, promise in found.claims.items()}
-
-    def grants(self) -> dict[str, Grant]:
-        """Resource claim -> what it is allocated with an assumed pod, or by a write that is under way."""
-        taken = {claim: devices for _, found in self.assumed() for claim, devices in found.devices.items()}
-        return self._in_writing | taken
+        return {claim: promise for _, found in self.assumed() for claim, promise in found.volumes.items()}

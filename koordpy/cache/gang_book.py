@@ -1,18 +1,23 @@
 """Gangs as they change: their members, and the groups that say their settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.groups import PodGroup, UpstreamPodGroup
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.settings import whole_number
-from koordpy.cluster.ganghistory import GangHistory, Past
-from koordpy.cluster.members import Members
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.workloads.gangs import Derived
+from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
+from koordpy.cache.gang_history import MOST_KEPT, GangHistory, Past
+from koordpy.cache.gang_members import Members
+from koordpy.cache.outcome_records import RecordBook
+from koordpy.decoding.annotation_settings import whole_number
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.object_book import object_key
+from koordpy.pods.pod_info import PodInfo
+from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_model import Record
 
 
 @dataclass(slots=True)
@@ -43,8 +48,9 @@ NOBODY = GangTally()
 class GangBook:
     """Members by gang; PodGroups of both kinds by `namespace/name`."""
 
-    def __init__(self, scheduler_names: frozenset[str]) -> None:
-        self._names = scheduler_names
+    def __init__(self, scheduler_names: frozenset[str], records: RecordBook) -> None:
+        """records: what controllers of members count."""
+        self._names, self._records = scheduler_names, records
         self.derived: Mapping[GangRef, Derived] = {}
         """What follows from workloads: these gangs have no history."""
         self.groups: dict[str, PodGroup] = {}
@@ -52,29 +58,36 @@ class GangBook:
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
         self._views: dict[GangRef, tuple[PodInfo, ...]] = {}
         """What snapshots show of `_members`; only gangs in `_changed` are written anew."""
-        self._changed: set[GangRef] = set()
+        self._changed: dict[GangRef, None] = {}
         self._linkers: dict[tuple[str, str], GangRef] = {}
         """(what, key) of an object or pod with a `groups` annotation -> its gang."""
         self._history = GangHistory()
         self._tallies: dict[GangRef, GangTally] = {}
         self._uncounted: dict[GangRef, None] = {}
         """Gangs of several owners that changed since they were looked at."""
+        self._made: dict[str, dict[str, PodInfo]] = {}
+        """Upstream PodGroup that a controller made by default -> its pods, which other gangs have."""
+        self._adding: dict[GangRef, dict[str, int]] = {}
+        """Gang -> the same groups of its pods -> how many pods."""
+        self._added: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         self._podless: dict[GangRef, None] = {}
         """Gangs without an object that no pod names, and of which members have Succeeded; the latest last."""
+        self.recorded: dict[GangRef, None] = {}
+        """Gangs of which a controller counts other members than before; emptied by its reader."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
         """A pod that names the gang for the first time is about to be put in."""
         gone = self._history.gone(gang)
         if not gone or not (self._history.has_gone(gang, info.name) or self._is_mixed(gang, info.controller)):
             return
-        members = Members(pods=(*self.members(gang), info), past=self._history.past(gang))
+        members = Members(pods=(*self.members(gang), info), past=self._remembered(gang))
         self._history.came(gang, info.name, members.run, {pod.controller for pod in members.pods})
 
     def _is_mixed(self, gang: GangRef, *owner: str) -> bool:
         """Whether it takes a look at each member to know the present run: pods of several owners, or of none and
         gone."""
-        gone = self._history.owners(gang)
-        return len({*self._tallies.get(gang, NOBODY).owners, *gone, *owner}) > 1 or "" in gone
+        gone, naming = self._history.owners(gang), self._records.naming(gang)
+        return len({*self._tallies.get(gang, NOBODY).owners, *gone, *naming, *owner}) > 1 or "" in gone
 
     def owned_anew(self, gang: GangRef, info: PodInfo) -> None:
         """A pod of the gang has another controlling owner than before."""
@@ -88,7 +101,7 @@ class GangBook:
             self._tally(gang, old, -1)
         members[info.key] = info
         self._tally(gang, info, 1)
-        self._changed.add(gang)
+        self._changed[gang] = None
         self._count(gang)
         if gang.source is GangSource.NAMED and keys.GANG_GROUPS in info.pod.metadata.annotations:
             self._linkers["pod", info.key] = gang
@@ -96,7 +109,7 @@ class GangBook:
     def drop_member(self, gang: GangRef, info: PodInfo) -> None:
         """Takes out a pod that will be put in anew, or is gone (`end_member`)."""
         self._linkers.pop(("pod", info.key), None)
-        self._changed.add(gang)
+        self._changed[gang] = None
         members = self._members.get(gang)
         if members is not None and (old := members.pop(info.key, None)) is not None:
             self._tally(gang, old, -1)
@@ -134,10 +147,30 @@ class GangBook:
             tally.succeeded += sign
         if info.pod.spec.scheduler_name in self._names:
             tally.ours += sign
+        if info.made_group:
+            self._count_made(gang, info, sign)
         owner = info.controller
+        if owner not in tally.owners and self._records.of(owner).number:
+            self._history.changed.add(gang)
         tally.owners[owner] = tally.owners.get(owner, 0) + sign
         if not tally.owners[owner]:
             del tally.owners[owner]
+            if self._records.of(owner).number:
+                self._history.changed.add(gang)
+
+    def _count_made(self, gang: GangRef, info: PodInfo, sign: int) -> None:
+        key, counts = info.made_group, self._adding.setdefault(gang, {})
+        counts[key] = counts.get(key, 0) + sign
+        if sign > 0:
+            self._made.setdefault(key, {})[info.key] = info
+        else:
+            self._made.get(key, {}).pop(info.key, None)
+            if not self._made.get(key):
+                self._made.pop(key, None)
+        if not counts[key]:
+            del counts[key]
+        if not counts:
+            del self._adding[gang]
 
     def _count(self, gang: GangRef) -> None:
         """Counts the members of the present run: at once where that costs little, else when the gang is looked at."""
@@ -147,8 +180,9 @@ class GangBook:
         if self._is_mixed(gang):
             self._uncounted[gang] = None
         else:
-            present = tally.bound + tally.succeeded + len(self._history.gone(gang))
-            self._counted(gang, frozenset(tally.owners), present, need)
+            counted = sum(min(record.number, MOST_KEPT) for _, record in self._recorded(gang))
+            ended = max(tally.succeeded + len(self._history.gone(gang)), counted)
+            self._counted(gang, frozenset(tally.owners), tally.bound + ended, need)
 
     def _counted(self, gang: GangRef, owners: frozenset[str], present: int, need: int) -> None:
         """Has the history know, where the minimum may be raised."""
@@ -174,6 +208,14 @@ class GangBook:
             return None
         meta = next(iter(self._members[gang].values())).pod.metadata if gang in self._members else ObjectMeta()
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
+
+    def whole(self, gang: GangRef) -> int:
+        """Members bound or Succeeded of a gang that has its minimum; 0 of any other."""
+        members, derived = self.gang(gang), self.derived.get(gang)
+        need = derived.min_member if derived is not None else self.minimum(gang)
+        if derived is not None and len(members.bound) >= derived.min_member:
+            return len(members.bound)
+        return members.present if need is not None and members.runs(need) else 0
 
     def tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
         """(gang, its members, its minimum) of every gang that a pod of ours names and whose object is there."""
@@ -210,18 +252,40 @@ class GangBook:
         if groups.pop(key, None) is not None and ref not in self._members:
             self._history.forget(ref)
 
-    def group_priority(self, ref: GangRef) -> int | None:
-        """Priority that an upstream PodGroup gives its members; None where it says none."""
-        group = self.upstream.get(ref.key)
-        return group.spec.priority if group is not None else None
+    def rank_of(self, info: PodInfo) -> tuple[int | None, str]:
+        """(priority, preemptionPolicy) that its upstream PodGroup gives a pod; None and empty where it says none."""
+        key = info.made_group
+        if not key and info.gang is not None and info.gang.source is GangSource.UPSTREAM:
+            key = info.gang.key
+        group = self.upstream.get(key) if key else None
+        return (group.spec.priority, group.spec.preemption_policy) if group is not None else (None, "")
 
-    def ranked_anew(self, key: str) -> Iterator[tuple[PodInfo, int | None]]:
-        """(member, its priority by the group) of an upstream PodGroup, where that is another than the member has."""
-        ref = GangRef.of(key, GangSource.UPSTREAM)
-        priority = self.group_priority(ref)
-        for info in self.members(ref):
-            if info.group_priority != priority:
-                yield info, priority
+    def of_upstream(self, key: str) -> list[PodInfo]:
+        """The pods of an upstream PodGroup, whichever gang has them."""
+        return [*self.members(GangRef.of(key, GangSource.UPSTREAM)), *self._made.get(key, {}).values()]
+
+    def made_of(self, ref: GangRef) -> Iterable[str]:
+        """`namespace/name` of the upstream PodGroups that were made by default for pods of a gang."""
+        return self._adding.get(ref, {})
+
+    def gangs_of_made(self, key: str) -> Iterable[GangRef]:
+        """The gangs that have pods of an upstream PodGroup that was made by default."""
+        return dict.fromkeys(info.gang for info in self._made.get(key, {}).values() if info.gang is not None)
+
+    def passed(self) -> frozenset[str]:
+        """Upstream PodGroups all of whose pods are in other gangs."""
+        return frozenset(key for key in self._made if GangRef.of(key, GangSource.UPSTREAM) not in self._members)
+
+    def made_groups(self) -> Mapping[GangRef, tuple[UpstreamPodGroup, ...]]:
+        """Gang -> the upstream PodGroups that were made by default for its pods; equal ones are one object."""
+        found: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
+        for ref, counts in self._adding.items():
+            groups = tuple(self.upstream[key] for key in sorted(counts, key=natural_key) if key in self.upstream)
+            before = self._added.get(ref, ())
+            same = len(before) == len(groups) and all(map(is_, before, groups))
+            found[ref] = before if same else groups
+        self._added = found
+        return found
 
     def named(self) -> list[GangRef]:
         """The gangs that pods name."""
@@ -253,13 +317,35 @@ class GangBook:
         if ref in self._uncounted:
             del self._uncounted[ref]
             gone = self._history.gone(ref)
-            members = Members(pods=self.members(ref), past=self._history.past(ref))
+            members = Members(pods=self.members(ref), past=self._remembered(ref))
             if gone and members.members:
                 # pods of an earlier run are often deleted when those of the next are there
                 self._history.came(ref, "", members.run, {pod.controller for pod in members.pods})
             if (need := self.minimum(ref)) is not None:
                 self._counted(ref, members.run.owners, members.of_run, need)
-        return self._history.past(ref)
+        return self._remembered(ref)
+
+    def _remembered(self, ref: GangRef) -> Past:
+        return self._history.past(ref, self._recorded)
+
+    def _recorded(self, ref: GangRef) -> tuple[tuple[str, Record], ...]:
+        """(uid, what it counts) of the controllers of a gang's members, and of those whose templates name it."""
+        tally, history = self._tallies.get(ref, NOBODY), self._history
+        owners = {*tally.owners, *history.owners(ref), *history.beside(ref), *self._records.naming(ref)}
+        found = ((uid, self._records.of(uid)) for uid in sorted(owners))
+        return tuple((uid, record) for uid, record in found if record.number)
+
+    def count_anew(self, refs: Iterable[GangRef]) -> None:
+        """Takes that controllers of these gangs count other members than before."""
+        for ref in refs:
+            if ref in self._tallies or self.minimum(ref) is not None:
+                self._history.changed.add(ref)
+                self._count(ref)
+                self.recorded[ref] = None
+
+    def left_by(self, owner: str) -> Iterator[GangRef]:
+        """Gangs with members of a controlling owner that have Succeeded and whose pods are gone."""
+        return self._history.left_by(owner)
 
     def pasts(self) -> Mapping[GangRef, Past]:
         """The same of every gang of which something is."""

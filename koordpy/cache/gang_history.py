@@ -1,18 +1,23 @@
 """The past of gangs: members that have Succeeded and whose pods are gone, and how many members each had when whole.
 
 Completed pods are deleted all the time, by drains, garbage collection and clean-up policies: their members have
-Succeeded all the same (gang-network.md 2.4, preemption.md 7). The history is what this process has seen, on top of what
-the status of the PodGroup told when the process first looked. Offline it is that status alone. Nobody looks before all
-is read: of a world that is half read nothing is counted. What an earlier run has done counts for no later one.
+Succeeded all the same (gang-network.md 2.4, preemption.md 7). Three sources tell of them: the records of their
+controllers (`records`), the status of the PodGroup as it was when this process first looked, and what this process has
+seen since. Offline the first two. Nothing is counted before all is read. What an earlier run has done counts for no
+later one.
 """
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
-from koordpy.api.endings import ended_at
-from koordpy.api.groups import PodGroupStatus
+from koordpy.api.pod_endings import ended_at
+from koordpy.api.pod_groups import PodGroupStatus
 from koordpy.api.times import seconds
-from koordpy.cluster.pods import GangRef, PodInfo
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
+from koordpy.workloads.workload_model import NO_RECORD, Record
 
 STALE = "Stale"
 MEMBERS_MISSING = "MembersMissing"
@@ -36,6 +41,8 @@ class Ended:
     """When it finished, seconds since the epoch; 0 where nothing says so."""
     gone: bool = False
     """Whether its pod is deleted."""
+    told: bool = False
+    """True if only a PodGroup's status told of it: which member it was is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,36 @@ class Past:
     """Members bound or Succeeded when it last had its minimum, or since if more; 0 where that was never seen."""
     beside: frozenset[str] = frozenset()
     """Owners that ran beside one another in the last run that had members bound, where they were several."""
+    records: tuple[tuple[str, Record], ...] = ()
+    """(uid, what it counts) of the controllers of members."""
+
+    def record(self, owner: str) -> Record:
+        """What a controller counts, by its uid."""
+        return next((record for uid, record in self.records if uid == owner), NO_RECORD)
+
+    def with_records(self, seen: Sequence[Ended]) -> tuple[Ended, ...]:
+        """All that have Succeeded: those that are known, and those that records count beyond them. seen: the former,
+        those of `gone` included.
+
+        A member that a status told of is one of those that the record of its owner counts, or of an owner beside that.
+        """
+        if not self.records:
+            return tuple(seen)
+        found = [one for one in seen if not one.told]
+        told: dict[str, list[Ended]] = {}
+        for one in seen:
+            if one.told:
+                told.setdefault(one.owner, []).append(one)
+        known = Counter(one.owner for one in found)
+        for owner, record in self.records:
+            missing = max(0, min(record.number, MOST_KEPT) - known[owner])
+            found += repeat(Ended(owner, record.at or LONG_AGO), missing)
+            for other in dict.fromkeys((owner, "", *(sorted(self.beside) if owner in self.beside else ()))):
+                same = told.get(other, [])
+                taken = min(missing, len(same))
+                del same[len(same) - taken :]
+                missing -= taken
+        return (*found, *chain.from_iterable(told.values()))
 
 
 NO_PAST = Past()
@@ -116,6 +153,14 @@ class GangHistory:
     def gone(self, ref: GangRef) -> Collection[Ended]:
         """Succeeded members whose pods are gone."""
         return self._gone.get(ref, {}).values()
+
+    def left_by(self, owner: str) -> Iterator[GangRef]:
+        """Gangs with such members of a controlling owner."""
+        return (ref for ref, owners in self._owners.items() if owner in owners)
+
+    def beside(self, ref: GangRef) -> Collection[str]:
+        """Owners of the last run that had members bound."""
+        return self._beside.get(ref, ())
 
     def owners(self, ref: GangRef) -> Collection[str]:
         """Their controlling owners."""
@@ -187,7 +232,7 @@ class GangHistory:
             run = Run(run.owners | owners, run.began)
         # whose of them it was makes no difference
         owner = min(owners, default="")
-        one = Ended(owner, LONG_AGO if owner else _told_at(told), gone=True)
+        one = Ended(owner, LONG_AGO if owner else _told_at(told), gone=True, told=True)
         lost = any((c.type, c.status, c.reason) == (STALE, "True", MEMBERS_MISSING) for c in told.conditions)
         if told.scheduled and not lost and run.has(one):
             self._whole.setdefault(ref, _Whole(run.owners, told.scheduled))
@@ -198,14 +243,14 @@ class GangHistory:
             self._owners.setdefault(ref, set()).add(owner)
         self.changed.add(ref)
 
-    def past(self, ref: GangRef) -> Past:
-        """What is remembered of a gang."""
+    def past(self, ref: GangRef, records: Callable[[GangRef], tuple[tuple[str, Record], ...]]) -> Past:
+        """What is remembered of a gang. records: finds those of its controllers."""
         if ref in self.changed:
             self.changed.discard(ref)
             whole = self._whole.get(ref)
             beside = self._beside.get(ref, frozenset())
             several = beside if len(beside) > 1 else frozenset[str]()
-            past = Past(tuple(self.gone(ref)), whole.count if whole is not None else 0, several)
+            past = Past(tuple(self.gone(ref)), whole.count if whole is not None else 0, several, records(ref))
             if past == NO_PAST:
                 self.views.pop(ref, None)
             else:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from koordpy.cluster.ganghistory import NO_PAST, Ended, Past, Run, ended
-from koordpy.cluster.pods import PodInfo
+from koordpy.api.keys import JOB_COMPLETION_INDEX
+from koordpy.cache.gang_history import NO_PAST, Ended, Past, Run, ended
+from koordpy.pods.pod_info import SUCCEEDED, PodInfo
+from koordpy.workloads.workload_manifest import index_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,22 @@ class Members:
     @cached_property
     def ended(self) -> tuple[Ended, ...]:
         """The members that have Succeeded, those included whose pods are gone."""
-        return (*(ended(pod) for pod in self.pods if pod.succeeded), *self.past.gone)
+        seen = (*(ended(pod) for pod in self.pods if self.is_success(pod)), *self.past.gone)
+        return self.past.with_records(seen)
+
+    def is_success(self, pod: PodInfo) -> bool:
+        """True if a pod has done its part: by itself, or by the record of its controller, which counts its index."""
+        if pod.pod.status.phase != SUCCEEDED:
+            return False
+        return (
+            pod.succeeded
+            or index_in(pod.pod.metadata, JOB_COMPLETION_INDEX) in self.past.record(pod.controller).indexes
+        )
+
+    @cached_property
+    def failed(self) -> tuple[PodInfo, ...]:
+        """The pods that ended without success; phase Succeeded alone is none."""
+        return tuple(pod for pod in self.pods if pod.finished and not self.is_success(pod))
 
     @cached_property
     def run(self) -> Run:

@@ -5,10 +5,10 @@ Pods of equal labels are one class, and only labels count that some selector loo
 
 from collections.abc import Iterable
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.tally import Tally
-from koordpy.cluster.ties import PodClass, TermClass, pod_class
-from koordpy.cluster.volumes import Disk, claim_key, disks_of
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_ties import PodClass, TermClass, pod_class
+from koordpy.pods.tally import Tally
+from koordpy.pods.volume_book import Disk, claim_key, disks_of
 
 
 class Neighbours:

@@ -7,22 +7,26 @@ images do, room where allocatable does. The versions tell readers which of these
 from collections.abc import Iterator
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, HyperNode
+from koordpy.api.custom_objects import ClusterNetworkTopology, HyperNode
+from koordpy.api.key_hints import Holder
 from koordpy.api.objects import Node
-from koordpy.api.settings import odd_settings
-from koordpy.api.unread import Holder
-from koordpy.cluster.hypernodes import Warnings, read_hypernodes
-from koordpy.cluster.quotas import card_hundredths
-from koordpy.cluster.resources import Amounts, add_amounts, node_allocatable
-from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
-from koordpy.cluster.topology import FLAT, Layers, TopologyFault, read_layers
-from koordpy.cluster.tree import Tree, build_tree
+from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
+from koordpy.cache.topology_gaps import LabelGaps, TopologyGaps, find_gaps
+from koordpy.decoding.annotation_settings import odd_settings
+from koordpy.pods.family_books import Amendment
+from koordpy.pods.resource_amounts import Amounts, add_amounts, node_allocatable
+from koordpy.quota.quota_book import card_hundredths
+from koordpy.topology.hypernodes import Warnings, read_hypernodes
+from koordpy.topology.topology_layers import FLAT, Layers, TopologyFault, read_layers
+from koordpy.topology.topology_tree import Tree, build_tree
 
 
 class NodeBook:
     """Nodes by name, the objects that say how they hang together, and the tree made of both."""
 
     def __init__(self) -> None:
+        self._amendments: dict[str, dict[str, Amendment]] = {}
+        """Node -> family of devices -> what it knows better of the node's amounts."""
         self.topology: ClusterNetworkTopology | None = None
         self.topology_faults: list[TopologyFault] = []
         self.layers: Layers = FLAT
@@ -41,6 +45,9 @@ class NodeBook:
         self.hypernodes: dict[str, HyperNode] = {}
         """By name, whether or not the tree is made of them."""
         self._tree: Tree | None = None
+        self._label_gaps: tuple[Tree, LabelGaps] | None = None
+        self._gaps: tuple[Tree, tuple[int, ...], TopologyGaps] | None = None
+        self._accelerated: tuple[tuple[int, int], frozenset[str]] = (0, 0), frozenset()
         self._total: Amounts | None = None
         self._cards: int | None = None
 
@@ -60,7 +67,7 @@ class NodeBook:
             labels=node.metadata.labels,
             taints=tuple(node.spec.taints) + ((UNSCHEDULABLE_TAINT,) if node.spec.unschedulable else ()),
             unschedulable=node.spec.unschedulable,
-            allocatable=node_allocatable(node),
+            allocatable=self._allocatable(node),
             images=tuple((tuple(image.names), image.size_bytes) for image in node.status.images),
             node=node,
         )
@@ -77,6 +84,27 @@ class NodeBook:
             self.capacity_version += 1
         if old is None or (old.labels, old.taints, old.images) != (info.labels, info.taints, info.images):
             self.static_version += 1
+
+    def _allocatable(self, node: Node) -> Amounts:
+        amounts = node_allocatable(node)
+        for amendment in self._amendments.get(node.metadata.name, {}).values():
+            amounts = amendment.amended(amounts)
+        return amounts
+
+    def amend(self, name: str, family: str, amendment: Amendment | None) -> None:
+        """Takes what a family of devices knows better of a node's amounts; None if those of the node count."""
+        before = self._amendments.get(name, {})
+        if amendment == before.get(family):
+            return
+        others = {one: found for one, found in before.items() if one != family}
+        if amendment is not None:
+            self._amendments[name] = {**others, family: amendment}
+        elif others:
+            self._amendments[name] = others
+        else:
+            del self._amendments[name]
+        if (known := self._nodes.get(name)) is not None:
+            self.put(known.node)
 
     def drop(self, name: str) -> None:
         """Forgets a node; an unknown one is no fault."""
@@ -148,6 +176,33 @@ class NodeBook:
                 self._tree.check()
             self.static_version += 1
         return self._tree
+
+    @property
+    def label_gaps(self) -> LabelGaps:
+        """What is wrong with the labels that make the tree, whichever nodes count."""
+        tree = self.tree
+        if self._label_gaps is None or self._label_gaps[0] is not tree:
+            found = LabelGaps.of(tree, lambda: (info.labels for info in self._nodes.values()))
+            self._label_gaps = tree, found
+        return self._label_gaps[1]
+
+    @property
+    def gaps(self) -> TopologyGaps:
+        """What is wrong with the tree, of the nodes that count."""
+        tree, labels = self.tree, self.label_gaps
+        marks = (self.static_version, self.capacity_version, self.total_version) if any(tree.lacking) else ()
+        if self._gaps is None or self._gaps[0] is not tree or self._gaps[1] != marks:
+            accelerated = self._find_accelerated() if marks else ()
+            self._gaps = tree, marks, find_gaps(tree, labels, self.get, accelerated)
+        return self._gaps[2]
+
+    def _find_accelerated(self) -> frozenset[str]:
+        """Nodes that have accelerators and are not being deleted."""
+        marks = self.capacity_version, self.total_version
+        if self._accelerated[0] != marks:
+            found = (n.name for n in self._nodes.values() if not n.going and card_hundredths(n.allocatable))
+            self._accelerated = marks, frozenset(found)
+        return self._accelerated[1]
 
     def in_order(self, tree: Tree) -> tuple[NodeInfo, ...]:
         return tuple(self._nodes[name] for name in tree.node_names)

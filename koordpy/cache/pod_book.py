@@ -1,4 +1,4 @@
-"""The life of a pod: pending, assumed, bound, ending, gone; and who is told of each step.
+"""Accounts pods to nodes, gangs, quotas and neighbours; `pod_changes` has the states of a pod and the table of changes.
 
 Pods are accounted to nodes whoever scheduled them, and our own assumed pods before their Bindings are confirmed
 (kube-parity.md 2.2, 4.2). Cheap per event: one pod's figures are taken off every book and put on again.
@@ -8,24 +8,24 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from koordpy.api.config import Gangs, Gpu, Quota
 from koordpy.api.objects import Pod
 from koordpy.api.quantity import is_extended
-from koordpy.cluster.devices import Grant
-from koordpy.cluster.expected import Assumption, ExpectedPods
-from koordpy.cluster.gangbook import GangBook
-from koordpy.cluster.gpu_book import GpuBook
-from koordpy.cluster.neighbours import Neighbours
-from koordpy.cluster.npus import NpuBook
-from koordpy.cluster.owners import OwnerBook
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo, gang_ref, in_group, pod_info, shape_of
-from koordpy.cluster.quotas import QuotaBook, ShareQueue
-from koordpy.cluster.reservations import Reservation
-from koordpy.cluster.ties import looks_at_pods, selected_keys
-from koordpy.cluster.usage import Usage
-from koordpy.cluster.volumes import Promise
-from koordpy.cluster.workloadbook import WorkloadBook
-from koordpy.workloads.volcano import VolcanoGroup, group_of_pod
+from koordpy.cache.expected_pods import ExpectedPods
+from koordpy.cache.gang_book import GangBook
+from koordpy.cache.neighbour_counts import Neighbours
+from koordpy.cache.node_usage import Usage
+from koordpy.cache.pod_transitions import STEPS, PodChange, change_of
+from koordpy.cache.reservations import ClosedTo, Reservation, ReservationStage, nomination
+from koordpy.cache.workload_book import WorkloadBook
+from koordpy.config.configuration import Gangs, Quota
+from koordpy.pods.family_books import NOTHING_GIVEN, DeviceFamilies, Given
+from koordpy.pods.gang_refs import GangRef, gang_ref
+from koordpy.pods.pod_info import PodInfo, in_group, pod_info, shape_of
+from koordpy.pods.pod_owners import OwnerBook
+from koordpy.pods.pod_ties import looks_at_pods, selected_keys
+from koordpy.pods.volume_book import Promise
+from koordpy.quota.quota_book import QuotaBook, ShareQueue
+from koordpy.workloads.volcano_gangs import VolcanoGroup, group_of_pod
 
 MOST_LABEL_KEYS = 1 << 10
 """Label keys looked for, above which those are forgotten that no pod names any more."""
@@ -34,8 +34,15 @@ MOST_LABEL_KEYS = 1 << 10
 class PodBook:
     """Pods by `namespace/name`, and the books that they are accounted in."""
 
-    def __init__(self, *, scheduler_names: frozenset[str], owned: bool, gpu: Gpu, quota: Quota, gangs: Gangs) -> None:
+    def __init__(
+        self, families: DeviceFamilies, *, scheduler_names: frozenset[str], owned: bool, quota: Quota, gangs: Gangs
+    ) -> None:
         """owned: whether pods without constraints of spread are spread by their controllers (`shape_of`)."""
+        self.readers = families.readers
+        self.families = families.books
+        """Family of devices -> its book."""
+        self._told = frozenset[str]().union(*(book.told_resources for book in self.families.values()))
+        """Resources of which books are told what assumed pods have."""
         self.scheduler_names = scheduler_names
         self.quotas = QuotaBook(quota)
         self._owned = owned
@@ -44,16 +51,14 @@ class PodBook:
         self._reservations: dict[str, Reservation] = {}
         """Nominated pod -> what is kept for it, and from whom it was reclaimed as far as this process knows."""
         self.expected = ExpectedPods()
-        self.gangs = GangBook(scheduler_names)
+        self.workloads = WorkloadBook(gangs, scheduler_names)
+        self.gangs = GangBook(scheduler_names, self.workloads.records)
         self.usage = Usage()
         self.neighbours = Neighbours()
         self.owners = OwnerBook()
         self._configured: frozenset[str] = frozenset()
         """Label keys that are looked for whatever pods say."""
         self._most_keys = MOST_LABEL_KEYS
-        self.gpus = GpuBook(gpu)
-        self.npus = NpuBook()
-        self.workloads = WorkloadBook(gangs, scheduler_names)
         self.moved: dict[str, GangRef | None] = {}
         """Pods whose gang or rank became another one -> the gang that they were in; whoever heeds it empties it."""
 
@@ -68,54 +73,64 @@ class PodBook:
 
         Raises UnreadableError where a quantity cannot be read; nothing changes then.
         """
-        key = pod.key
-        old = self._pods.get(key)
-        same = old is not None and old.uid == pod.metadata.uid
+        key, old = pod.key, self._pods.get(pod.key)
+        known = old if old is not None and old.uid == pod.metadata.uid else None
+        info = self._read(pod, known, seen=seen)
+        counted = not info.finished or self._counts_finished(info)
+        if counted or info.gang is not None:
+            info = self._followed(info)
+        info = self._ranked(info)
+        if known is None:
+            self.expected.drop(key)
+        elif info.finished or not self._is_assumed(info):
+            self.expected.unassume(key)
+        if known is not None and info.gang is not None and known.controller != info.controller:
+            self.gangs.owned_anew(info.gang, info)
+        change = change_of(old, info)
+        if old is not None and change is PodChange.CONFIRMED:
+            self._replace(old, info)
+            return
+        steps = STEPS[change]
+        if old is not None and steps.removes:
+            self._remove(old)
+            if steps.leaves and old.gang is not None and old.gang != info.gang:
+                self.gangs.left(old.gang)
+        if steps.joins and info.gang is not None:
+            self.gangs.new_member(info.gang, info)
+        if counted or info.gang is not None:
+            self._add(info)
+        else:
+            self._pods.pop(key, None)
+            self._reservations.pop(key, None)
+
+    def _is_assumed(self, info: PodInfo) -> bool:
+        """True if a pod counts as on its node by an assumption alone."""
+        return not info.pod.spec.node_name and self.assumed_node(info.key) is not None
+
+    def _read(self, pod: Pod, known: PodInfo | None, *, seen: bool) -> PodInfo:
+        """Reads a pod with what is expected of it. known: the same pod as it was before."""
         assumed = ""
-        if same:
+        if known is not None:
             pod = self.expected.seen(pod) if seen else self.expected.shown(pod)
-            assumed = "" if pod.spec.node_name else self.assumed_node(key) or ""
+            assumed = "" if pod.spec.node_name else self.assumed_node(pod.key) or ""
         info = pod_info(
             pod,
             scheduler_names=self.scheduler_names,
             assumed_node=assumed,
             looked_for=self.neighbours.looked_for,
             owned=self._owned,
-            gpu_resources=self.gpus.config.resources,
+            readers=self.readers,
             labels_count=self.quotas.settings.labels_count(pod.metadata.namespace),
             volcano=self.workloads.volcano,
             queue=self.workloads.queue_of(pod),
-            follows=(old.gang, old.index) if same and old is not None else (None, None),
+            follows=(known.gang, known.index) if known is not None else (None, None),
         )
-        if same and old is not None and info.ties and info.ties == old.ties:
-            info = replace(info, ties=old.ties)  # it may be long, and others hold it
+        if known is not None and info.ties and info.ties == known.ties:
+            info = replace(info, ties=known.ties)  # it may be long, and other objects hold it
         if looks_at_pods(pod):
             self._look_for(selected_keys(pod))  # its shape has them already
         self.workloads.put_pod(info)
-        if not (info.finished and info.gang is None) or self._counts_finished(info):
-            info = self._followed(info)
-        if info.gang is not None and info.gang.source is GangSource.UPSTREAM:
-            info = in_group(info, self.gangs.group_priority(info.gang))
-        if not same:
-            self.expected.drop(key)
-        elif not assumed or info.finished:
-            self.expected.unassume(key)
-        if same and old is not None and info.gang is not None and old.controller != info.controller:
-            self.gangs.owned_anew(info.gang, info)
-        if old is not None and _holds_the_same(old, info):
-            self._replace(old, info)
-            return
-        if old is not None:
-            self._remove(old)
-            if old.gang is not None and old.gang != info.gang:
-                self.gangs.left(old.gang)
-        if info.gang is not None and (not same or old is None or old.gang != info.gang):
-            self.gangs.new_member(info.gang, info)
-        if info.finished and info.gang is None and not self._counts_finished(info):
-            self._pods.pop(key, None)
-            self._reservations.pop(key, None)
-        else:
-            self._add(info)
+        return info
 
     def drop_pod(self, key: str) -> None:
         """Forgets a pod; an unknown one is no fault."""
@@ -155,8 +170,16 @@ class PodBook:
 
     def _followed(self, info: PodInfo) -> PodInfo:
         """A pod with the gang that followed for it so far, where it names none, and its rank in its gang."""
-        gang, index = self.workloads.filed(info)
-        return info if (gang, index) == (info.gang, info.index) else replace(info, gang=gang, index=index)
+        gang, index, made = self.workloads.filed(info)
+        if (gang, index, made) == (info.gang, info.index, info.made_group):
+            return info
+        return replace(info, gang=gang, index=index, made_group=made)
+
+    def _ranked(self, info: PodInfo) -> PodInfo:
+        """A pod with what its upstream PodGroup says of all its pods."""
+        if info.pod.spec.scheduling_group is None or info.gang is None:
+            return info
+        return in_group(info, *self.gangs.rank_of(info))
 
     def regroup(self, now: float) -> None:
         """Finds the gangs that follow from workloads and pods now (seconds since the epoch)."""
@@ -166,11 +189,16 @@ class PodBook:
         for key in self.workloads.regroup(self.gangs.named(), now):
             if (old := self._pods.get(key)) is None:
                 continue
-            filed = self._followed(old)
+            filed = self._ranked(self._followed(old))
             if filed is not old:
                 self.moved.setdefault(key, old.gang)
                 self._regang(old, filed)
         self.gangs.derived = self.workloads.derived
+        changed, self.workloads.records.changed = self.workloads.records.changed, {}
+        for uid, naming in changed.items():
+            pods = (self._pods.get(key) for key in self.workloads.controlled_by(uid))
+            refs = (info.gang for info in pods if info is not None and info.gang is not None)
+            self.gangs.count_anew(dict.fromkeys((*refs, *naming, *self.gangs.left_by(uid))))
 
     def _regang(self, old: PodInfo, filed: PodInfo) -> None:
         """Takes a pod of which nothing but its gang, or its rank in it, is another."""
@@ -179,8 +207,8 @@ class PodBook:
             if old.gang != filed.gang:
                 self.gangs.left(old.gang)
         if old.bound:
-            self.npus.account(old, -1)
-            self.npus.account(filed, 1)
+            self._account_devices(old, -1)
+            self._account_devices(filed, 1)
         self._file(filed)
 
     def look_for(self, label_keys: Iterable[str]) -> None:
@@ -200,8 +228,10 @@ class PodBook:
         for info in list(self._pending.values()):
             if not new.isdisjoint(info.pod.metadata.labels):
                 asked = info.requests, info.score_requests
-                shape = shape_of(info.pod, *asked, looked_for, owned=owned, gpus=info.gpus, queue=info.owner.queue)
-                self._file(in_group(replace(info, shape=shape, group_priority=None), info.group_priority))
+                devices = self.readers.shape(info.pod, info.asks)
+                shape = shape_of(info.pod, *asked, looked_for, owned=owned, devices=devices, queue=info.owner.queue)
+                bare = replace(info, shape=shape, group_priority=None)
+                self._file(in_group(bare, info.group_priority, info.group_policy))
 
     def forget_labels(self) -> None:
         """Tells pods apart no longer by labels that nobody looks for any more."""
@@ -226,7 +256,7 @@ class PodBook:
             self._pending[info.key] = info
         if info.pod.status.nominated_node_name and (node := info.nominated_node):
             known = self._reservations.get(info.key)
-            self._reservations[info.key] = Reservation(node, known.closed_to if known is not None else frozenset())
+            self._reservations[info.key] = nomination(info.key, node, known.losers if known is not None else ())
         elif self._reservations:
             self._reservations.pop(info.key, None)
 
@@ -258,27 +288,28 @@ class PodBook:
         same."""
         if not info.extended and info.group is None:
             return
-        self.npus.account(info, sign)
-        if sign > 0:
-            found = self.expected.assumption(info.key)
-            self.gpus.hold(info, found.chips if found is not None else ())
-        else:
-            self.gpus.release(info)
+        if sign < 0:
+            for book in self.families.values():
+                book.release(info)
+            return
+        found = self.expected.assumption(info.key)
+        given = found.given if found is not None else NOTHING_GIVEN
+        for family, book in self.families.items():
+            book.hold(info, given.get(family))
 
     def assume(
         self,
         key: str,
         node: str,
         claims: Mapping[str, str] | None = None,
-        devices: Mapping[str, Grant] | None = None,
-        chips: tuple[int, ...] = (),
+        given: Given = NOTHING_GIVEN,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
         """Counts a pending pod as bound to a node until the watch confirms it or `forget` takes it back.
 
-        claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; devices: resource
-        claim -> what it is allocated; chips: GPUs (minors) or NPUs of the node that it is given; annotations: what its
-        Binding says, which later plans read of pods whose devices are told by their annotations.
+        claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; given: devices of
+        each family that it is given; annotations: what its Binding says, which later plans read of pods whose devices
+        are told by their annotations.
 
         Raises KeyError for an unknown pod and ValueError for one that has a node already.
         """
@@ -287,7 +318,16 @@ class PodBook:
             raise ValueError(f"{key} has node {info.node} already")
         taken = {claim: Promise(volume, node) for claim, volume in (claims or {}).items()}
         said = annotations if annotations and self._read_by_annotations(info) else {}
-        self.placed(self.expected.assume(info.pod, Assumption(node, taken, devices or {}, chips, said)), node)
+        assumed = Reservation(
+            key,
+            ReservationStage.ASSUMED,
+            ClosedTo.ALL,
+            node=node,
+            volumes=taken,
+            given=given,
+            annotations=said,
+        )
+        self.placed(self.expected.assume(info.pod, assumed), node)
 
     def placed(self, pod: Pod, node: str) -> None:
         """Takes a pending pod that has a node by now, and annotations that tell of it: it is read no other way."""
@@ -298,16 +338,16 @@ class PodBook:
         self._add(info)
 
     def _read_by_annotations(self, info: PodInfo) -> bool:
-        """Whether annotations tell what devices a pod has: of GPUs the GpuBook is told, of all other kinds nobody."""
-        return any(is_extended(name) and name not in self.gpus.config.resources for name in info.requests)
+        """True if annotations tell what devices a pod has, because no book is told."""
+        return any(is_extended(name) and name not in self._told for name in info.requests)
 
-    def foresee_nomination(self, key: str, node: str, closed_to: frozenset[ShareQueue] = frozenset()) -> None:
+    def foresee_nomination(self, key: str, node: str, losers: Iterable[ShareQueue] = ()) -> None:
         """A pending pod is being nominated to a node (to none: empty): its room is kept from now on.
 
-        closed_to: quotas and users that it is reclaimed from.
+        losers: quotas and users that it is reclaimed from.
         """
         if key in self._pods:
-            self._reservations[key] = Reservation(node, closed_to)
+            self._reservations[key] = nomination(key, node, losers)
             self.expected.nominate(self._pods[key].pod, node)
             self._put_again([key])
 
@@ -352,19 +392,3 @@ class PodBook:
 
     def assumed_pods(self) -> list[PodInfo]:
         return [self._pods[key] for key, _ in self.expected.assumed()]
-
-
-def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:
-    """Whether nothing changed of a pod on a node that counts for others but its devices: as when the watch confirms
-    where it was assumed."""
-    if not (old.bound and info.bound) or old.uid != info.uid or old.node != info.node:
-        return False
-    before, after = old.pod.metadata, info.pod.metadata
-    return (
-        (old.requests, old.score_requests, old.owner, old.gang)
-        == (info.requests, info.score_requests, info.owner, info.gang)
-        and old.ties == info.ties
-        and before.labels == after.labels
-        and old.selector == info.selector
-        and (before.deletion_timestamp is None) == (after.deletion_timestamp is None)
-    )

@@ -12,11 +12,9 @@ from fractions import Fraction
 from math import ceil, floor
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import CARDS, Quotas, QuotaUse, ShareQueue, card_hundredths
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.quota.queues import (
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.queue_shares import (
     QueueShares,
     UserShares,
     counts,
@@ -25,6 +23,8 @@ from koordpy.planning.quota.queues import (
     queue_shares,
     user_shares,
 )
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import CARDS, Quotas, QuotaUse, ShareQueue, card_hundredths
 
 ACCELERATORS = "accelerators"
 """What gpu-count counts, in hundredths of a device."""
@@ -34,7 +34,7 @@ Path = tuple[Party, ...]
 """A party and those above it, from the top down."""
 
 
-class Lines(ABC):
+class EntitlementLines(ABC):
     """Lines of one kind. Amounts in hundredths of a device, or in the units of requests."""
 
     pod_by_pod = False
@@ -64,10 +64,16 @@ class Lines(ABC):
         """The same unrounded."""
         return self.share(party, resource)
 
+    def resources(self, party: Party) -> list[str]:
+        """Resources of which a share is drawn for it, in the order of their names."""
+        return []
 
-def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
-    """The lines of the configured mode; None where none are drawn (mode off)."""
-    quotas, pods = snapshot.quotas, snapshot.pods.values()
+
+def lines_of(snapshot: Snapshot, config: Fairness, quotas: Quotas | None = None) -> EntitlementLines | None:
+    """The lines of the configured mode; None where none are drawn (mode off).
+
+    quotas: what is shared, held and asked for, where that is not all of the snapshot's."""
+    quotas, pods = quotas or snapshot.quotas, snapshot.pods.values()
     if config.mode == "off":
         return None
     if config.mode == "gpu-count":
@@ -77,7 +83,7 @@ def lines_of(snapshot: Snapshot, config: Fairness) -> Lines | None:
 
 
 @dataclass(frozen=True)
-class Mins(Lines):
+class Mins(EntitlementLines):
     """Every quota by itself, with its min in each resource that its max names."""
 
     quotas: Quotas
@@ -97,7 +103,7 @@ class Mins(Lines):
 
 
 @dataclass(frozen=True)
-class _Users(Lines):
+class _Users(EntitlementLines):
     snapshot: Snapshot
     shares: UserShares
 
@@ -123,7 +129,7 @@ class _Users(Lines):
 
 
 @dataclass(frozen=True)
-class _Queues(Lines):
+class _Queues(EntitlementLines):
     snapshot: Snapshot
     shares: QueueShares
 
@@ -136,6 +142,9 @@ class _Queues(Lines):
 
     def counted(self, party: Party, resource: str) -> bool:
         return counts(self.snapshot.quotas, party, resource)
+
+    def resources(self, party: Party) -> list[str]:
+        return sorted(self.shares.whole.get(party, {}))
 
     def use(self, use: QuotaUse, party: Party, resource: str) -> int:
         return use.queue(party, resource)

@@ -3,9 +3,9 @@
 from fractions import Fraction
 from typing import Any
 
-from koordpy.cluster.quotas import CARDS, ShareQueue
-from koordpy.planning.orders.keys import ByShare, Job
-from koordpy.planning.quota.queues import counts
+from koordpy.fairness.order_keys import ByShare, Job
+from koordpy.fairness.queue_shares import counts
+from koordpy.quota.quota_book import CARDS, ShareQueue
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
 """Queues of mode exact: who has a share, who asks without one and holds nothing, who holds without one."""

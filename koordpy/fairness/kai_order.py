@@ -6,11 +6,11 @@ from fractions import Fraction
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import QuotaUse, ShareQueue
-from koordpy.planning.orders.keys import INFINITE, ByShare, Job
-from koordpy.planning.quota.queues import counts, oldest_jobs
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.order_keys import INFINITE, ByShare, Job
+from koordpy.fairness.queue_shares import counts, oldest_jobs
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 _KINDS = (("cpu",), ("memory",), keys.ACCELERATORS)
 """The resources that KAI-Scheduler knows."""

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from koordpy.api.config import Fairness
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo, total_requests
-from koordpy.cluster.quotas import CARDS, QuotaUse, ShareQueue
-from koordpy.cluster.resources import Amounts
-from koordpy.planning.quota.queues import queue_ages, queue_shares
-from koordpy.planning.units import Unit
+from koordpy.api.natural_order import natural_key
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.queue_shares import queue_ages, queue_shares
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo, total_requests
+from koordpy.pods.resource_amounts import Amounts
+from koordpy.quota.quota_book import CARDS, QuotaUse, ShareQueue
 
 INFINITE = float("inf")
 

@@ -5,9 +5,9 @@ An order is `QueueKeys` in a module of its own, and one line here (docs/extendin
 
 from collections.abc import Mapping
 
-from koordpy.planning.orders.exact import Exact
-from koordpy.planning.orders.kai import Kai
-from koordpy.planning.orders.keys import CountOrder, QueueKeys
+from koordpy.fairness.exact_order import Exact
+from koordpy.fairness.kai_order import Kai
+from koordpy.fairness.order_keys import CountOrder, QueueKeys
 
 ORDERS: Mapping[str, type[QueueKeys]] = {
     "off": QueueKeys,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from koordpy.api.config import Fairness
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import CARDS, COUNT, Quotas, ShareQueue
-from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
+from koordpy.api.natural_order import natural_key
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.fair_shares import Claim, Rational, exact_and_whole_shares, kai_shares
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import CARDS, COUNT, Quotas, ShareQueue
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -5,22 +5,23 @@ quota takes as many as it has room for, which the placement problem gets as an `
 round's snapshot, use is the draft's, so it grows with every placement and falls with every eviction.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from koordpy.api.config import Quota as QuotaSettings
-from koordpy.api.keys import BUILT_IN_QUOTAS
+from koordpy.api.keys import BUILT_IN_QUOTAS, DEFAULT_QUOTA
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.pods import PodInfo, total_requests
-from koordpy.cluster.quotas import Quotas, QuotaUse
-from koordpy.cluster.resources import Amounts
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.nominated_capacity import NominatedCapacity
-from koordpy.planning.placement.problem import Allowance
-from koordpy.planning.quota.runtime import QuotaFigures, limits, tree_figures
-from koordpy.planning.units import Unit
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import Quota as QuotaSettings
+from koordpy.fairness.quota_runtime import QuotaFigures, limits, tree_figures
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.problem import Allowance
+from koordpy.pods.pod_info import PodInfo, total_requests
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.quota.quota_book import Quotas, QuotaUse
+from koordpy.reservations.capacity_view import PLAIN, QuotaDemand, View
+from koordpy.reservations.reservation_ledger import ReservationLedger
 
 PLUGIN = "ElasticQuota"
 """Name that the denials go by among the filters."""
@@ -42,6 +43,8 @@ class QuotaRefusal:
     limit: Mapping[str, int] | None = None
     used: Mapping[str, int] | None = None
     request: Mapping[str, int] | None = None
+    outside: Mapping[str, int] | None = None
+    """What pods in no quota hold of these resources: that is taken off the total which quotas share."""
     gang: str = ""
     needed: int = 0
     room: int = 0
@@ -66,6 +69,8 @@ class QuotaRefusal:
         parts.append(f"exceedDimensions: [{' '.join(sorted(self.limit))}]")
         if self.gang:
             parts.append(f"gang {self.gang} needs {self.needed} members, quota has room for {self.room}")
+        if self.outside:
+            parts.append(f"pods in no quota use: {_listed(self.outside)}")
         return ", ".join(parts)
 
     def text(self, nodes: int) -> str:
@@ -92,23 +97,20 @@ class _Gate:
         return self.limit.get(resource, 0) - self.used[resource]
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """Quotas with the requests that their limits follow from."""
-
-    quotas: Quotas
-    limits: dict[Hashable, Mapping[str, Amounts]] = field(default_factory=dict)
-    """What is promised in quotas -> what that leaves them, as far as it was asked for."""
-
-
 class Admission:
-    """The limits of one round. Asked with the use of a draft, it answers for the moment."""
+    """The limits of one round in one view. Asked with the use of a draft, it answers for the moment."""
 
-    def __init__(self, draft: Draft, settings: QuotaSettings, promises: NominatedCapacity) -> None:
-        self.draft, self.promises = draft, promises
+    def __init__(self, draft: Draft, settings: QuotaSettings, reservations: ReservationLedger) -> None:
+        self.draft, self.reservations, self.view = draft, reservations, PLAIN
         self.quotas: Quotas = draft.snapshot.quotas
         self.settings = settings
-        self._asking = Asking(self.quotas)
+        self._demand = QuotaDemand(self.quotas)
+
+    def of_view(self, view: View) -> "Admission":
+        """The limits of the same round in another view."""
+        made = copy(self)
+        made.view, made.figures = view, self.figures
+        return made
 
     @cached_property
     def figures(self) -> Mapping[str, QuotaFigures]:
@@ -120,52 +122,85 @@ class Admission:
         """Quota -> what its pods may hold at most, for the keys of its max."""
         return self._limits_beside({})
 
-    def open_limits(self, *, placed: bool = False) -> Mapping[str, Amounts]:
-        """The same for who is to start. What is promised to pods of the built-in quotas, beyond what is ending there,
-        they will use, and that is taken off the total before it is shared; with guaranteeUsage what is promised in a
-        quota is guaranteed like what is used. Nobody is evicted for who would be refused beside those that this round
-        has placed in the built-in quotas. placed: these count in any case."""
+    def admission_limits(self) -> Mapping[str, Amounts]:
+        """Runtime limits used to admit a new unit.
+
+        Pods in the built-in quotas (system, default) are served first: their nominated requests are subtracted from the
+        total before it is shared. With guaranteeUsage, nominated requests count as used in every quota. A preemptor's
+        view also subtracts what this round has placed there, so that no pod is evicted for a unit that admission would
+        reject.
+        """
         if not self.quotas.tree.quotas or not self.settings.enable_runtime_quota:
             return self.limits
-        placed |= self.promises.netted
-        return self._limits_beside(self.promises.by_quota(placed=placed) if self.promises or placed else {})
+        return self._limits_beside(self._reserved(), also=self._unplaced())
 
-    def _limits_beside(self, promised: Mapping[str, Amounts]) -> Mapping[str, Amounts]:
+    def admission_limits_after(self, freed: Mapping[str, int], only: str = "") -> Mapping[str, Amounts]:
+        """The same once pods in no quota have given up so much more (quota-fairness.md 4). freed: by resource. only:
+        the one resource whose limits are wanted, empty for all."""
+        if not any(freed.values()) or not self.settings.enable_runtime_quota:
+            return self.admission_limits()
+        views = [self._reserved(), self._unplaced()]
+        less = [{name: dict(of) for name, of in view.items()} if view is not None else None for view in views]
+        for view in less:
+            if view is not None:
+                add_amounts(view.setdefault(DEFAULT_QUOTA, {}), freed, -1)
+        return self._limits_beside(less[0] or {}, only, also=less[1])
+
+    def limits_after(self, freed: Mapping[str, int]) -> Mapping[str, Amounts]:
+        """The limits of the snapshot, where pods in no quota use so much less. freed: by resource, above 0."""
+        return self._limits_beside({DEFAULT_QUOTA: {r: -amount for r, amount in freed.items()}} if freed else {})
+
+    def _reserved(self) -> Mapping[str, Amounts]:
+        """Quota -> what is reserved in it beyond what pods hold, in this view."""
+        view, ledger = self.view, self.reservations
+        if view.placed:
+            return ledger.committed_by_quota(relief=view.relief)
+        return ledger.reserved_by_quota(relief=view.relief) if ledger or view.relief else {}
+
+    def _unplaced(self) -> Mapping[str, Amounts] | None:
+        """What is reserved but for the placements of the round; None where these raise no limit. With guaranteeUsage
+        they raise guarantees, which the limits of the snapshot do not know: both views bind a search."""
+        both = self.view.net and self.view.relief and self.settings.guarantee_usage
+        return self.reservations.reserved_by_quota(relief=True) if both else None
+
+    def _limits_beside(
+        self, promised: Mapping[str, Amounts], only: str = "", *, also: Mapping[str, Amounts] | None = None
+    ) -> Mapping[str, Amounts]:
+        """also: what is promised in another view, whose limits hold as well."""
+        if also is not None and also != promised:
+            one, other = self._limits_beside(promised, only), self._limits_beside(also, only)
+            return {q: {r: min(n, other[q][r]) for r, n in of.items()} for q, of in one.items()}
         guarantees = self.settings.guarantee_usage
         if not guarantees:
             promised = {name: of for name, of in promised.items() if name in BUILT_IN_QUOTAS}
-        known = tuple((name, *sorted(of.items())) for name, of in sorted(promised.items()))
-        found = self._asking.limits
+        known = only, tuple((name, *sorted(of.items())) for name, of in sorted(promised.items()))
+        demand = self.view.demand or self._demand
+        found = demand.limits
         if known not in found:
-            quotas = self._asking.quotas
+            quotas = demand.quotas
             off = {r: sum(promised.get(name, {}).get(r, 0) for name in BUILT_IN_QUOTAS) for r in quotas.total}
             if any(off.values()):
                 quotas = replace(quotas, total={r: n - off[r] for r, n in quotas.total.items()})
             same = quotas is self.quotas and not promised
-            out = limits(self.figures if same else tree_figures(quotas, self.settings, promised), quotas, self.settings)
-            if self.lent:
+            figures = self.figures if same else tree_figures(quotas, self.settings, promised, only)
+            out = limits(figures, quotas, self.settings)
+            if self.lends:
                 tree = self.quotas.tree.quotas
                 out = {q: {r: min(n, tree[q].max[r]) for r, n in of.items()} for q, of in out.items()}
             if promised and not guarantees:
                 # the last unit of a smaller total may be another's (quota-fairness.md 4)
                 most = self.limits
-                out = {q: {r: min(n, most[q][r]) for r, n in of.items()} for q, of in out.items()}
+                out = {
+                    q: {r: n if off.get(r, 0) < 0 else min(n, most[q][r]) for r, n in of.items()}
+                    for q, of in out.items()
+                }
             found[known] = out
         return found[known]
 
     @property
-    def lent(self) -> bool:
-        """Whether the limits are those among other requests; never above max then, whatever was used before."""
-        return self._asking.quotas is not self.quotas
-
-    @contextmanager
-    def among(self, asking: Asking) -> Iterator[None]:
-        """The limits are those among other requests, while it is entered."""
-        before, self._asking = self._asking, asking
-        try:
-            yield
-        finally:
-            self._asking = before
+    def lends(self) -> bool:
+        """Whether the demand is not that of the snapshot: no limit is above max then, whatever was used before."""
+        return self.view.demand is not None
 
     # -- the job ------------------------------------------------------------------------------------------------------
 
@@ -219,19 +254,27 @@ class Admission:
             limit={r: gate.limit.get(r, 0) for r in over},
             used={r: gate.used[r] for r in over},
             request={r: asked.get(r, 0) for r in over},
+            outside=self._outside(gate, over),
             gang=gang,
             needed=needed,
             room=room,
         )
 
+    def _outside(self, gate: _Gate, over: Iterable[str]) -> Mapping[str, int]:
+        """What the total of a runtime is short of for pods in no quota: resources of which they hold any."""
+        if gate.limit_name != "runtime" or self.quotas.tree.quotas[gate.quota].tree_id:
+            return {}
+        held = [self.quotas.own_used.get(name, {}) for name in BUILT_IN_QUOTAS]
+        return {r: amount for r in over if (amount := sum(of.get(r, 0) for of in held))}
+
     def _gates(self, name: str, use: QuotaUse, unit: Unit) -> list[_Gate]:
         quota = self.quotas.tree.quotas[name]
         limit_name = "runtime" if self.settings.enable_runtime_quota else "max"
-        kept = self._kept(unit, use) if self.promises else use
+        kept = self._kept(unit, use) if self.reservations else use
         used = {r: kept.used(name, r) for r in quota.max}
         rigid = {r: kept.rigid_used(name, r) for r in quota.max}
         return [
-            _Gate(name, limit_name, self.open_limits()[name], used, rigid=False),
+            _Gate(name, limit_name, self.admission_limits()[name], used, rigid=False),
             _Gate(name, "min", quota.min, rigid, rigid=True),
         ]
 
@@ -240,8 +283,8 @@ class Admission:
 
         Like that it is, first of all, what pods that are ending leave, for units that look for victims or have theirs.
         """
-        netted = self.promises.netted or any(pod.nominated_node for pod in unit.pending)
-        return self.promises.use(unit, use, netted=netted)
+        net = self.view.net or any(pod.nominated_node for pod in unit.pending)
+        return self.reservations.use(unit, use, net=net)
 
     def _counted(self, pods: Iterable[PodInfo], gate: _Gate) -> list[PodInfo]:
         """The pods that a limit counts: those in the quota or below it, for min the non-preemptible ones."""

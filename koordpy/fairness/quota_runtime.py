@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordpy.api import keys
-from koordpy.api.config import Quota as QuotaSettings
-from koordpy.cluster.quota_tree import TOP, QuotaNode
-from koordpy.cluster.quotas import CARDS, COUNT, Quotas
-from koordpy.cluster.resources import Amounts
+from koordpy.config.configuration import Quota as QuotaSettings
+from koordpy.pods.resource_amounts import Amounts
+from koordpy.quota.quota_book import CARDS, COUNT, Quotas
+from koordpy.quota.quota_tree import TOP, QuotaNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +35,27 @@ class QuotaFigures:
 
 
 def tree_figures(
-    quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None
+    quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None, only: str = ""
 ) -> dict[str, QuotaFigures]:
     """Figures of every quota in natural name order. promised: to pods that sit in a quota, which guaranteeUsage counts
-    with what is used."""
+    with what is used. only: the one resource whose figures are wanted; empty for all."""
     tree = quotas.tree
     per: dict[str, _Level] = {}
     for resource in sorted({name for quota in tree.quotas.values() for name in quota.max}):
-        per[resource] = _Level(quotas, settings, resource, promised or {})
+        if not only or resource == only:
+            per[resource] = _Level(quotas, settings, resource, promised or {})
     out = {}
     for name, quota in tree.quotas.items():
+        counted = [r for r in quota.max if r in per]
         used, rigid = quotas.used.get(name, {}), quotas.rigid_used.get(name, {})
         out[name] = QuotaFigures(
             name=name,
-            request={r: per[r].request[name] for r in quota.max},
-            used={r: used.get(r, 0) for r in quota.max},
-            rigid_used={r: rigid.get(r, 0) for r in quota.max},
-            runtime={r: per[r].runtime[name] for r in quota.max},
-            allocated={r: per[r].allocated[name] for r in quota.max},
-            guaranteed={r: per[r].guaranteed[name] for r in quota.max},
+            request={r: per[r].request[name] for r in counted},
+            used={r: used.get(r, 0) for r in counted},
+            rigid_used={r: rigid.get(r, 0) for r in counted},
+            runtime={r: per[r].runtime[name] for r in counted},
+            allocated={r: per[r].allocated[name] for r in counted},
+            guaranteed={r: per[r].guaranteed[name] for r in counted},
         )
     return out
 

@@ -19,7 +19,7 @@ Yielded = Mapping[str, tuple[str, ...]]
 """Id of a unit -> ids of those that it was evicted for."""
 
 
-class Yields:
+class PreemptionHistory:
     """The evictions of the last hour."""
 
     def __init__(self) -> None:

@@ -11,17 +11,18 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from koordpy.api import keys
-from koordpy.api.config import Quota as Settings
-from koordpy.api.custom import ElasticQuota
-from koordpy.api.settings import odd_settings
-from koordpy.api.unread import Holder
-from koordpy.api.wirejson import unreadable
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import Owner, PodInfo
-from koordpy.cluster.quota_owners import ignored_labels
-from koordpy.cluster.quota_tree import QuotaTree, ReadQuotas, over_since, read_quotas
-from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.cluster.tally import Tally
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.api.key_hints import Holder
+from koordpy.config.configuration import Quota as Settings
+from koordpy.decoding.annotation_settings import odd_settings
+from koordpy.decoding.wire_json import unreadable
+from koordpy.pods.object_book import object_key
+from koordpy.pods.pod_info import Owner, PodInfo
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.pods.tally import Tally
+from koordpy.quota.quota_owners import ignored_labels
+from koordpy.quota.quota_reading import ReadQuotas, read_quotas
+from koordpy.quota.quota_tree import QuotaTree, over_since
 
 COUNT = "pods"
 """Beside the resources of an owner: its number of pods."""

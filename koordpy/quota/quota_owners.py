@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import Quota as Settings
-from koordpy.api.custom import ElasticQuota
-from koordpy.api.jsontext import lone_surrogates
-from koordpy.api.limits import too_long
-from koordpy.api.natural import natural_key
+from koordpy.api.bounded_memory import once
+from koordpy.api.counted_nouns import counted, named
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.api.json_text import lone_surrogates
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.remembered import once
+from koordpy.api.reading_limits import too_long
 from koordpy.api.times import seconds
-from koordpy.cluster.objectbook import object_key
+from koordpy.config.configuration import Quota as Settings
+from koordpy.pods.object_book import object_key
 
 EVERYBODY = Settings()
 """What holds without configuration."""
@@ -54,6 +55,18 @@ class QuotaFault:
 def counts_in(namespace: str, settings: Settings) -> bool:
     """Whether ElasticQuotas of a namespace count at all."""
     return not settings.namespaces or namespace in settings.namespaces
+
+
+def uncounted(objects: Iterable[ElasticQuota], settings: Settings) -> str:
+    """One sentence about all ElasticQuotas outside `quota.namespaces`; empty where there are none."""
+    spaces = [one.metadata.namespace for one in objects if not counts_in(one.metadata.namespace, settings)]
+    if not spaces:
+        return ""
+    names = sorted(set(spaces), key=natural_key)
+    where = f"namespace{'s' if len(names) > 1 else ''} {named(names)}"
+    verb = "do" if len(spaces) > 1 else "does"
+    found = f"{counted(len(spaces), 'ElasticQuota')} in {where} {verb} not count: no limit and no guarantee holds there"
+    return f"quota.namespaces is [{', '.join(settings.namespaces)}]: {found}"
 
 
 def trusted(namespace: str, settings: Settings) -> bool:

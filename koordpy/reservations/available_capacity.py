@@ -1,33 +1,68 @@
-"""Room kept for pods that are promised a node and not there yet (kube-parity.md 2.2).
+"""Capacity that is available to a unit: what is free, without what other holders have reserved (kube-parity.md 2.2).
 
-A pod must pass every filter twice: with the nominated pods of its priority or above on their node, and without them,
-so that it neither takes their room nor leans on one that may never come. As in kube-scheduler a node is judged with
-the pods nominated to it, not with those nominated elsewhere.
+The answer of `ReservationLedger.available_to`. A pod must pass every filter twice: with the nominated pods that it has
+to leave capacity to on their node, and without them. So it neither takes their capacity nor depends on a pod that may
+never start. As in kube-scheduler, a node is judged with the pods nominated to it, not with those nominated elsewhere.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from koordpy.cluster.devices import DeviceId
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import NOTHING_KEPT, Draft, Ints, KeptClaims, Snapshot
-from koordpy.planning.filters.base import Refusal, Verdict
-from koordpy.planning.filters.claims import claims_of, claims_refusal
-from koordpy.planning.filters.dra import DynamicResources, Taken, resource_claims, resource_claims_refusal
-from koordpy.planning.filters.fit import check_fit
-from koordpy.planning.filters.rules import Rule
-from koordpy.planning.filters.volumes import VolumeBinding, VolumeReach
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import Reservation
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.devices.dra.filters.claim_filter import DynamicResources, Taken, resource_claims, resource_claims_refusal
+from koordpy.devices.dra.ledger.claim_book import CLAIMS, claim_view
+from koordpy.framework.filter_protocol import Refusal, Verdict
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.plugins.resource_fit import check_fit
+from koordpy.plugins.volume_binding import VolumeBinding, VolumeReach
+from koordpy.plugins.volume_claims import claims_of, claims_refusal
+from koordpy.pods.family_books import NOTHING_GIVEN
+from koordpy.pods.pod_info import PodInfo
 
 
 @dataclass(frozen=True, eq=False)
-class Reserved:
-    """Nominated pods that count against one pod. at: [n] node positions; held: [n, resources] what they ask there."""
+class AvailableCapacity:
+    """What other holders have reserved, as one unit has to respect it. Arrays are computed when first asked for."""
 
-    pods: Mapping[int, Sequence[PodInfo]]
-    at: Ints
-    held: Ints
+    snapshot: Snapshot
+    others: Mapping[str, int]
+    """Key -> node position of the nominated pods that capacity must be left to; at least one."""
+    freed: Callable[[int], Ints]
+    """Node position -> [resources] requests of the pods that are terminating there."""
+    takes_freed: Callable[[PodInfo, str], bool]
+    """Whether a nominated pod takes first what terminating pods free on its node (of that name)."""
+
+    @cached_property
+    def pods(self) -> Mapping[int, Sequence[PodInfo]]:
+        """Node position -> nominated pods there."""
+        out: dict[int, list[PodInfo]] = {}
+        for key, node in self.others.items():
+            out.setdefault(node, []).append(self.snapshot.pods[key])
+        return out
+
+    @cached_property
+    def at(self) -> Ints:
+        """[n] positions of their nodes, ascending."""
+        return np.array(sorted(self.pods), dtype=np.int64)
+
+    @cached_property
+    def held(self) -> Ints:
+        """[n, resources] requests of the nominated pods on these nodes, beyond what they take of freed capacity."""
+        snapshot = self.snapshot
+        out = np.zeros((len(self.at), snapshot.allocatable.shape[1]), dtype=np.int64)
+        for i, node in enumerate(self.at.tolist()):
+            name = snapshot.nodes[node].name
+            first = [pod for pod in self.pods[node] if self.takes_freed(pod, name)]
+            keys = {pod.key for pod in first}
+            if first:
+                out[i] = np.maximum(0, snapshot.asked(first) - self.freed(node))
+            out[i] += snapshot.asked(pod for pod in self.pods[node] if pod.key not in keys)
+        return out
 
     def passes(self, rules: Sequence[Rule]) -> Ints:
         """[n] 1 where every rule also passes with the nominated pods there."""
@@ -88,71 +123,38 @@ class Reserved:
         return moved
 
 
-def reserve(
-    pods: Mapping[str, int],
-    snapshot: Snapshot,
-    *,
-    less: Callable[[int], Ints],
-    at: Collection[str] | None = None,
-    up_to: int | None = None,
-) -> Reserved | None:
-    """What the given pods (key -> node position) hold; None without any.
-
-    less: node position -> [resources] what pods that are ending there leave for them, which they take first; `at`: on
-    the nodes of these names, on all where it is None; `up_to`: those up to this priority, all where it is None.
-    """
-    where: dict[int, list[PodInfo]] = {}
-    for key, node in pods.items():
-        where.setdefault(node, []).append(snapshot.pods[key])
-    if not where:
-        return None
-    rows = np.array(sorted(where), dtype=np.int64)
-    held = np.zeros((len(rows), snapshot.allocatable.shape[1]), dtype=np.int64)
-    for i, node in enumerate(rows.tolist()):
-        netted = at is None or snapshot.nodes[node].name in at
-        first = [pod for pod in where[node] if netted and (up_to is None or pod.priority <= up_to)]
-        keys = {pod.key for pod in first}
-        if first:
-            held[i] = np.maximum(0, snapshot.asked(first) - less(node))
-        held[i] += snapshot.asked(pod for pod in where[node] if pod.key not in keys)
-    return Reserved(where, rows, held)
-
-
-class NominatedClaims:
+class ClaimsOfNominated:
     """Volumes and devices that the claims of nominated pods take on their nodes, as the round found them.
 
-    No other claim may have them, wherever its pod goes: they may be reached from several nodes, and who goes on without
-    them would have evicted others in vain.
+    No other claim may take them, wherever its pod is placed: they may be reached from several nodes, and without them a
+    nominated pod has evicted victims for nothing.
     """
 
     def __init__(self, snapshot: Snapshot, reach: VolumeReach) -> None:
         self._draft, self._reach = Draft(snapshot), reach
-        self._known: dict[str, KeptClaims] = {}
+        self._known: dict[str, Reservation] = {}
 
-    def of(self, pods: Mapping[str, int], among: Mapping[str, int]) -> KeptClaims:
-        """What some pods keep; among: key -> node position of all that keep anything, each takes after those before."""
-        for key, node in among.items():
+    def of(self, keys: Iterable[str], nodes: Mapping[str, int], ledger: Mapping[str, Reservation]) -> list[Reservation]:
+        """Reservations of some nominated pods with their volumes and devices.
+
+        nodes: key -> node position of all nominated pods; each takes what the pods before it have left.
+        """
+        for key, node in nodes.items():
             if key not in self._known:
-                self._known[key] = self._take(self._draft.snapshot.pods[key], node)
-        volumes: dict[str, str] = {}
-        devices: dict[DeviceId, str] = {}
-        for key in pods:
-            volumes |= self._known[key].volumes
-            devices |= self._known[key].devices
-        return KeptClaims(volumes, devices)
+                self._known[key] = self._take(self._draft.snapshot.pods[key], node, ledger[key])
+        return [self._known[key] for key in keys]
 
-    def _take(self, pod: PodInfo, node: int) -> KeptClaims:
-        draft, storage, offered = self._draft, self._draft.snapshot.storage, self._draft.snapshot.devices
+    def _take(self, pod: PodInfo, node: int, reservation: Reservation) -> Reservation:
+        draft, storage = self._draft, self._draft.snapshot.storage
+        offered = claim_view(draft.snapshot.families).objects
         claims: dict[str, str] = {}
         devices: dict[str, Taken] = {}
         if claims_of(pod) and claims_refusal(pod, storage) is None:
             claims = VolumeBinding(pod, draft, storage, self._reach).choice(node)
-        if resource_claims(pod) and resource_claims_refusal(pod, offered) is None:
+        if resource_claims(pod) and resource_claims_refusal(pod, offered, draft.snapshot.upstream_groups) is None:
             devices = DynamicResources(pod, draft, offered).choice(node)
         if not claims and not devices:
-            return NOTHING_KEPT
-        draft.assign(pod, node, claims, devices)
-        return KeptClaims(
-            {volume: claim for claim, volume in claims.items() if volume},
-            {device: claim for claim, taken in devices.items() for _, device in taken},
-        )
+            return reservation
+        given = {CLAIMS: devices} if devices else NOTHING_GIVEN
+        draft.assign(pod, node, claims, given)
+        return replace(reservation, volumes={claim: draft.promised[claim] for claim in claims}, given=given)

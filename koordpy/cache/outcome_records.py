@@ -1,0 +1,70 @@
+"""What the statuses of controllers count as Succeeded, for the gangs that their pods name.
+
+A Job keeps its completed indexes when their pods are gone, and whatever becomes of the scheduler: its record counts for
+every kind of PodGroup, and for gangs by name (gang-network.md 2.4). A record is found by the pods of its controller,
+and by the gang that the controller's pod template names, because a Job that is complete may have no pods.
+"""
+
+from collections.abc import Collection
+
+from koordpy.api.objects import ObjectMeta, Pod, PodSpec, SchedulingGroup
+from koordpy.pods.gang_refs import GangRef, gang_ref
+from koordpy.workloads.known_workloads import unfile
+from koordpy.workloads.workload_model import NO_RECORD, Record, Template, Workload
+
+
+class RecordBook:
+    """Records by uid of the controller; only of those that count something."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+        self._gangs: dict[str, frozenset[GangRef]] = {}
+        """uid -> gangs that its pod templates name."""
+        self._naming: dict[GangRef, dict[str, None]] = {}
+        """The same by gang."""
+        self.changed: dict[str, frozenset[GangRef]] = {}
+        """uids of controllers whose record is another -> gangs that their templates name, or did; emptied by its
+        reader."""
+
+    def of(self, uid: str) -> Record:
+        return self._records.get(uid, NO_RECORD)
+
+    def naming(self, ref: GangRef) -> Collection[str]:
+        """uids of the controllers with a record whose pod templates name a gang."""
+        return self._naming.get(ref, ())
+
+    def put(self, workload: Workload) -> None:
+        """Takes a workload as it is now."""
+        record = workload.record
+        templates = [one for role in workload.roles for one in role.templates] if record.number else []
+        self._take(workload.head.uid, record, frozenset(filter(None, (_named(workload, one) for one in templates))))
+
+    def drop(self, uid: str) -> None:
+        """Forgets a workload."""
+        self._take(uid, NO_RECORD, frozenset())
+
+    def _take(self, uid: str, record: Record, gangs: frozenset[GangRef]) -> None:
+        before = self._gangs.get(uid, frozenset[GangRef]())
+        if record == self.of(uid) and gangs == before:
+            return
+        for ref in before:
+            unfile(self._naming, ref, uid)
+        for ref in gangs:
+            self._naming.setdefault(ref, {})[uid] = None
+        self._records.pop(uid, None)
+        self._gangs.pop(uid, None)
+        if record.number:
+            self._records[uid], self._gangs[uid] = record, gangs
+        self.changed[uid] = self.changed.get(uid, frozenset[GangRef]()) | before | gangs
+
+
+def _named(workload: Workload, template: Template) -> GangRef | None:
+    """The gang that pods of a template name; None for none, and for gangs that follow."""
+    spec = template.raw.get("spec")
+    group = spec.get("schedulingGroup") if isinstance(spec, dict) else None
+    name = group.get("podGroupName") if isinstance(group, dict) else None
+    meta = ObjectMeta(
+        namespace=workload.head.namespace, labels=dict(template.labels), annotations=dict(template.annotations)
+    )
+    named = SchedulingGroup(pod_group_name=name) if isinstance(name, str) else None
+    return gang_ref(Pod(metadata=meta, spec=PodSpec(scheduling_group=named)), volcano=True)

@@ -1,0 +1,243 @@
+"""Copies of a Snapshot with one thing changed, for what-ifs: pods gone, nodes more or other, pods that ask otherwise.
+
+Each function returns a Snapshot as it would be after the change, with every count that follows from it. Nothing of the
+given Snapshot changes. Cost: O(nodes) for nodes, O(pods) copies of references for pods. Not served, and refused with
+`VariantError`: devices of resource claims that would come free, and trees that HyperNodes make.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import TypeVar
+
+import numpy as np
+from msgspec import structs
+
+from koordpy.api.objects import Pod
+from koordpy.api.quantity import MAX_SUM
+from koordpy.cache.neighbour_counts import Neighbours
+from koordpy.cache.snapshot import Ints, NodeInfo, Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import Owner, PodInfo, in_group, pod_info
+from koordpy.pods.resource_amounts import add_amounts, node_allocatable
+from koordpy.pods.tally import Tally, counts_without
+from koordpy.quota.quota_book import CARDS, COUNT, Quotas, card_hundredths
+from koordpy.quota.quota_tree import QuotaNode
+from koordpy.topology.topology_tree import build_tree
+
+K = TypeVar("K")
+S = TypeVar("S")
+_HOSTNAME = "kubernetes.io/hostname"
+_versions = count(-2, -1)
+"""static_version of snapshots whose nodes are not those of a cluster: never one of a ClusterState's."""
+
+
+class VariantError(Exception):
+    """The change cannot be made exactly, so nothing can be said of it."""
+
+
+def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
+    """Returns the snapshot after some pods have ended: bound ones leave their nodes, pending ones ask no more."""
+    pods = {pod.key: pod for pod in gone}
+    bound = [pod for pod in pods.values() if pod.bound]
+    if any(pod.pod.spec.resource_claims or _amends(pod, snapshot) for pod in bound):
+        raise VariantError
+    used, scored = snapshot.used.copy(), snapshot.score_used.copy()
+    for pod in bound:
+        _take_off(pod, snapshot, used, scored)
+    counts = _counts(bound, snapshot)
+    members = _filtered(snapshot.members, pods)
+    return replace(
+        snapshot,
+        used=used,
+        score_used=scored,
+        pods={key: pod for key, pod in snapshot.pods.items() if key not in pods},
+        pending=tuple(pod for pod in snapshot.pending if pod.key not in pods),
+        members=members,
+        selectors=counts_without(snapshot.selectors, counts.selectors),
+        quotas=_asked_otherwise(snapshot.quotas, gone=pods.values()),
+        classes=counts_without(snapshot.classes, counts.classes),
+        terms=counts_without(snapshot.terms, counts.terms),
+        ports=counts_without(snapshot.ports, counts.ports),
+        claim_users=counts_without(snapshot.claim_users, counts.claim_users),
+        disks=counts_without(snapshot.disks, counts.disks),
+        reservations={key: one for key, one in snapshot.reservations.items() if key not in pods},
+        families={family: view.without_pods(bound) for family, view in snapshot.families.items()},
+        memo={},
+    )
+
+
+def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str, str] | None = None) -> Snapshot:
+    """Returns the snapshot with nodes that are new, or other than they are, by name.
+
+    like: new node -> an existing one whose devices it has.
+    """
+    layers, given = snapshot.tree.layers, {node.name: node for node in nodes}
+    known = {node.name: node for node in snapshot.nodes}
+    infos = {**known, **given}
+    new = [name for name in given if name not in known]
+    if layers.places is not None and (new or any(known[n].labels != given[n].labels for n in given if n in known)):
+        raise VariantError
+    labels = {name: info.labels for name, info in infos.items()}
+    tree = build_tree(layers, labels, has_object=snapshot.tree.has_object)
+    shape = (len(infos), snapshot.allocatable.shape[1])
+    allocatable, used, staying = (np.zeros(shape, dtype=np.int64) for _ in range(3))
+    scored = np.zeros((len(infos), snapshot.score_used.shape[1]), dtype=np.int64)
+    for row, name in enumerate(tree.node_names):
+        before = snapshot.index.get(name)
+        if before is not None:
+            allocatable[row], used[row] = snapshot.allocatable[before], snapshot.used[before]
+            scored[row], staying[row] = snapshot.score_used[before], snapshot.staying[before]
+        if name in given:
+            allocatable[row] = 0
+            for resource, amount in given[name].allocatable.items():
+                allocatable[row, snapshot.columns[resource]] = amount
+    total, cards = dict(snapshot.quotas.total), snapshot.quotas.cards
+    for name, info in given.items():
+        for node, sign in ((known.get(name), -1), (info, 1)):
+            if node is not None and not node.going:
+                add_amounts(total, node.allocatable, sign)
+                cards += sign * card_hundredths(node.allocatable)
+    changed = replace(
+        snapshot,
+        nodes=tuple(infos[name] for name in tree.node_names),
+        tree=tree,
+        allocatable=allocatable,
+        used=used,
+        score_used=scored,
+        staying=staying,
+        quotas=replace(snapshot.quotas, total=total, cards=cards),
+        static_version=next(_versions),
+        capacity_version=snapshot.capacity_version - 1,
+        memo={},
+    )
+    return _with_devices(changed, {name: (like or {}).get(name, "") for name in new})
+
+
+def new_node(template: NodeInfo, name: str) -> NodeInfo:
+    """Returns an empty node with everything of an existing one but its name."""
+    labels = dict(template.labels)
+    if _HOSTNAME in labels:
+        labels[_HOSTNAME] = name
+    meta = structs.replace(template.node.metadata, name=name, uid=name, labels=labels)
+    return replace(template, name=name, labels=labels, node=structs.replace(template.node, metadata=meta))
+
+
+def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
+    """Returns the snapshot with pending pods that ask otherwise, by key, or that are new."""
+    given = {pod.key: pod for pod in pods}
+    before = [snapshot.pods[key] for key in given if key in snapshot.pods]
+    if any(pod.bound for pod in (*before, *given.values())):
+        raise VariantError
+    members: dict[GangRef, tuple[PodInfo, ...]] = _filtered(snapshot.members, given)
+    order = {key: place for place, key in enumerate(snapshot.pods)}
+    for pod in given.values():
+        if pod.gang is not None:
+            members[pod.gang] = (*members.get(pod.gang, ()), pod)
+    for ref in {pod.gang for pod in given.values() if pod.gang is not None}:
+        members[ref] = tuple(sorted(members[ref], key=lambda pod: order.get(pod.key, len(order))))
+    waiting = {pod.key: given.get(pod.key, pod) for pod in snapshot.pending}
+    waiting |= given
+    return replace(
+        snapshot,
+        pods={**snapshot.pods, **given},
+        pending=tuple(pod for pod in waiting.values() if pod.pending),
+        members=members,
+        quotas=_asked_otherwise(snapshot.quotas, gone=before, come=given.values()),
+        memo={},
+    )
+
+
+def read_again(info: PodInfo, pod: Pod, snapshot: Snapshot, config: KoordpyConfiguration) -> PodInfo:
+    """Returns a pending pod as it would be with another specification: in the gang and at the rank that it has."""
+    found = pod_info(
+        pod,
+        scheduler_names=snapshot.scheduler_names,
+        looked_for=snapshot.looked_for,
+        owned=config.filters.pod_topology_spread.reads_owners,
+        readers=snapshot.readers,
+        labels_count=config.quota.labels_count(pod.metadata.namespace),
+        queue=info.owner.queue,
+    )
+    found = structs.replace(found, gang=info.gang, index=info.index, made_group=info.made_group)
+    return in_group(found, info.group_priority, info.group_policy)
+
+
+def with_quotas(snapshot: Snapshot, quotas: Iterable[QuotaNode]) -> Snapshot:
+    """Returns the snapshot with quotas that are other than they are, by name."""
+    tree = snapshot.quotas.tree
+    changed = replace(tree, quotas={**tree.quotas, **{quota.name: quota for quota in quotas}})
+    return replace(snapshot, quotas=replace(snapshot.quotas, tree=changed), memo={})
+
+
+def _filtered(
+    members: Mapping[GangRef, tuple[PodInfo, ...]], gone: Collection[str]
+) -> dict[GangRef, tuple[PodInfo, ...]]:
+    """Members without some pods, by key. A tuple that keeps its pods is the same one, so its gang is not read again."""
+    out = {}
+    for ref, pods in members.items():
+        left = pods if all(pod.key not in gone for pod in pods) else tuple(p for p in pods if p.key not in gone)
+        if left:
+            out[ref] = left
+    return out
+
+
+def _take_off(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> None:
+    node = snapshot.index.get(pod.node)
+    if node is None:
+        return
+    if (snapshot.used[node] >= MAX_SUM).any():
+        raise VariantError
+    for column, amount in snapshot.vector(pod.requests):
+        used[node, column] -= amount
+    scored[node] -= pod.score_requests
+
+
+def _amends(pod: PodInfo, snapshot: Snapshot) -> bool:
+    """True if the amounts of a pod's node depend on the devices that pods hold there."""
+    if pod.node not in snapshot.index or not any(view.amends(pod.node) for view in snapshot.families.values()):
+        return False
+    node = snapshot.nodes[snapshot.index[pod.node]]
+    return node.allocatable != node_allocatable(node.node)
+
+
+class _Counts:
+    """What some bound pods add to the counts of a Snapshot."""
+
+    def __init__(self, book: Neighbours) -> None:
+        self.selectors, self.classes = book.selectors.frozen(), book.classes.frozen()
+        self.terms, self.ports = book.terms.frozen(), book.ports.frozen()
+        self.claim_users, self.disks = book.claim_users.frozen(), book.disks.frozen()
+
+
+def _counts(pods: Iterable[PodInfo], snapshot: Snapshot) -> _Counts:
+    book = Neighbours()
+    book.look_for(snapshot.looked_for)
+    for pod in pods:
+        book.account(pod, 1)
+    return _Counts(book)
+
+
+def _asked_otherwise(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterable[PodInfo] = ()) -> Quotas:
+    """What quotas hold and are asked for when some pods are gone and others are there."""
+    held, waiting = Tally[Owner, str](), Tally[Owner, str]()
+    for pods, sign in ((gone, 1), (come, -1)):
+        for pod in pods:
+            if pod.bound or pod.pending:
+                amounts = {COUNT: 1, CARDS: card_hundredths(pod.requests), **pod.requests}
+                (held if pod.bound else waiting).add_all(pod.owner, amounts, sign)
+    return replace(
+        quotas,
+        held=counts_without(quotas.held, held.frozen()),
+        waiting=counts_without(quotas.waiting, waiting.frozen()),
+    )
+
+
+def _with_devices(snapshot: Snapshot, like: Mapping[str, str]) -> Snapshot:
+    """The snapshot with the devices of its new nodes (name -> the node that each is like)."""
+    return replace(snapshot, families={family: view.with_nodes(like) for family, view in snapshot.families.items()})
+
+
+Edit = Callable[[Snapshot], Snapshot]
+"""One change of a Snapshot. Raises VariantError where it cannot be made exactly."""

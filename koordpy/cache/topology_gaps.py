@@ -1,0 +1,240 @@
+"""Gaps in a topology's labels: nodes without a layer's label, labels that no node has, domains in two parents.
+
+A node that lacks a label still has its place (a domain of its own), so nothing fails: gangs wait, or are placed worse.
+Which nodes count: those with accelerators where any node has some, because the labels are made for what gangs ask for.
+In a cluster without accelerators all nodes count but those of the control plane. A name below two parents is two
+domains, and often a wrong label; not where a layer numbers its domains anew below each parent.
+Cost: O(nodes) once a tree, then O(nodes without a label).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.api.counted_nouns import counted, named
+from koordpy.api.natural_order import natural_key
+from koordpy.api.spelling import meant
+from koordpy.cache.snapshot import NodeInfo, Snapshot
+from koordpy.topology.topology_layers import Layer, Layers
+from koordpy.topology.topology_tree import Tree
+
+NODES_NAMED = 4
+"""Nodes that a text names before `and N more`."""
+DOMAINS_NAMED = 4
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""Keys of the taints of nodes that take no work."""
+
+
+def told_keys(layer: Layer) -> str:
+    """`the label a or b` of a layer; `a HyperNode of tier1` where objects make it."""
+    return f"the label {' or '.join(layer.label_keys)}" if layer.label_keys else f"a HyperNode of {layer.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnlabelledNodes:
+    """Nodes that count and are a domain of their own at a layer.
+
+    counted: how many nodes count. bare: whether no node of the cluster has the label. meant: the key that nodes have
+    and that a misspelt key was meant to be, empty for none.
+    """
+
+    layer: Layer
+    nodes: tuple[str, ...]
+    counted: int
+    bare: bool
+    meant: str = ""
+
+    def __str__(self) -> str:
+        if self.bare:
+            return f"{self.layer.name}: {bare_text(self.layer, self.meant)}"
+        one = len(self.nodes) == 1
+        if self.layer.label_keys:
+            what = f"{'lacks' if one else 'lack'} {told_keys(self.layer)}"
+        else:
+            what = f"{'is' if one else 'are'} in no HyperNode"
+        nodes = named(self.nodes, NODES_NAMED)
+        return f"{self.layer.name}: {len(self.nodes)} of {counted(self.counted, 'node')} {what}: {nodes}"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitDomain:
+    """A name that stands below several parents."""
+
+    layer: str
+    name: str
+    places: tuple[tuple[str, int], ...]
+    """(path, nodes) of each domain of that name."""
+
+    def __str__(self) -> str:
+        places = [f"{path} ({counted(nodes, 'node')})" for path, nodes in self.places]
+        return f"{self.layer}: {self.name} is in {len(places)} domains: {named(places, DOMAINS_NAMED)}"
+
+
+@dataclass(frozen=True)
+class TopologyGaps:
+    """All of it. unlabelled: by layer, from the top; split: by layer and name."""
+
+    unlabelled: tuple[UnlabelledNodes, ...] = ()
+    split: tuple[SplitDomain, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.unlabelled or self.split)
+
+    @cached_property
+    def kinds(self) -> frozenset[tuple[str, str]]:
+        """(what is wrong, layer): what is told anew only where one is added."""
+        found = {("bare" if one.bare else "unlabelled", one.layer.name) for one in self.unlabelled}
+        return frozenset(found | {("split", one.layer) for one in self.split})
+
+    @property
+    def reason(self) -> str:
+        """Of a condition: what is worst."""
+        if any(one.bare for one in self.unlabelled):
+            return "NoNodeLabelled"
+        return "NodesUnlabelled" if self.unlabelled else "DomainsSplit"
+
+    def __str__(self) -> str:
+        first = sorted(self.unlabelled, key=lambda one: not one.bare)
+        return "; ".join(map(str, (*first, *self.split[:DOMAINS_NAMED]))) + (
+            f"; {len(self.split) - DOMAINS_NAMED} more domains are split" if len(self.split) > DOMAINS_NAMED else ""
+        )
+
+
+NO_GAPS = TopologyGaps()
+
+
+def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
+    """`no node has the label a, did you mean b?`; named: with the name of the layer behind the label."""
+    if not layer.label_keys:
+        return f"no node is in {told_keys(layer)}"
+    what = told_keys(layer) + (f" of {layer.name}" if named else "")
+    return f"no node has {what}" + (f", did you mean {meant}?" if meant else "")
+
+
+@dataclass(frozen=True)
+class LabelGaps:
+    """What the labels of all nodes say, whichever nodes count. Changes with the tree alone.
+
+    bare: level of a layer whose label no node has -> the key that nodes have and that was meant, empty for none.
+    """
+
+    bare: Mapping[int, str] = field(default_factory=dict)
+    split: tuple[SplitDomain, ...] = ()
+
+    @staticmethod
+    def of(tree: Tree, labels: Callable[[], Iterable[Mapping[str, str]]]) -> "LabelGaps":
+        """Reads a tree. labels: those of its nodes, asked for where a layer is bare."""
+        number = len(tree.node_names)
+        bare = [i for i, lacking in enumerate(tree.lacking, start=1) if number and len(lacking) == number]
+        known: set[str] = {key for one in labels() for key in one} if bare else set()
+        return LabelGaps({level: _meant_key(tree.layers, level, known) for level in bare}, split_domains(tree))
+
+
+def label_gaps(snapshot: Snapshot) -> LabelGaps:
+    """What the labels of a snapshot's nodes say; read once a snapshot."""
+    known = snapshot.memo.get(LabelGaps)
+    if not isinstance(known, LabelGaps):
+        known = LabelGaps.of(snapshot.tree, lambda: (node.labels for node in snapshot.nodes))
+        snapshot.memo[LabelGaps] = known
+    return known
+
+
+def bare_layer(snapshot: Snapshot, level: int) -> str:
+    """`no node has the label KEY of LAYER, did you mean OTHER?` of a layer whose label no node has; empty of any other,
+    of the cluster and of the node layer."""
+    tree = snapshot.tree
+    if not 0 < level <= len(tree.lacking) or not tree.has_object or len(tree.lacking[level - 1]) < len(tree.node_names):
+        return ""
+    return bare_text(tree.layers.chain[level - 1], label_gaps(snapshot).bare.get(level, ""), named=True)
+
+
+def _meant_key(layers: Layers, level: int, known: Collection[str]) -> str:
+    """The nearest label, else the only one of the same name below another prefix; never that of another layer."""
+    taken = {key for one in layers.chain for key in one.label_keys}
+    free = sorted(set(known) - taken)
+    for key in layers.chain[level - 1].label_keys:
+        if near := meant(key, free):
+            return near
+        same = [one for one in free if one.rpartition("/")[2] == key.rpartition("/")[2]]
+        if len(same) == 1:
+            return same[0]
+    return ""
+
+
+def split_domains(tree: Tree) -> tuple[SplitDomain, ...]:
+    """Names that stand below several parents, by layer from the top. Left out are domains of single nodes that lack a
+    label there or above, and layers that number their domains anew below each parent: where several names are split and
+    all parents but one have no other names."""
+    found: list[SplitDomain] = []
+    private = _private(tree)
+    for number in range(2, tree.depth):
+        level = tree.levels[number]
+        places: dict[str, list[int]] = {}
+        for d, name in enumerate(level.names):
+            if not private[number][d]:
+                places.setdefault(name, []).append(d)
+        split = {name for name, domains in places.items() if len(domains) > 1}
+        if not split:
+            continue
+        parents: dict[int, set[str]] = {}
+        for name, domains in places.items():
+            for d in domains:
+                parents.setdefault(int(level.parent[d]), set()).add(name)
+        if len(split) > 1 and sum(not names <= split for names in parents.values()) <= 1:
+            continue
+        for name in sorted(split, key=natural_key):
+            told = [(tree.path(number, d), int(level.end[d] - level.start[d])) for d in places[name]]
+            found.append(SplitDomain(level.layer, name, tuple(told)))
+    return tuple(found)
+
+
+def _private(tree: Tree) -> list[NDArray[np.bool_]]:
+    """[level][domain] whether it is, or lies in, the domain of a single node that lacks a label."""
+    out = [np.zeros(len(level), dtype=bool) for level in tree.levels]
+    for number, lacking in enumerate(tree.lacking, start=1):
+        out[number] = out[number - 1][tree.levels[number].parent]
+        nodes = [tree.index[name] for name in lacking]
+        out[number][tree.domain_of[number, nodes]] = True
+    return out
+
+
+def find_gaps(
+    tree: Tree, labels: LabelGaps, get: Callable[[str], NodeInfo | None], accelerated: Collection[str]
+) -> TopologyGaps:
+    """What is wrong with a tree. get: a node by its name; accelerated: the nodes that have accelerators."""
+    if not tree.has_object or not tree.node_names:
+        return NO_GAPS
+
+    def counts(name: str) -> bool:
+        if accelerated:
+            return name in accelerated
+        info = get(name)
+        return info is not None and not info.going and not _takes_no_work(info)
+
+    number = 0
+    if any(tree.lacking):
+        number = len(accelerated) or sum(map(counts, tree.node_names))
+    found = []
+    for level, lacking in enumerate(tree.lacking, start=1):
+        if nodes := tuple(sorted(filter(counts, lacking), key=natural_key)):
+            layer, bare = tree.layers.chain[level - 1], level in labels.bare
+            found.append(UnlabelledNodes(layer, nodes, number, bare, labels.bare.get(level, "")))
+    return TopologyGaps(tuple(found), labels.split)
+
+
+def _takes_no_work(info: NodeInfo) -> bool:
+    return any(taint.key in CONTROL_PLANE and taint.effect != "PreferNoSchedule" for taint in info.taints)
+
+
+def by_layer(tree: Tree, gaps: TopologyGaps) -> tuple[dict[str, int], dict[str, int]]:
+    """Layer -> nodes without its label, and names that are split; of every layer above the nodes, 0 for none."""
+    layers = [layer.name for layer in tree.layers.chain[:-1]] if tree.has_object else []
+    unlabelled, split = dict.fromkeys(layers, 0), dict.fromkeys(layers, 0)
+    for one in gaps.unlabelled:
+        unlabelled[one.layer.name] = len(one.nodes)
+    for domain in gaps.split:
+        split[domain.layer] += 1
+    return unlabelled, split

@@ -1,0 +1,222 @@
+"""Gangs that follow from workloads and from pods, as the books of pods know gangs.
+
+Source: workloads.md 2.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from koordpy.api.label_selectors import selector_matches
+from koordpy.api.objects import OwnerReference, Pod
+from koordpy.api.pod_groups import PodGroup
+from koordpy.cache.outcome_records import RecordBook
+from koordpy.config.configuration import Gangs
+from koordpy.pods.gang_refs import GangRef, GangSource, gang_ref
+from koordpy.pods.pod_info import PodInfo, rank_index
+from koordpy.workloads.gang_derivation import DerivedBook
+from koordpy.workloads.kinds.kind_registry import TRAIN_JOB
+from koordpy.workloads.known_workloads import Known
+from koordpy.workloads.labelled_gangs import kueue_index
+from koordpy.workloads.volcano_gangs import TASK_INDEX, VolcanoGroup, group_of_pod
+from koordpy.workloads.workload_gangs import Derived
+from koordpy.workloads.workload_manifest import Head, index_in
+from koordpy.workloads.workload_model import Role, StepCondition, Workload
+from koordpy.workloads.workload_runs import WorkloadPod
+
+_STEPPED = frozenset((TRAIN_JOB[1], "MPIJob"))
+"""Kinds whose operators write a PodGroup over pods that they create one after the other."""
+
+
+class WorkloadBook(DerivedBook):
+    """What pods belong to."""
+
+    def __init__(self, config: Gangs, schedulers: Container[str]) -> None:
+        """schedulers: names of ours."""
+        super().__init__(config, schedulers, selector_matches)
+        self.records = RecordBook()
+        self.passed_over: dict[GangRef, str] = {}
+        """PodGroups that are not used, and why."""
+        self.unknown_steps: frozenset[GangRef] = frozenset()
+        """PodGroups of TrainJobs whose steps are not known."""
+        self._refs: dict[str, GangRef] = {}
+        """`namespace/name` of each gang that follows -> its identity, one object for all its pods."""
+        self.derived: Mapping[GangRef, Derived] = {}
+        """All that follows, as of the last `regroup`."""
+
+    def know(self, known: Known, groups: Mapping[str, VolcanoGroup]) -> None:
+        super().know(known, groups)
+        for workload in known.all():
+            self.records.put(workload)
+
+    def put_workload(self, workload: Workload) -> None:
+        super().put_workload(workload)
+        self.records.put(workload)
+
+    def drop_workload(self, uid: str) -> None:
+        super().drop_workload(uid)
+        self.records.drop(uid)
+
+    def put_pod(self, info: PodInfo) -> None:
+        pod, named = info.pod, self._said_by(info)
+        upstream = named.key if named is not None and named.source is GangSource.UPSTREAM else ""
+        self.put(
+            info.key,
+            pod,
+            bound=info.bound,
+            created=info.created,
+            free=self._is_free(named),
+            upstream=upstream,
+            beside=bool(upstream) and gang_ref(pod, volcano=self.volcano, upstream=False) is not None,
+        )
+
+    def _said_by(self, info: PodInfo) -> GangRef | None:
+        """The gang that a pod names itself, whatever followed for it beyond a PodGroup made by default."""
+        if info.pod.spec.scheduling_group is None:
+            return info.gang
+        return gang_ref(info.pod, volcano=self.volcano)
+
+    def volcano_group(self, key: str) -> tuple[VolcanoGroup, list[WorkloadPod]] | None:
+        """A PodGroup of Volcano by `namespace/name`, and the pods that name it; None where it is not there."""
+        group = self.groups.get(key)
+        return (group, list(self.of_group(key).values())) if group is not None else None
+
+    def top_of(self, key: str) -> Head | None:
+        """The topmost workload of a pod by `namespace/name`; None where none is known, or the pod is not."""
+        known = self._pods.get(key)
+        return known.lineage.top if known is not None and known.lineage.chain else None
+
+    def queue_of(self, pod: Pod) -> str:
+        """Name of the quota that a pod's PodGroup of Volcano names; empty for none."""
+        name = group_of_pod(pod) if self.volcano else ""
+        group = self.groups.get(f"{pod.metadata.namespace}/{name}") if name else None
+        return group.queue if group is not None else ""
+
+    def regroup(self, named: Iterable[GangRef], now: float) -> set[str]:
+        """Finds what follows now (seconds since the epoch); the pods whose gang may be another. named: gangs that pods
+        name."""
+        known = self.gangs
+        by_default = {GangRef.of(key, GangSource.UPSTREAM) for key in self.made}
+        pods = self.update([ref.key for ref in named if ref not in self.passed_over and ref not in by_default], now)
+        if self.gangs is not known:
+            follows = GangSource.WORKLOAD
+            self._refs = {key: self._refs.get(key) or GangRef.of(key, follows) for key in self.gangs}
+            self.derived = {self._refs[key]: gang for key, gang in self.gangs.items()}
+        elif self.fresh:
+            self.derived = {**self.derived, **{self._refs[key]: self.gangs[key] for key in self.fresh}}
+        self.fresh.clear()
+        return pods
+
+    def take_altered(self) -> list[GangRef]:
+        """Gangs of which anything but their pods changed since this was last asked."""
+        found, self.altered = self.altered, set()
+        return [self._refs[key] for key in found if key in self._refs]
+
+    def pass_over(self, groups: Mapping[str, PodGroup]) -> set[GangRef]:
+        """Looks for PodGroups that the operator of a TrainJob or MPIJob wrote and that can never be met, because the
+        operator creates some of the pods only after others have started. Returns the PodGroups of which this is said
+        for the first time, or no more."""
+        found, unknown = {}, set()
+        for group in groups.values():
+            meta, ref = group.metadata, GangRef(group.metadata.namespace, group.metadata.name)
+            owner = meta.controller
+            if owner is None or owner.kind not in _STEPPED:
+                continue
+            steps = self._steps_of(owner, meta.namespace)
+            if not steps and owner.kind == TRAIN_JOB[1]:
+                unknown.add(ref)
+            if why := _never_met(group.spec.min_member, steps, owner):
+                found[ref] = why
+        unused = {}
+        for key, one in self.groups.items():
+            owner = one.head.owner
+            if owner is None or owner.kind not in _STEPPED:
+                continue
+            if why := _never_met(one.min_member, self._steps_of(owner, one.head.namespace), owner):
+                unused[key] = why
+        self.leave_unused(unused)
+        self.unknown_steps = frozenset(unknown)
+        changed = found.keys() ^ self.passed_over.keys()
+        self.passed_over = found
+        return changed
+
+    def _steps_of(self, owner: OwnerReference, namespace: str) -> list["_StepPods"]:
+        """The steps of the workload that controls a PodGroup; none where that is not known."""
+        known = self.known.find(owner, namespace)
+        uid = owner.uid if known is None else known.head.uid
+        below = map(self.known.get, (uid, *self.known.below(uid)))
+        return next((_steps(one) for one in below if one is not None and one.roles), [])
+
+    def _is_free(self, gang: GangRef | None) -> bool:
+        return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
+
+    def filed(self, info: PodInfo) -> tuple[GangRef | None, int | None, str]:
+        """(gang, rank index, PodGroup that its controller made by default where another gang has it) of a pod that is
+        known."""
+        known, named, made = self._pods[info.key], self._said_by(info), ""
+        gang = self._refs.get(known.gang) if self._is_free(named) else named
+        if known.passes:
+            beside = gang_ref(info.pod, volcano=self.volcano, upstream=False)
+            gang = beside or self._refs.get(known.gang) or named
+            made = known.upstream if gang is not named else ""
+        if gang is None:
+            return None, rank_index(info.pod) if info.group is not None else None, ""
+        index = known.seat.index
+        if index is None:
+            index = kueue_index(info.pod)
+        return gang, rank_index(info.pod, index_in(info.pod.metadata, TASK_INDEX) if index is None else index), made
+
+
+@dataclass(frozen=True, slots=True)
+class _StepPods:
+    """Roles of a workload whose pods live at one time."""
+
+    size: int
+    """Pods of all its roles."""
+    first: int
+    """Pods that exist before any pod of the step is bound."""
+    later: StepCondition | None
+    """The first condition that holds back the rest."""
+    role: str
+    """Role that this condition holds back; empty for none."""
+
+
+def _steps(workload: Workload) -> list[_StepPods]:
+    """The steps of a workload in their order. The number of a role's step is the most Complete edges on a way to it."""
+    levels: dict[str, int] = {}
+    members: dict[int, list[Role]] = {}
+    for role in workload.roles:
+        before = (levels.get(one.role, 0) + (one.state == "Complete") for one in role.after)
+        level = levels[role.name] = max(before, default=0)
+        members.setdefault(level, []).append(role)
+    steps = []
+    for level, roles in sorted(members.items()):
+        held = {
+            role.name: one
+            for role in roles
+            for one in role.after
+            if one.state != "Complete" and levels.get(one.role) == level
+        }
+        first = sum(role.number for role in roles if role.name not in held)
+        name, condition = next(iter(held.items()), ("", None))
+        steps.append(_StepPods(sum(role.number for role in roles), first, condition, name))
+    return steps
+
+
+def _never_met(least: int, steps: list[_StepPods], owner: OwnerReference) -> str:
+    """Why a PodGroup over all steps of its owner can never reach a minMember of `least`; empty where it can.
+
+    Of an MPIJob, a minMember above all of its pods is the user's own number, so the PodGroup stands.
+    """
+    most, whose = max((step.size for step in steps), default=least), f"{owner.kind} {owner.name}"
+    never = f"minMember {least} can never"
+    if least > most:
+        if owner.kind != TRAIN_JOB[1]:
+            return ""
+        sizes = [step.size for step in steps]
+        listed = f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
+        return f"{never} exist at once, {whose} has steps of {listed}: each step is its own gang"
+    late = next((step for step in steps if step.later is not None), None)
+    if late is None or late.later is None or least <= max(step.first for step in steps):
+        return ""
+    text = f"{whose} creates role {late.role} when {late.later.text}"
+    return f"{never} start together, {text}: each role is its own gang"

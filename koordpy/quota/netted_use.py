@@ -1,0 +1,46 @@
+"""Usage of quotas and users to which pods are added that start in place of pods that leave."""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import QuotaUse, ShareQueue
+
+
+class NettedUse(QuotaUse):
+    """Usage in quotas and of users of some pods, and all above them: what they hold, plus what is coming beyond what is
+    leaving there. Elsewhere: what they hold without what is leaving."""
+
+    def __init__(
+        self, base: QuotaUse, *, pods: Collection[PodInfo], leaving: Iterable[PodInfo], coming: Iterable[PodInfo]
+    ) -> None:
+        super().__init__(base.quotas)
+        quotas = base.quotas
+        none = replace(quotas, held={}, waiting={})
+        self._base, self._leaving, self._coming = base, QuotaUse(none), QuotaUse(none)
+        for pod in leaving:
+            self._leaving.change(pod, 1)
+        for pod in coming:
+            self._coming.change(pod, 1)
+        self._own_quotas = {name for pod in pods for name in quotas.tree.path(quotas.quota_of(pod))}
+        self._own_users = {quotas.user_of(pod) for pod in pods}
+        self._own_queues = {quotas.queue_of(pod) for pod in pods}
+
+    def _netted(self, held_in: Callable[[QuotaUse], int], *, own: bool) -> int:
+        held, leaving = held_in(self._base), held_in(self._leaving)
+        return held + max(0, held_in(self._coming) - leaving) if own else held - leaving
+
+    def used(self, quota: str, resource: str) -> int:
+        return self._netted(lambda use: use.used(quota, resource), own=quota in self._own_quotas)
+
+    def rigid_used(self, quota: str, resource: str) -> int:
+        return self._netted(lambda use: use.rigid_used(quota, resource), own=quota in self._own_quotas)
+
+    def user(self, user: str, resource: str) -> int:
+        return self._netted(lambda use: use.user(user, resource), own=user in self._own_users)
+
+    def queue(self, queue: ShareQueue, resource: str) -> int:
+        return self._netted(lambda use: use.queue(queue, resource), own=self._is_own(queue))
+
+    def _is_own(self, queue: ShareQueue) -> bool:
+        return queue in self._own_queues or queue.quota in self._own_quotas

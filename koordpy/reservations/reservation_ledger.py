@@ -1,0 +1,288 @@
+"""The ledger of a round's reservations: which capacity is available to a unit, on nodes and in quotas.
+
+Sources: preemption.md 4, kube-parity.md 2.2. A terminating pod and the pod nominated to its node stand for the same
+capacity. Counting both would evict two pods where one is enough. A search for victims therefore sees the node without
+the terminating pod and with the nominated one. Quota usage is netted alike. A nomination counts only while the pod
+would still fit the node once the terminating pods are gone.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from koordpy.api.keys import BUILT_IN_QUOTAS, DEFAULT_QUOTA
+from koordpy.api.pod_endings import DISRUPTED
+from koordpy.api.times import seconds
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import ClosedTo, Reservation
+from koordpy.cache.snapshot import Ints
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.gangs.queue_units import Unit
+from koordpy.plugins import node_filters as node_filters
+from koordpy.plugins.volume_binding import VolumeReach
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.quota.netted_use import NettedUse
+from koordpy.quota.quota_book import Quotas, QuotaUse, ShareQueue
+from koordpy.reservations.available_capacity import AvailableCapacity, ClaimsOfNominated
+from koordpy.reservations.capacity_view import View
+
+EVICTED = "EvictionByEvictionAPI"
+"""Reason of the condition DisruptionTarget of pods that the eviction API has evicted."""
+STUCK_SECONDS = 120
+"""For so long after its deletionTimestamp a pod's capacity counts as coming free (preemption.md 4)."""
+
+
+def frees_capacity(pod: PodInfo, now: float) -> bool:
+    """Whether a pod is terminating and not stuck: its capacity counts as coming free."""
+    stamp = pod.pod.metadata.deletion_timestamp
+    return pod.bound and stamp is not None and now <= seconds(stamp) + STUCK_SECONDS
+
+
+class ReservationLedger:
+    """The reservations of one round, and the one question about them: `available_to`."""
+
+    def __init__(self, draft: Draft, config: KoordpyConfiguration, reach: Callable[[], VolumeReach]) -> None:
+        """reach: the nodes that volumes can be used on, asked for where a nominated pod has claims."""
+        self.draft, self.snapshot, self.config, self._reach = draft, draft.snapshot, config, reach
+        self._losers: dict[str, frozenset[ShareQueue]] = {}
+        self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
+
+    def __bool__(self) -> bool:
+        return self.draft.has_nominations
+
+    # -- the question -------------------------------------------------------------------------------------------------
+
+    def available_to(
+        self, pods: Collection[PodInfo], together: Collection[str], *, net: bool = False
+    ) -> AvailableCapacity | None:
+        """Returns the capacity that reservations of other holders close to pods of one unit; None if there is none.
+
+        The pod of the lowest priority decides. together: keys of the pods that are planned with them; their own
+        reservations are available. net: each nominated pod is first charged to capacity that terminating pods free.
+        Otherwise only pods are charged to it that are nominated to a node of a pod of `together` and have no higher
+        priority.
+        """
+        asker = min(pods, key=lambda pod: pod.priority)
+        others = {key: node for key, node in self.feasible.items() if self._is_closed(key, node, asker, together)}
+        if not others:
+            return None
+        every = self.snapshot.pods
+        at = {every[key].nominated_node for key in together if key in every}
+
+        def takes_freed(pod: PodInfo, node: str) -> bool:
+            return net or (node in at and pod.priority <= asker.priority)
+
+        return AvailableCapacity(self.snapshot, others, self.freed, takes_freed)
+
+    def claims_closed_to(self, pod: PodInfo, together: Collection[str]) -> list[Reservation]:
+        """Reservations of other pods, with the volumes and devices that their claims take."""
+        found = self.available_to([pod], together)
+        return self._claims.of(found.others, self.feasible, self.draft.reservations) if found is not None else []
+
+    def use(self, unit: Unit, base: QuotaUse, *, net: bool, at: Callable[[int], bool] | None = None) -> QuotaUse:
+        """Usage of quotas and users that includes reservations, as the pending members of a unit have to respect it;
+        `base` itself where nothing is reserved or terminating.
+
+        net: reserved amounts count less what is terminating in the quota, and terminating pods do not count. at: the
+        node positions (-1: of no known node) that `base` counts, all where it is None.
+        """
+        gone, index = self.draft.evicted, self.snapshot.index
+        terminating = [pod for pod in self.terminating if pod.key not in gone] if net else []
+        if at is not None:
+            terminating = [pod for pod in terminating if at(index.get(pod.node, -1))]
+        if not self and not terminating:
+            return base
+        found = self.available_to(unit.pending, {pod.key for pod in unit.members})
+        others = found.others.items() if found is not None else ()
+        coming = [self.snapshot.pods[key] for key, node in others if at is None or at(node)]
+        return NettedUse(base, pods=unit.pending, leaving=terminating, coming=coming)
+
+    def _is_closed(self, key: str, node: int, asker: PodInfo, together: Collection[str]) -> bool:
+        """Whether the capacity of a nominated pod that the draft has not placed is closed to a pod; see `ClosedTo`."""
+        if key in together or key in self.draft.placed:
+            return False
+        one, holder = self.draft.reservations[key], self.snapshot.pods[key]
+        if one.closed_to is ClosedTo.ALL and one.waits_for.isdisjoint(together):
+            return True
+        return holder.priority >= asker.priority or self._lost_by(holder, node, asker)
+
+    # -- holders ------------------------------------------------------------------------------------------------------
+
+    def concerns(self, pod: PodInfo) -> bool:
+        """Whether capacity is reserved for a pod, or a pod leaves capacity that may be reserved."""
+        return self.has(pod) or bool(pod.pod.metadata.deletion_timestamp)
+
+    def has(self, pod: PodInfo) -> bool:
+        """Whether capacity is reserved for a pod."""
+        return pod.key in self.draft.reservations
+
+    def members(self, gangs: Collection[GangRef]) -> frozenset[str]:
+        """Keys of the members of gangs that capacity is reserved for."""
+        ledger, pods = self.draft.reservations, self.snapshot.pods
+        if self._by_gang[0] is not ledger:
+            by_gang: dict[GangRef | None, list[str]] = {}
+            for key in ledger:
+                by_gang.setdefault(pods[key].gang, []).append(key)
+            self._by_gang = ledger, by_gang
+        return frozenset(key for gang in gangs for key in self._by_gang[1].get(gang, ()))
+
+    @property
+    def feasible(self) -> dict[str, int]:
+        """Nominated pods with a valid reservation -> position of their node: those of earlier rounds that fit once
+        terminating pods are gone, and all nominations of this round."""
+        at, ledger = self.snapshot.index, self.draft.reservations
+        found = {key: at[one.node] for key, one in ledger.items() if one.closed_to is ClosedTo.ALL}
+        return {**self._feasible_before, **found}
+
+    @cached_property
+    def _feasible_before(self) -> dict[str, int]:
+        """The nominations of earlier rounds that fit next to more important ones on the same node, as `feasible`."""
+        snapshot = self.snapshot
+        known = snapshot.reservations
+        pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
+        free: dict[int, Ints] = {}
+        out: dict[str, int] = {}
+        for pod in sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.key)):
+            node = snapshot.index.get(known[pod.key].node)
+            if node is None or not self._suits(pod, node):
+                continue
+            if node not in free:
+                freed = snapshot.asked(self._terminating_on.get(node, ()))
+                free[node] = snapshot.allocatable[node] - snapshot.used[node] + freed
+            asks = snapshot.asked([pod])
+            if not bool(((asks > 0) & (asks > free[node])).any()):
+                free[node] = free[node] - asks
+                out[pod.key] = node
+        return out
+
+    def _suits(self, pod: PodInfo, node: int) -> bool:
+        """Whether the node's name, labels and taints let a pod in."""
+        added = self.config.filters.node_affinity.added_affinity
+        words, refusal = node_filters.first_words(self.snapshot.nodes[node : node + 1], pod.pod, added)
+        return refusal is None and all(word.of(0) is None for word in words)
+
+    @cached_property
+    def _claims(self) -> ClaimsOfNominated:
+        return ClaimsOfNominated(self.snapshot, self._reach())
+
+    # -- terminating pods ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def terminating(self) -> tuple[PodInfo, ...]:
+        """Pods of the snapshot whose capacity is coming free."""
+        snapshot = self.snapshot
+        return tuple(pod for pod in snapshot.pods.values() if frees_capacity(pod, snapshot.now))
+
+    @cached_property
+    def _terminating_on(self) -> dict[int, tuple[PodInfo, ...]]:
+        """Node position -> pods terminating there."""
+        out: dict[int, tuple[PodInfo, ...]] = {}
+        for pod in self.terminating:
+            node = self.snapshot.index.get(pod.node)
+            if node is not None:
+                out[node] = (*out.get(node, ()), pod)
+        return out
+
+    def freed(self, node: int) -> Ints:
+        """[resources] requests of the pods that are terminating on a node and still on the draft."""
+        gone = self.draft.evicted
+        return self.snapshot.asked(pod for pod in self._terminating_on.get(node, ()) if pod.key not in gone)
+
+    def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
+        """Whether reserved capacity was reclaimed from the asker's quota or user (preemption.md 4)."""
+        losers = self._losers.get(pod.key)
+        if losers is None:
+            known = self.snapshot.reservations.get(pod.key)
+            written = known.losers if known is not None else frozenset()
+            losers = self._losers[pod.key] = written | self._seen_to_lose(pod, node)
+        return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
+
+    def _seen_to_lose(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
+        """Quotas and users of the pods that terminate on a pod's nominated node, as far as reclaim can be seen:
+        they are not less important, or the eviction API says that it evicted them."""
+        quotas, fairness = self.snapshot.quotas, self.config.fairness
+        by_quota = fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
+        tops = {*quotas.tree.quotas, *((DEFAULT_QUOTA,) if self.config.quota.no_quota_yields == "always" else ())}
+        out: set[ShareQueue] = set()
+        for other in self._terminating_on.get(node, ()):
+            if other.priority < pod.priority and not any(
+                said.type == DISRUPTED and said.reason == EVICTED for said in other.pod.status.conditions
+            ):
+                continue
+            quota = quotas.quota_of(other)
+            if by_quota and quota in tops and quota != quotas.quota_of(pod) in quotas.tree.quotas:
+                out.add(ShareQueue(quota, ""))
+            if fairness.reclaim == "all" and fairness.mode != "off":
+                theirs = party_of(other, quotas, fairness.mode)
+                if theirs != party_of(pod, quotas, fairness.mode):
+                    out.add(theirs)
+        return frozenset(out)
+
+    # -- quotas -------------------------------------------------------------------------------------------------------
+
+    def allowed(self, view: View) -> View:
+        """Returns the view, without relief if `quota.noQuotaYields` is `never`."""
+        return replace(view, relief=False) if self.config.quota.no_quota_yields == "never" else view
+
+    def reserved_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
+        """Quota, a built-in one too -> requests of nominated pods minus requests of terminating pods.
+
+        Amounts are above 0. relief: pods that the draft has evicted from the built-in quotas are subtracted there, and
+        amounts of these quotas may be below 0.
+        """
+        out = self._unplaced_by_quota()
+        for key, pod in self.draft.evicted.items() if relief else ():
+            if key not in self.draft.placed and (name := self.snapshot.quotas.quota_of(pod)) in BUILT_IN_QUOTAS:
+                add_amounts(out.setdefault(name, {}), pod.requests, -1)
+        return _counted(out, relief=relief)
+
+    def committed_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
+        """`reserved_by_quota` plus requests that the draft has placed, minus those that it has evicted: in every quota
+        with guaranteeUsage, else in the built-in quotas only. relief: amounts of built-in quotas may be below 0."""
+        draft, quotas, out = self.draft, self.snapshot.quotas, self._unplaced_by_quota()
+        if self.config.quota.guarantee_usage:
+            for sign, keys in ((1, draft.placed), (-1, draft.evicted)):
+                for key in keys:
+                    pod = self.snapshot.pods[key]
+                    add_amounts(out.setdefault(quotas.quota_of(pod), {}), pod.requests, sign)
+        else:
+            used = draft.quotas.used
+            for name in BUILT_IN_QUOTAS:
+                before = quotas.used.get(name, {})
+                add_amounts(out.setdefault(name, {}), {r: used(name, r) - before.get(r, 0) for r in quotas.total})
+        return _counted(out, relief=relief)
+
+    def _unplaced_by_quota(self) -> dict[str, Amounts]:
+        """Quota -> requests of the nominated pods that the draft has not placed, minus requests of the terminating pods
+        that it has not evicted."""
+        pods, quotas, draft = self.snapshot.pods, self.snapshot.quotas, self.draft
+        out: dict[str, Amounts] = {}
+        for sign, some in (
+            (1, [pods[key] for key in self.feasible if key not in draft.placed]),
+            (-1, [pod for pod in self.terminating if pod.key not in draft.evicted]),
+        ):
+            for pod in some:
+                add_amounts(out.setdefault(quotas.quota_of(pod), {}), pod.requests, sign)
+        return out
+
+
+def _counted(by_quota: Mapping[str, Amounts], *, relief: bool) -> dict[str, Amounts]:
+    """Amounts above 0 of every quota; with relief also those below 0 of the built-in quotas."""
+    freed = BUILT_IN_QUOTAS if relief else ()
+    return {
+        name: counted
+        for name, of in by_quota.items()
+        if (counted := {r: n for r, n in of.items() if n > 0 or (n < 0 and name in freed)})
+    }
+
+
+def party_of(pod: PodInfo, quotas: Quotas, mode: str) -> ShareQueue:
+    """The tenant whose share a pod counts in: a user where the mode counts accelerators of users, else a queue."""
+    return ShareQueue("", quotas.user_of(pod)) if mode == "gpu-count" else quotas.queue_of(pod)
+
+
+def parties(pod: PodInfo, quotas: Quotas) -> tuple[ShareQueue, ...]:
+    """The tenants that a pod counts for: its quota, its user, its queue."""
+    return ShareQueue(quotas.quota_of(pod), ""), ShareQueue("", quotas.user_of(pod)), quotas.queue_of(pod)
