@@ -6,9 +6,9 @@ kind they are placed by counting; told apart, each is a kind of its own, and no 
 
 from collections.abc import Hashable, Sequence
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.registry import apart
-from koordpy.planning.placement.problem import Shape
+from koordpy.devices.family_registry import apart
+from koordpy.placement.problem import Shape
+from koordpy.pods.pod_info import PodInfo
 
 
 def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], told: Sequence[bytes]) -> list[int]:

@@ -1,20 +1,21 @@
 """Every score that looks at more than a node's labels, taints, images and resources.
 
 A score is a `SoftScore` in a module of its own, one line in `SCORES`, and its name with its weight in the configuration
-(`koordpy.api.config.DEFAULT_WEIGHTS`); docs/extending.md. Each entry answers the scores that have something to say of
-a pod. Source: kube-parity.md section 3.
+(`koordpy.config.config_values.DEFAULT_WEIGHTS`); docs/extending.md. Each entry answers the scores that have something
+to say of a pod. Source: kube-parity.md section 3.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.filters.spread import SCORES as SOFT
-from koordpy.planning.filters.spread import Spreading, constraints_of
-from koordpy.planning.scene import Scene
-from koordpy.planning.scores.soft import InterPodAffinity, PodTopologySpread, SoftScore
+from koordpy.feasibility.scarce_resources import ScarceResourceAvoidance, asks_for_scarce
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.soft_scores import InterPodAffinity, PodTopologySpread, SoftScore
+from koordpy.plugins.topology_spread import SCORES as SOFT
+from koordpy.plugins.topology_spread import Spreading, constraints_of
+from koordpy.pods.pod_info import PodInfo
 
 
-def _spread(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
+def _spread(pod: PodInfo, scene: FilterInputs) -> Iterator[SoftScore]:
     defaults, own = scene.spread_defaults, pod.pod.spec.topology_spread_constraints
     if not (defaults or own):
         return
@@ -23,7 +24,7 @@ def _spread(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
         yield PodTopologySpread(Spreading(pod, constraints, scene.snapshot, scene.domains, loose=loose))
 
 
-def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
+def _pod_affinity(pod: PodInfo, scene: FilterInputs) -> Iterator[SoftScore]:
     there, coming = scene.terms_towards(pod)
     coming = coming or bool(pod.ties.terms)
     if there or coming:
@@ -32,13 +33,20 @@ def _pod_affinity(pod: PodInfo, scene: Scene) -> Iterator[SoftScore]:
             yield near
 
 
-SCORES: dict[str, Callable[[PodInfo, Scene], Iterable[SoftScore]]] = {
+def _scarce(pod: PodInfo, scene: FilterInputs) -> Iterator[SoftScore]:
+    scarce = scene.scarce_nodes
+    if scarce is not None and not asks_for_scarce(pod, scene):
+        yield ScarceResourceAvoidance(scarce)
+
+
+SCORES: dict[str, Callable[[PodInfo, FilterInputs], Iterable[SoftScore]]] = {
     PodTopologySpread.plugin: _spread,
     InterPodAffinity.plugin: _pod_affinity,
+    ScarceResourceAvoidance.plugin: _scarce,
 }
 """Plugin -> its scores of a pod."""
 
 
-def scores_of(pod: PodInfo, scene: Scene) -> list[SoftScore]:
+def scores_of(pod: PodInfo, scene: FilterInputs) -> list[SoftScore]:
     """The scores of a pod, on the snapshot: whoever keeps them tells them of the draft's changes."""
     return [score for build in SCORES.values() for score in build(pod, scene)]

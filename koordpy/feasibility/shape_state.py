@@ -11,29 +11,31 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Ints, Snapshot
-from koordpy.planning.ascend.filter import AscendChips, chips_rule
-from koordpy.planning.filtering import rules_of
-from koordpy.planning.filters.base import Refusal, Verdict, chain
-from koordpy.planning.filters.fit import check_fit
-from koordpy.planning.filters.rules import ANY_NUMBER, Rule
-from koordpy.planning.limits import FEW_ROWS
-from koordpy.planning.nominated import Reserved
-from koordpy.planning.nominated_capacity import NominatedCapacity
-from koordpy.planning.scene import Scene
-from koordpy.planning.scores.nodes import (
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import devices_costs
+from koordpy.feasibility.filtering import rules_of
+from koordpy.feasibility.score_registry import SCORES, scores_of
+from koordpy.framework.filter_protocol import Refusal, Verdict, chain
+from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
+from koordpy.plan.limits import FEW_ROWS
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.node_scores import (
     BALANCED,
     PACKING,
     StaticScores,
     balanced_allocation,
+    first_node,
     normalised,
     resources_fit,
     resources_fit_at,
 )
-from koordpy.planning.scores.registry import SCORES, scores_of
-from koordpy.planning.scores.soft import SoftScore
+from koordpy.plugins.resource_fit import check_fit
+from koordpy.plugins.soft_scores import SoftScore
+from koordpy.pods.pod_info import PodInfo
+from koordpy.reservations.available_capacity import AvailableCapacity
+from koordpy.reservations.reservation_ledger import ReservationLedger
 
 _TIES = frozenset({"NodePorts", "PodTopologySpread", "InterPodAffinity"})
 """Plugins by which copies of one pod stand in each other's way, or hold each other up."""
@@ -56,20 +58,20 @@ class FiguresOwner(Protocol):
     draft: Draft
     snapshot: Snapshot
     config: KoordpyConfiguration
-    scene: Scene
+    scene: FilterInputs
 
     @property
-    def promises(self) -> NominatedCapacity:
-        """Room that is promised to pods."""
+    def reservations(self) -> ReservationLedger:
+        """Capacity that is reserved for pods."""
 
     def ignored(self, resource: str) -> bool:
         """Whether the configuration takes a resource out of the fit check."""
 
-    def reserved(self, pod: PodInfo) -> Reserved | None:
-        """What others that have room promised keep from a pod."""
+    def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
+        """What other holders have reserved from a pod."""
 
 
-class ShapeFigures:
+class ShapeState:
     """Figures of one shape on a Draft. `slots` and `total` are current after `refresh`."""
 
     def __init__(self, owner: FiguresOwner, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
@@ -87,11 +89,16 @@ class ShapeFigures:
         """The filters that look at more than the pod and a node."""
         self._copies: list[Ints] = []
         self._soft: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
-        self._followers: tuple[Rule | SoftScore, ...] = (*self.rules, *self._soft)
+        self._by_feasible = any(one.fixed for one in self._soft)
+        """Whether a score changes with the nodes that are feasible, and with nothing else."""
+        self._followers: tuple[Rule | SoftScore, ...] = (
+            *self.rules,
+            *(one for one in self._soft if not one.fixed),
+        )
         for change in owner.draft.changes:
             for one in self._followers:
                 one.change(*change)
-        self._reserved = owner.reserved(pod)
+        self._reserved = owner.available_to(pod)
         self._ledger = owner.draft.reservations
         self.allowed: Ints = self._passes()
         count = len(snapshot.nodes)
@@ -170,6 +177,16 @@ class ShapeFigures:
         """Whether a filter looks at other pods."""
         return bool(self.rules)
 
+    def best_node(self) -> int | None:
+        """Returns the node of the least cost in devices, then of the largest total, then of fewest free slots, then of
+        the first natural name; None if no node takes the pod."""
+        names, able = self._owner.snapshot.name_rank, np.nonzero(self.slots > 0)[0]
+        costs = devices_costs(self.pod, able, self._owner.scene) if self.pod.asks and len(able) > 1 else ()
+        if not costs:
+            return first_node(able, -self.total, self.slots, names)
+        best = first_node(np.arange(len(able)), *costs, -self.total[able], self.slots[able], names[able])
+        return int(able[best]) if best is not None else None
+
     def refresh(self) -> None:
         """Catches up with the draft's changes."""
         draft = self._owner.draft
@@ -180,18 +197,19 @@ class ShapeFigures:
         self._seen, self._heard = draft.version, len(draft.changes)
         moved = bool(changes) and self._follow(changes, rows)
         if renewed:
-            self._ledger, self._reserved = draft.reservations, self._owner.reserved(self.pod)
+            self._ledger, self._reserved = draft.reservations, self._owner.available_to(self.pod)
             self.allowed = self._passes()
         if moved or renewed:
             self._update(slice(None))
             self._level()
             return
+        fitted = self.slots[rows] > 0 if self._by_feasible else None
         if len(rows) <= FEW_ROWS and not self._copies and self._reserved is None:
             for row in rows.tolist():
                 self._update_row(row)
         else:
             self._update(rows)
-        if self._varies:
+        if self._varies or (fitted is not None and not np.array_equal(fitted, self.slots[rows] > 0)):
             self._level()
         else:
             self.total[rows] = self.soft[rows] + self._by_room(rows)
@@ -202,11 +220,11 @@ class ShapeFigures:
         Answers whether a verdict may have changed on other nodes too.
         """
         owner = self._owner
-        if not self._followers and not owner.draft.keeps_room:
+        if not self._followers and not owner.draft.has_nominations:
             return False
         moved = False
-        if owner.draft.keeps_room and any(owner.promises.concern(change[0]) for change in changes):
-            self._reserved = owner.reserved(self.pod)
+        if owner.draft.has_nominations and any(owner.reservations.concerns(change[0]) for change in changes):
+            self._reserved = owner.available_to(self.pod)
             moved = True
         for change in changes:
             for one in self._followers:
@@ -261,12 +279,12 @@ class ShapeFigures:
             config=owner.config.scores.node_resources_fit,
         )
 
-    def _keep_room(self, reserved: Reserved) -> None:
+    def _keep_room(self, reserved: AvailableCapacity) -> None:
         """Takes what nominated pods hold off the slots of their nodes."""
         at = reserved.at
         free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
         room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
-        if self.pod.gpus is not None:
+        if self.pod.asks:
             room = np.minimum(room, reserved.copies(self.rules, self._owner.snapshot.columns))
         self.slots[at] = np.minimum(self.slots[at], np.maximum(room, 0) * self.allowed[at])
 
@@ -274,7 +292,8 @@ class ShapeFigures:
         """Normalises the scores over the nodes that are feasible now."""
         scores = self._owner.config.scores
         raw = self.static.scores
-        self._varies = bool(raw.untolerated.any() or raw.preferred.any() or not all(one.silent for one in self._soft))
+        moving = any(not one.silent and not one.fixed for one in self._soft)
+        self._varies = bool(raw.untolerated.any() or raw.preferred.any() or moving)
         self.soft: Ints = np.zeros(len(self.slots), dtype=np.int64)
         """The total without what packs: what counts where a gather goal exists."""
         feasible = self.slots > 0
@@ -295,11 +314,6 @@ class ShapeFigures:
 
     def _balanced(self, rows: NDArray[np.int64] | slice) -> Ints:
         return balanced_allocation(self._owner.snapshot, self._owner.draft.used, self.pod, rows=rows)
-
-    @property
-    def chips(self) -> AscendChips | None:
-        """The NPU chips of the nodes; None for a pod that asks for none."""
-        return chips_rule(self.rules)
 
     @property
     def pulled(self) -> bool:

@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints, NodeInfo
-from koordpy.planning.filters.base import Refusal, Verdict
+from koordpy.cache.snapshot import Ints, NodeInfo
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict
+from koordpy.pods.pod_info import PodInfo
 
 ANY_NUMBER = np.iinfo(np.int64).max
 
@@ -29,7 +29,7 @@ class Rule(ABC):
     """Whether a pod on a node changes the verdict and the copies of that node alone."""
     together: bool = False
     """Whether the problem of a unit knows by itself what pods of different shapes leave each other on a node
-    (`planning/among`, or a family of devices); else placements are tried on the rules (`planning/joint.py`)."""
+    (`gangs`, or a family of devices); else placements are tried on the rules (`unit_placement`)."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
@@ -46,6 +46,18 @@ class Rule(ABC):
     def copies(self) -> Ints | None:
         """[nodes] how many copies of the pod one after the other the rule lets on a node; None = any number."""
         return None
+
+    outlasts_pods = False
+    """True if `is_lasting` tells refusals that hold whatever pods are on the nodes."""
+
+    def is_lasting(self, refusal: Refusal) -> bool:
+        """True if a refusal would also hold on the empty cluster. Asked only of rules that say `outlasts_pods`."""
+        return refusal.code is Code.UNRESOLVABLE
+
+    @property
+    def is_number(self) -> bool:
+        """True if the rule compares numbers of devices alone."""
+        return False
 
     def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
         """Copies that the rule lets on a node beside nominated pods, and why not more; None where they change nothing.

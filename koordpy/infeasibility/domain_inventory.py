@@ -4,18 +4,20 @@ Sources: gang-network.md section 3 (tree, private domains) and 5 (slots). Slots 
 the other, by the planner's own filters; podCountMultiple and the rest of a gang play no part.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
-from koordpy.cluster.pods import PodInfo, pod_info
-from koordpy.cluster.snapshot import Draft, Ints, Snapshot
-from koordpy.cluster.tree import Tree, domain_parts
-from koordpy.planning.figures import Figures
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.family_books import Given
+from koordpy.pods.pod_info import PodInfo, pod_info
+from koordpy.topology.topology_tree import Tree, domain_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class FreeForGangs:
 
     per_pod: accelerators of one pod, those of the largest node. gangs: accelerators of each size of gang.
     slots[level][domain]: pods that still fit. layers: (layer, gangs of each size that fit, each inside one domain).
+    largest: of each layer the domain that holds the largest gang, the first in the order of the tree of several.
     """
 
     resource: str
@@ -76,6 +79,18 @@ class FreeForGangs:
     gangs: tuple[int, ...]
     slots: tuple[tuple[int, ...], ...]
     layers: tuple[tuple[str, tuple[int, ...]], ...]
+    largest: tuple["LargestGang", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LargestGang:
+    """Pods of the largest gang that fits into one domain of a layer."""
+
+    layer: str
+    domain: str
+    """Path of the domain; empty for the cluster."""
+    pods: int
+    """0 if no pod fits into any domain of the layer."""
 
 
 def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
@@ -87,8 +102,13 @@ def asking(requests: Mapping[str, str], scheduler: str) -> Pod:
     return Pod(metadata=ObjectMeta(name="request.copy", namespace="default", uid="copy"), spec=spec)
 
 
-def free_for_gangs(snapshot: Snapshot, config: KoordpyConfiguration) -> FreeForGangs | None:
-    """Counts them by the planner's own filters; None where no node has accelerators."""
+def free_for_gangs(
+    snapshot: Snapshot, config: KoordpyConfiguration, *, placed: Mapping[str, tuple[str, Given]] | None = None
+) -> FreeForGangs | None:
+    """Counts them by the planner's own filters; None where no node has accelerators.
+
+    placed: pending pod -> (node, devices that it is given by name) of pods that count as bound.
+    """
     totals = {
         name: int(snapshot.allocatable[:, column].sum()) // (100 if name in keys.HUNDREDTHS else 1)
         for name in (*config.gpu.resources, *keys.NPU_RESOURCES)
@@ -100,8 +120,11 @@ def free_for_gangs(snapshot: Snapshot, config: KoordpyConfiguration) -> FreeForG
     unit = 100 if resource in keys.HUNDREDTHS else 1
     most = int(snapshot.allocatable[:, snapshot.columns[resource]].max()) // unit
     pod = asking({resource: str(most * unit)}, config.scheduler_names[0])
-    info = pod_info(pod, scheduler_names=frozenset(config.scheduler_names), gpu_resources=config.gpu.resources)
-    per_node = Figures(Draft(snapshot), config).of(info).slots
+    info = pod_info(pod, scheduler_names=frozenset(config.scheduler_names), readers=snapshot.readers)
+    draft = Draft(snapshot)
+    for key, (node, given) in (placed or {}).items():
+        draft.assign(snapshot.pods[key], snapshot.index[node], given=given)
+    per_node = RoundState(draft, config).of(info).slots
     slots = [level.sums(per_node) for level in snapshot.tree.levels[: snapshot.tree.depth]]
     return FreeForGangs(
         resource=resource,
@@ -112,7 +135,16 @@ def free_for_gangs(snapshot: Snapshot, config: KoordpyConfiguration) -> FreeForG
             (level.layer, tuple(int((row // pods).sum()) for pods in GANG_PODS))
             for level, row in zip(snapshot.tree.levels, slots, strict=False)
         ),
+        largest=tuple(largest_gang(snapshot.tree, number, row.tolist()) for number, row in enumerate(slots)),
     )
+
+
+def largest_gang(tree: Tree, level: int, slots: Sequence[int]) -> LargestGang:
+    """Returns the domain with the most slots. slots: [domains of the level] pods that fit into each."""
+    best = max(range(len(slots)), key=slots.__getitem__, default=None)
+    if best is None:
+        return LargestGang(tree.levels[level].layer, "", 0)
+    return LargestGang(tree.levels[level].layer, tree.path(level, best), slots[best])
 
 
 def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: PodInfo | None = None) -> Inventory:
@@ -121,7 +153,7 @@ def take_inventory(snapshot: Snapshot, config: KoordpyConfiguration, *, pod: Pod
     free, total = _accelerators(snapshot, config)
     slots: Ints | None = None
     if pod is not None:
-        slots = Figures(Draft(snapshot), config).of(pod).slots
+        slots = RoundState(Draft(snapshot), config).of(pod).slots
     cordoned = np.array([node.unschedulable for node in snapshot.nodes], dtype=np.int64)
     figures = [
         (level.sums(cordoned), level.sums(free), level.sums(total), level.sums(slots) if slots is not None else None)

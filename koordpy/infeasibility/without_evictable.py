@@ -2,19 +2,12 @@
 
 from collections.abc import Collection
 
-from koordpy.api import keys
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.figures import Figures
+from koordpy.cache.plan_draft import Draft
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.pod_info import stays
 
 
-def stays(pod: PodInfo) -> bool:
-    """Whether a pod never makes room: one of a DaemonSet, or a mirror of a static one; such come straight back."""
-    meta = pod.pod.metadata
-    return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
-
-
-def emptied(figures: Figures, *, but: Collection[str] = ()) -> Figures:
+def emptied(figures: RoundState, *, but: Collection[str] = ()) -> RoundState:
     """Figures of another draft, from which all have gone but those that stay and those named."""
     snapshot = figures.snapshot
     draft = Draft(snapshot)

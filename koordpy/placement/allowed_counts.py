@@ -7,8 +7,8 @@ arithmetic progression (`goals.progressions`), and what lies outside the domain 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.placement.goals import progressions
-from koordpy.planning.placement.problem import Ints, Problem, hard_regions
+from koordpy.placement.goals import progressions
+from koordpy.placement.problem import Ints, Problem, hard_regions
 
 
 def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[np.bool_]:

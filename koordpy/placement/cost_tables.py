@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.cluster.tree import Tree
-from koordpy.planning.limits import (
+from koordpy.placement.packed_worth import PackedCosts
+from koordpy.placement.problem import Ints
+from koordpy.plan.limits import (
     TABLE_AT_ONCE_ENTRIES,
     TABLES_AT_ONCE,
 )
-from koordpy.planning.placement.packed import PackedCosts
-from koordpy.planning.placement.problem import Ints
+from koordpy.topology.topology_tree import Tree
 
 Costs = Any
 """numpy array over m = 0 .. cap: int64, or Python integers where the packed vector needs more than 62 bits."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.placement.cost_tables import Costs, CostTables
-from koordpy.planning.placement.counting_flat import spread_flat
-from koordpy.planning.placement.goals import core_of, slots_by_level
-from koordpy.planning.placement.packed import NotCountable, PackedCosts, packed
-from koordpy.planning.placement.problem import Ints, Problem, Solution
-from koordpy.planning.placement.reach import able_domains, most_pods
-from koordpy.planning.plan import Proof
+from koordpy.placement.allowed_counts import able_domains, most_pods
+from koordpy.placement.cost_tables import Costs, CostTables
+from koordpy.placement.counting_flat import spread_flat
+from koordpy.placement.goals import core_of, slots_by_level
+from koordpy.placement.packed_worth import NotCountable, PackedCosts, packed
+from koordpy.placement.problem import Ints, Problem, Solution
+from koordpy.plan.round_plan import Proof
 
 
 def applies(problem: Problem) -> bool:

@@ -1,4 +1,4 @@
-"""The counting shortcut without a gather goal: fewest nodes, what they are worth, scores, fewest slots, names.
+"""The counting shortcut without a gather goal: scarce nodes, fewest nodes, what they are worth, scores, slots, names.
 
 Source: gang-network.md section 4, "No gather goal". The tree plays no part, so one table over the nodes is enough.
 """
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.placement.cost_tables import INT64_LIMIT, kinds_of
-from koordpy.planning.placement.packed import PackedCosts
-from koordpy.planning.placement.problem import Ints, Problem
+from koordpy.placement.cost_tables import INT64_LIMIT, kinds_of
+from koordpy.placement.packed_worth import PackedCosts
+from koordpy.placement.problem import Ints, Problem
 
 
 def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
@@ -20,7 +20,23 @@ def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
 
 
 def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
-    """Without a gather goal: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
+    """Pods per node without a gather goal: fewest pods on scarce nodes, then the goals of `_spread`.
+
+    Where the other nodes cannot hold all n pods, the best placement fills them, so what is left to choose is where the
+    rest goes: the goals after this one are sums over nodes, or compare sorted names, and a common part changes neither.
+    """
+    if problem.scarce is None:
+        return _spread(problem, slots, shape, n, extra)
+    others = np.where(problem.scarce > 0, 0, slots)
+    held = int(others.sum())
+    if held >= n:
+        return _spread(problem, others, shape, n, extra)
+    full = {int(node): int(others[node]) for node in np.nonzero(others)[0]}
+    return full | _spread(problem, slots - others, shape, n - held, extra)
+
+
+def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
+    """Fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
 
     The nodes in order of names; of nodes alike in slots and score only the first n by name can be needed.
     """

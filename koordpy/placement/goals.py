@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.placement.ties import faults
+from koordpy.placement.member_interactions import faults
+from koordpy.placement.problem import Ints, Problem
 
 T = TypeVar("T")
 Goal = tuple[Any, ...]
@@ -153,7 +153,15 @@ class Goals:
     @property
     def stages(self) -> tuple[Callable[[Mapping[int, int]], Goal], ...]:
         if not self.problem.gather:
-            return (self.members, self.fewest_nodes, self.counted, self.score, self.fewest_slots, self.names)
+            return (
+                self.members,
+                self.scarce,
+                self.fewest_nodes,
+                self.counted,
+                self.score,
+                self.fewest_slots,
+                self.names,
+            )
         return (
             self.members,
             self.layers,
@@ -250,6 +258,11 @@ class Goals:
         """Rank -> node of all placed members, bound and new."""
         return {**self.problem.bound, **nodes}
 
+    def scarce(self, nodes: Mapping[int, int]) -> Goal:
+        """Without a gather goal: new pods on nodes with scarce resources, which they do not ask for."""
+        avoided = self.problem.scarce
+        return (sum(int(avoided[node]) for node in nodes.values()),) if avoided is not None else ()
+
     def fewest_nodes(self, nodes: Mapping[int, int]) -> Goal:
         """Without a gather goal: nodes used by the new pods, and those that stand for bound ones."""
         standing = self.problem.standing
@@ -271,8 +284,8 @@ class Goals:
 def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
     """Goals 0-7 of a valid placement (rank -> node of every new pod) in their order; smaller is better.
 
-    Without a gather goal: members, nodes, score, slots, names (Problem). Raises ValueError when nothing is placed or a
-    gang lacks its need.
+    Without a gather goal: members, scarce nodes, nodes, score, slots, names (Problem). Raises ValueError when nothing
+    is placed or a gang lacks its need.
     """
     if not nodes:
         raise ValueError("nothing is placed")

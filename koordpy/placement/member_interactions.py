@@ -5,14 +5,14 @@ all other members in place and the pods that run. `faults` says so for a finishe
 their constraints from the same descriptions. Members are alike by shape, so counts per shape and node suffice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.snapshot import Ints
+from koordpy.cache.snapshot import Ints
 
 Held = Mapping[tuple[int, int], int]
 """(shape, node) -> new pods of the shape there."""
@@ -42,14 +42,11 @@ class Apart:
 
 @dataclass(frozen=True, eq=False)
 class Near:
-    """Required affinity, all terms of a pod: in its domain of each term another pod that all terms speak of.
+    """Required affinity of the pods of one shape, all terms together. Part of a LinkedAffinity.
 
-    meant: shapes that all terms speak of. groups: per term [nodes] domain or -1; the pod needs every label. existing:
-    per term [domains] running pods that all terms speak of. Where no other such pod is on any node with one of the
-    labels, a pod that its own terms speak of may be the first of its kind.
+    meant: shapes of new pods that match all terms. groups: per term [nodes] number of the domain, -1 without the label;
+    the pod needs every label. existing: per term [domains] pods that stand before the plan and match all terms.
     """
-
-    plugin: ClassVar[str] = "InterPodAffinity"
 
     shape: int
     meant: tuple[int, ...]
@@ -57,34 +54,93 @@ class Near:
     existing: tuple[Ints, ...]
 
     @property
-    def signs(self) -> tuple[Ints, ...]:
-        pairs = zip(self.groups, self.existing, strict=True)
-        return tuple(_signs(groups, existing) for groups, existing in pairs)
+    def matches_itself(self) -> bool:
+        """Whether a pod of the shape matches its own terms."""
+        return self.shape in self.meant
 
     @property
-    def may_be_first(self) -> bool:
-        """Whether a pod of the shape may be the first of its kind, as far as running pods go."""
-        return self.shape in self.meant and not any(counts.any() for counts in self.existing)
+    def has_existing(self) -> bool:
+        """Whether a match stands anywhere before the plan."""
+        return any(bool(counts.any()) for counts in self.existing)
 
     @property
     def counted(self) -> NDArray[np.bool_]:
-        """[nodes] that have one of the labels: pods elsewhere are nobody's neighbours."""
+        """[nodes] with one of the labels: a match on another node is in no domain."""
         return np.asarray(np.logical_or.reduce([groups >= 0 for groups in self.groups]))
 
+    @property
+    def keys(self) -> dict[bytes, Ints]:
+        """Identity of a topology key -> [nodes] number of the domain."""
+        return {groups.tobytes(): groups for groups in self.groups}
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedAffinity:
+    """Required affinity of shapes that match each other's terms, directly or over other shapes (kube-parity.md 2.7).
+
+    owners: one per shape with required terms. Pods of these shapes are linked where a chain of placed pods joins them.
+    F(p) of a pod p: the matches of its terms that stand before the plan, and new matches without required terms of
+    their own. Where F(p) has a pod in any domain, p stands in domains that hold a pod of F(p), one for each term. All
+    linked pods with an empty F(p) stand in one domain of each topology key, and these domains have a node in common.
+    """
+
+    plugin: ClassVar[str] = "InterPodAffinity"
+
+    owners: tuple[Near, ...]
+
+    @property
+    def shape(self) -> int:
+        """The first of the shapes; `shapes` has all."""
+        return self.owners[0].shape
+
+    @property
+    def shapes(self) -> frozenset[int]:
+        return frozenset(one.shape for one in self.owners)
+
+    @property
+    def meant(self) -> tuple[int, ...]:
+        """Shapes that the terms of each owner match, one owner after the other."""
+        return tuple(shape for one in self.owners for shape in one.meant)
+
+    @property
+    def signs(self) -> tuple[Ints, ...]:
+        pairs = [pair for one in self.owners for pair in zip(one.groups, one.existing, strict=True)]
+        return tuple(
+            {(groups.tobytes(), existing.tobytes()): _signs(groups, existing) for groups, existing in pairs}.values()
+        )
+
+    def unlinked(self, one: Near) -> tuple[int, ...]:
+        """Shapes without required terms that match all terms of an owner: pods of these are never linked."""
+        own = self.shapes
+        return tuple(shape for shape in one.meant if shape not in own)
+
+    def sets(self, shapes: Collection[int]) -> list[list[Near]]:
+        """The owners of some shapes, parted into sets that are linked over these shapes alone."""
+        return linked_sets([one for one in self.owners if one.shape in shapes])
+
     def holds(self, held: Held) -> bool:
-        own = [node for (shape, node), n in held.items() if shape == self.shape and n]
-        if any(groups[node] < 0 for groups in self.groups for node in own):
-            return False
-        itself = self.shape in self.meant
-        counted = self.counted
-        everywhere = sum(n for (shape, node), n in held.items() if shape in self.meant and counted[node])
-        if self.may_be_first and everywhere == 1:
-            return True
-        for groups, existing in zip(self.groups, self.existing, strict=True):
-            meant = _sums(held, self.meant, groups)
-            if any(existing[groups[node]] + meant.get(int(groups[node]), 0) <= itself for node in own):
+        placed = {shape for (shape, _), n in held.items() if n}
+        return all(self._set_holds(owners, held) for owners in self.sets(placed))
+
+    def _set_holds(self, owners: Sequence[Near], held: Held) -> bool:
+        opened: dict[bytes, tuple[Ints, set[int]]] = {}
+        for one in owners:
+            nodes = [node for (shape, node), n in held.items() if shape == one.shape and n]
+            if any(groups[node] < 0 for groups in one.groups for node in nodes):
                 return False
-        return True
+            apart, counted = self.unlinked(one), one.counted
+            there = any(n and shape in apart and counted[node] for (shape, node), n in held.items())
+            first = not there and not one.has_existing
+            for groups, existing in zip(one.groups, one.existing, strict=True):
+                new = _sums(held, one.meant if first else apart, groups)
+                if any(existing[groups[node]] + new.get(int(groups[node]), 0) == 0 for node in nodes):
+                    return False
+            for key, groups in one.keys.items() if first else ():
+                opened.setdefault(key, (groups, set()))[1].update(int(groups[node]) for node in nodes)
+        if any(len(domains) > 1 for _, domains in opened.values()):
+            return False
+        common = [groups == next(iter(domains)) for groups, domains in opened.values()]
+        return not common or bool(np.logical_and.reduce(common).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +204,8 @@ class InOneDomain:
         return len(_sums(held, self.meant, self.groups)) < 2
 
 
-Tie = Apart | Near | Spread
+Tie = Apart | LinkedAffinity | Spread
+_Own = TypeVar("_Own", Apart, Near, Spread)
 Interaction = Tie | InOneDomain
 
 
@@ -173,8 +230,32 @@ def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
     return np.where(single, -2 - np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1), groups)
 
 
+def linked_sets(owners: Sequence[Near]) -> list[list[Near]]:
+    """Parts shapes with required terms into sets: two are linked where one matches all terms of the other."""
+    left, out = list(owners), list[list[Near]]()
+    while left:
+        found = [left.pop(0)]
+        for one in found:
+            near = [other for other in left if one.shape in other.meant or other.shape in one.meant]
+            found += near
+            left = [other for other in left if other not in near]
+        out.append(found)
+    return out
+
+
 def renumbered(one: Tie, shapes: Mapping[int, Sequence[int]]) -> Iterator[Tie]:
     """The same between shapes of other numbers, several for a shape that is told apart further."""
+    if isinstance(one, LinkedAffinity):
+        owners = tuple(new for own in one.owners for new in _renumbered(own, shapes))
+        if owners:
+            yield LinkedAffinity(owners)
+    elif isinstance(one, Apart):
+        yield from _renumbered(one, shapes)
+    else:
+        yield from _renumbered(one, shapes)
+
+
+def _renumbered(one: _Own, shapes: Mapping[int, Sequence[int]]) -> Iterator[_Own]:
     meant = tuple(sorted(new for shape in one.meant for new in shapes[shape]))
     return (replace(one, shape=shape, meant=meant) for shape in shapes[one.shape])
 

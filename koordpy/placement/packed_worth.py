@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordpy.planning.placement.problem import ByCount, Ints
+from koordpy.placement.problem import ByCount, Ints
 
 
 class NotCountable(Exception):

@@ -13,11 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.tree import Tree
-from koordpy.planning.limits import CLASS_FILLINGS, MODEL_NODES, MODEL_PODS, NAMED_VARIABLES, RANK_RING_PODS
-from koordpy.planning.patience import NEVER, Interrupts
-from koordpy.planning.placement.ties import Interaction
-from koordpy.planning.plan import Proof, SolverRun
+from koordpy.placement.member_interactions import Interaction
+from koordpy.plan.limits import CLASS_FILLINGS, MODEL_NODES, MODEL_PODS, NAMED_VARIABLES
+from koordpy.plan.round_plan import Proof, SolverRun
+from koordpy.topology.topology_tree import Tree
 
 Ints = NDArray[np.int64]
 
@@ -105,7 +104,6 @@ class Sizes:
     class_fillings: int = CLASS_FILLINGS
     model_pods: int = MODEL_PODS
     named_variables: int = NAMED_VARIABLES
-    ring_pods: int = RANK_RING_PODS
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,14 +115,16 @@ class Problem:
     hard layer implies every layer above). multiples: level -> k > 1. pipeline: PP group size, 1 for none.
     attract: [nodes] pods that are bound members or carry a planned pod's network-topology-selector (goal 2).
     gather: whether a gather goal exists; without one there are no hard layer and no multiples, and the order is:
-    members, fewest nodes, largest total score, fewest slots on the nodes used, then for the pods in rank order the
-    naturally smallest node names (name_rank); bound siblings and PP play no part. interactions: what the planned pods
-    ask of each other's places in the end.
+    members, fewest pods on scarce nodes, fewest nodes, largest total score, fewest slots on the nodes used, then for
+    the pods in rank order the naturally smallest node names (name_rank); bound siblings and PP play no part.
+    interactions: what the planned pods ask of each other's places in the end.
     allowances: what the planned pods may take together, wherever they stand.
     by_count: one goal more: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes
-    that count as used without any new pod where there is no gather goal (gpu-topology.md 5 (b)).
+    that count as used without any new pod where there is no gather goal (gpu-topology.md 5 (b)). scarce: [nodes] 1
+    where pods of the unit prefer not to stand (kube-parity.md 3); None without such nodes, and with a gather goal.
     alone: per shape [nodes] copies of one pod that ports, spread and (anti-)affinity let there one after the other;
     empty where no shape has such rules.
+    copies: copies_of the problem that this one is a part of; empty where it is no part.
     """
 
     tree: Tree
@@ -140,12 +140,13 @@ class Problem:
     pipeline: int = 1
     deterministic_time: float = 2.0
     watchdog_seconds: float = 10.0
-    interrupts: Interrupts = field(default=NEVER, compare=False, repr=False)
     interactions: tuple[Interaction, ...] = ()
     allowances: tuple[Allowance, ...] = ()
     by_count: ByCount | None = None
     standing: Ints | None = None
+    scarce: Ints | None = None
     alone: tuple[Ints, ...] = ()
+    copies: tuple[Ints, ...] = ()
     sizes: Sizes = Sizes()
 
     @cached_property
@@ -187,6 +188,8 @@ class Problem:
     @cached_property
     def copies_of(self) -> tuple[Ints, ...]:
         """The slots of section 5, per shape: [nodes] further copies that fit, alone, one after the other."""
+        if self.copies:
+            return self.copies
         if not self.alone:
             return self.slots_of
         return tuple(np.minimum(room, own) for room, own in zip(self.slots_of, self.alone, strict=True))

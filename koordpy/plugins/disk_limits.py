@@ -5,12 +5,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.cluster.volumes import CsiVolume, Disk, VolumeObjects, disks_of
-from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
-from koordpy.planning.filters.claims import claims_of
-from koordpy.planning.filters.rules import ANY_NUMBER, Rule
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, chain, refused_where
+from koordpy.framework.pod_rule_filter import ANY_NUMBER, Rule
+from koordpy.plugins.volume_claims import claims_of
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import CsiVolume, Disk, VolumeObjects, disks_of
 
 NO_DISK = Refusal("VolumeRestrictions", Code.UNSCHEDULABLE, ("node(s) had no available disk",))
 ONE_POD = Refusal(

@@ -6,24 +6,23 @@ A filter or a score that looks at more than the pod and a node finds it here, so
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.cluster.ties import PodClass, TermClass, pod_class, spread_keys
-from koordpy.planning.ascend.job import AscendJob
-from koordpy.planning.ascend.jobs import Jobs
-from koordpy.planning.ascend.stock import Stock
-from koordpy.planning.filters.rules import DomainTable
-from koordpy.planning.filters.spread import SpreadDefaults
-from koordpy.planning.filters.volumes import VolumeReach
-from koordpy.planning.gpu.nodes import GpuNodes
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.framework.pod_rule_filter import DomainTable
+from koordpy.plugins.topology_spread import SpreadDefaults
+from koordpy.plugins.volume_binding import VolumeReach
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_ties import PodClass, TermClass, pod_class, spread_keys
 
 TermsTowards = tuple[Sequence[tuple[TermClass, Mapping[str, int]]], bool]
 """Those of bound pods, with how many are on which nodes; whether a plan may place a pod that has such terms."""
 
 
-class Scene:
+class FilterInputs:
     """One round's draft and what hangs on it."""
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, domains: Callable[[Snapshot], DomainTable]) -> None:
@@ -35,6 +34,8 @@ class Scene:
         coming = (*self.snapshot.pending, *(self.snapshot.pods[key] for key in self.snapshot.reservations))
         self._coming = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
         self._terms: dict[PodClass, TermsTowards] = {}
+        self.memo: dict[type, object] = {}
+        """What families of devices have worked out on the draft."""
         spread = config.filters.pod_topology_spread
         self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
@@ -58,23 +59,18 @@ class Scene:
         return self._domains(self.snapshot)
 
     @cached_property
-    def gpus(self) -> GpuNodes:
-        """The GPUs of every node on the draft."""
-        return GpuNodes(self.draft, self.config.gpu)
+    def scarce_resources(self) -> frozenset[str]:
+        """Resources that are kept for pods that ask for them (kube-parity.md 3)."""
+        listed = self.config.scores.scarce_resource_avoidance.resources
+        return frozenset(listed or (*self.config.gpu.resources, *keys.NPU_RESOURCES))
 
     @cached_property
-    def jobs(self) -> Jobs:
-        """The Ascend jobs of the snapshot."""
-        return Jobs(self.snapshot, self.config.ascend)
-
-    @cached_property
-    def stock(self) -> Stock:
-        """The free NPU chips on the draft."""
-        return Stock(self.draft)
-
-    def npu_job(self, pod: PodInfo) -> AscendJob | str | None:
-        """The Ascend job of a pending pod, or why it is illegal; None for a pod that asks for no NPUs."""
-        return self.jobs.of(pod) if pod.extended and npu_resource(pod.requests) is not None else None
+    def scarce_nodes(self) -> Ints | None:
+        """[nodes] 1 where a node has some of the scarce resources; None where that tells no two nodes apart."""
+        columns = self.snapshot.columns
+        own = [columns[name] for name in self.scarce_resources if name in columns]
+        there = np.asarray((self.snapshot.allocatable[:, own] > 0).any(axis=1))
+        return np.asarray(there, dtype=np.int64) if there.any() and not there.all() else None
 
     @cached_property
     def reach(self) -> VolumeReach:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import ANY_ADDRESS, HostPort
-from koordpy.planning.filters.base import Code, Refusal, Verdict, refused_where
-from koordpy.planning.filters.rules import Rule
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, refused_where
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_ties import ANY_ADDRESS, HostPort
 
 TAKEN = Refusal("NodePorts", Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api.label_selectors import Labels, selector_matches
 from koordpy.api.objects import PodAffinityTerm
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import Labels, selector_matches
-from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import TermClass, Terms
-from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, chain, refused_where
-from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
-from koordpy.planning.placement.ties import Near
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit, chain, refused_where
+from koordpy.framework.pod_rule_filter import ANY_NUMBER, Domains, DomainTable, Rule
+from koordpy.placement.member_interactions import Near
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_ties import TermClass, Terms
 
 PLUGIN = "InterPodAffinity"
 AFFINITY = Refusal(PLUGIN, Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api.label_selectors import LabelColumns, int64
 from koordpy.api.objects import NodeAffinity, NodeSelector, Pod, Taint, Toleration
-from koordpy.cluster.selectors import LabelColumns, int64
-from koordpy.cluster.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
-from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
+from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit, refused_where
 
 UNSCHEDULABLE = Refusal("NodeUnschedulable", Code.UNRESOLVABLE, ("node(s) were unschedulable",))
 TAINTED = Refusal("TaintToleration", Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))

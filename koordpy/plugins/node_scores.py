@@ -1,6 +1,6 @@
 """Node scores: 0..100 a plugin, weighted and summed (kube-parity.md section 3).
 
-PodTopologySpread and InterPodAffinity, which look at other pods, are in `koordpy.planning.scores.soft`.
+PodTopologySpread and InterPodAffinity, which look at other pods, are in `koordpy.plugins.soft_scores`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.config import NodeResourcesFitScore, UtilizationPoint
 from koordpy.api.objects import NodeAffinity, Pod
 from koordpy.api.quantity import is_extended
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
-from koordpy.planning.filters.node import columns_of, tolerates
+from koordpy.cache.snapshot import Ints, NodeInfo, Snapshot
+from koordpy.config.configuration import NodeResourcesFitScore, UtilizationPoint
+from koordpy.plugins.node_filters import columns_of, tolerates
+from koordpy.pods.pod_info import PodInfo
 
 BALANCED = "NodeResourcesBalancedAllocation"
 PACKING = "NodeResourcesFit"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit
+from koordpy.cache.snapshot import Ints
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit
 
 PLUGIN = "NodeResourcesFit"
 TOO_MANY_PODS = "Too many pods"

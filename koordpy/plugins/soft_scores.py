@@ -10,14 +10,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.api.config import InterPodAffinityArgs
 from koordpy.api.objects import PodAffinityTerm
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints, Snapshot
-from koordpy.cluster.ties import TermClass, Terms
-from koordpy.planning.filters.interpod import Places, pods_matching, term_matches
-from koordpy.planning.filters.rules import DomainTable
-from koordpy.planning.filters.spread import Constraint, Spreading
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.config.configuration import InterPodAffinityArgs
+from koordpy.framework.pod_rule_filter import DomainTable
+from koordpy.plugins.interpod_affinity import Places, pods_matching, term_matches
+from koordpy.plugins.topology_spread import Constraint, Spreading
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_ties import TermClass, Terms
 
 Mask = NDArray[np.bool_]
 
@@ -29,6 +29,9 @@ class SoftScore(ABC):
 
     silent: bool = False
     """Whether it says nothing of any node yet."""
+
+    fixed: bool = False
+    """Whether no pod that is placed or evicted changes it, but for which nodes are feasible."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:

@@ -7,16 +7,16 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from koordpy.api.config import PodTopologySpreadArgs
+from koordpy.api.label_selectors import Labels, selector_matches
 from koordpy.api.objects import LabelSelector, Requirement, TopologySpreadConstraint
-from koordpy.cluster.owners import Owners
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import Labels, selector_matches
-from koordpy.cluster.snapshot import Ints, NodeInfo, Snapshot
-from koordpy.planning.filters.base import Code, Refusal, Verdict, chain, refused_where
-from koordpy.planning.filters.node import check_affinity, check_taints
-from koordpy.planning.filters.rules import ANY_NUMBER, Domains, DomainTable, Rule
-from koordpy.planning.placement.ties import Spread
+from koordpy.cache.snapshot import Ints, NodeInfo, Snapshot
+from koordpy.config.configuration import PodTopologySpreadArgs
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, chain, refused_where
+from koordpy.framework.pod_rule_filter import ANY_NUMBER, Domains, DomainTable, Rule
+from koordpy.placement.member_interactions import Spread
+from koordpy.plugins.node_filters import check_affinity, check_taints
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_owners import Owners
 
 PLUGIN = "PodTopologySpread"
 SKEWED = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't match pod topology spread constraints",))
@@ -137,6 +137,7 @@ class TopologySpread(Rule):
 
     plugin = PLUGIN
     together = True
+    outlasts_pods = True
 
     def __init__(self, spreading: Spreading) -> None:
         self.spreading = spreading

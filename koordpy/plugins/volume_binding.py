@@ -9,15 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from koordpy.api.label_selectors import selector_matches, term_matches
 from koordpy.api.objects import LabelSelector
-from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass, claim_size
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import selector_matches, term_matches
-from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.volumes import NO_PROVISIONER, OfferedVolumes, VolumeObjects, size_bytes
-from koordpy.planning.filters.base import Code, Refusal, Verdict
-from koordpy.planning.filters.claims import BINDING, claims_of, delayed_claims
-from koordpy.planning.filters.rules import DomainTable, Rule
+from koordpy.api.storage_objects import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass, claim_size
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import reserved_volumes
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict
+from koordpy.framework.pod_rule_filter import DomainTable, Rule
+from koordpy.plugins.volume_claims import BINDING, claims_of, delayed_claims
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import NO_PROVISIONER, OfferedVolumes, VolumeObjects, size_bytes
 
 WRONG_NODE = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
@@ -112,7 +114,7 @@ class _OpenClaims(NamedTuple):
     offers: list[_Offer]
     taken: Mapping[str, str]
     kept: Mapping[str, str]
-    """Volume -> the claim that it is kept for."""
+    """Volume -> the claim that it is reserved for."""
 
     def is_free(self, name: str, keys: Container[str]) -> bool:
         """Whether a volume is taken by nobody, and kept for none but these claims."""
@@ -242,7 +244,7 @@ class VolumeBinding(Rule):
             if delayed.key not in promised and not delayed.selected:
                 shelf = self._objects.shelf(delayed.key)
                 offers.append(_Offer(delayed, shelf, shelf.first_of(delayed.size)))
-        return _OpenClaims(offers, self._draft.taken, self._draft.kept(self._pod).volumes)
+        return _OpenClaims(offers, self._draft.taken, reserved_volumes(self._draft.reserved_claims(self._pod)))
 
     def _settled(self) -> Mask:
         """[nodes] that the choices made already leave, for claims that follow another pod's or an annotation's."""

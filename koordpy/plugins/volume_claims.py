@@ -1,10 +1,10 @@
 """The volume claims of a pod: which, and what is wrong with them before any node is tried (kube-parity.md 2.8)."""
 
-from koordpy.api.storage import PersistentVolumeClaim
-from koordpy.api.wirejson import unreadable
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.volumes import VolumeObjects, claim_key, is_bound
-from koordpy.planning.filters.base import Code, Refusal
+from koordpy.api.storage_objects import PersistentVolumeClaim
+from koordpy.decoding.wire_json import unreadable
+from koordpy.framework.filter_protocol import Code, Refusal
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import VolumeObjects, claim_key, is_bound
 
 BINDING = "VolumeBinding"
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft
-from koordpy.cluster.volumes import VolumeObjects
-from koordpy.planning.filters.base import Code, Refusal, Verdict, all_fit, refused_where
-from koordpy.planning.filters.claims import claims_of
-from koordpy.planning.filters.rules import Rule
+from koordpy.cache.plan_draft import Draft
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, all_fit, refused_where
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.plugins.volume_claims import claims_of
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import VolumeObjects
 
 ZONE = Refusal("VolumeZone", Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
 

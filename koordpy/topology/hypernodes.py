@@ -8,13 +8,13 @@ label is (gang-network.md section 3). Faults are told and worked around: one bad
 
 from collections.abc import Iterable, Mapping
 
-from koordpy.api.counted import named
-from koordpy.api.custom import HyperNode, HyperNodeMember
+from koordpy.api.bounded_patterns import PatternFault, read_pattern
+from koordpy.api.counted_nouns import named
+from koordpy.api.custom_objects import HyperNode, HyperNodeMember
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
-from koordpy.api.natural import natural_key
-from koordpy.cluster.patterns import PatternFault, read_pattern
-from koordpy.cluster.selectors import Labels, selector_matches
-from koordpy.cluster.topology import Layer, Layers
+from koordpy.api.label_selectors import Labels, selector_matches
+from koordpy.api.natural_order import natural_key
+from koordpy.topology.topology_layers import Layer, Layers
 
 _NAMED = 3
 """Nodes that a fault names before `and N more`."""

@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from koordpy.api.custom import ClusterNetworkTopology, HierarchyEntry
-from koordpy.api.faults import literal
+from koordpy.api.custom_objects import ClusterNetworkTopology, HierarchyEntry
+from koordpy.api.field_faults import literal
 from koordpy.api.keys import CLUSTER_LAYER, NODE_LAYER
-from koordpy.api.names import LABEL_KEY
-from koordpy.api.wirejson import unreadable
+from koordpy.api.object_names import LABEL_KEY
+from koordpy.api.spelling import hint
+from koordpy.decoding.wire_json import unreadable
 
 _LABEL_KEY = re.compile(LABEL_KEY)
 
@@ -52,6 +53,15 @@ class Layers:
             if layer.name == name:
                 return i + 1
         return 0 if name == CLUSTER_LAYER else None
+
+    def near(self, name: str) -> str:
+        """`, did you mean NAME?` after a name that no layer has; empty where no layer is near."""
+        return hint(name, (*self.names, CLUSTER_LAYER))
+
+    def unknown(self, name: str) -> str:
+        """What is said of a name that no layer has: which layer was meant, else which layers there are."""
+        there = self.near(name) or f", layers: {', '.join(self.names)}"
+        return f'unknown layer "{name}"{there}'
 
 
 @dataclass(frozen=True, slots=True)

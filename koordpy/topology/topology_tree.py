@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koordpy.api.keys import CLUSTER_LAYER
-from koordpy.api.natural import NaturalKey, natural_key
-from koordpy.cluster.topology import Layers
+from koordpy.api.natural_order import NaturalKey, natural_key
+from koordpy.topology.topology_layers import Layers
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -56,6 +56,8 @@ class Tree:
     unlabelled: tuple[tuple[str, int], ...]
     """(layer, number of nodes without its label), layers with none left out."""
     has_object: bool = True
+    lacking: tuple[tuple[str, ...], ...] = ()
+    """[layers above the nodes] names of the nodes without the label."""
 
     @property
     def depth(self) -> int:
@@ -194,26 +196,26 @@ _Vertex = tuple[tuple[bool, str], ...]
 def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_object: bool = True) -> Tree:
     """Builds the tree of the nodes (name -> labels). A vertex is its own path, so every one has one parent."""
     below: dict[_Vertex, list[_Vertex]] = {(): []}
-    missing = [0] * (len(layers.chain) - 1)
+    missing: list[list[str]] = [[] for _ in layers.chain[:-1]]
     for name, labels in nodes.items():
         above: _Vertex = ()
         for i, part in enumerate(domain_parts(layers, name, labels)):
-            missing[i] += part[0]
+            if part[0]:
+                missing[i].append(name)
             vertex = (*above, part)
             if vertex not in below:
                 below[vertex] = []
                 below[above].append(vertex)
             above = vertex
         below[above].append((*above, (False, name)))
-    unlabelled = tuple((layer.name, n) for layer, n in zip(layers.chain, missing, strict=False) if n)
-    return _flatten(layers, below, unlabelled=unlabelled, has_object=has_object)
+    return _flatten(layers, below, lacking=tuple(map(tuple, missing)), has_object=has_object)
 
 
 def _flatten(
     layers: Layers,
     below: Mapping[_Vertex, Sequence[_Vertex]],
     *,
-    unlabelled: tuple[tuple[str, int], ...],
+    lacking: tuple[tuple[str, ...], ...],
     has_object: bool,
 ) -> Tree:
     def order(vertex: _Vertex) -> tuple[NaturalKey, bool]:
@@ -249,6 +251,7 @@ def _flatten(
         levels=tuple(levels),
         node_names=tuple(leaf[-1][1] for leaf in leaves),
         domain_of=domain_of,
-        unlabelled=unlabelled,
+        unlabelled=tuple((layer.name, len(n)) for layer, n in zip(layers.chain, lacking, strict=False) if n),
         has_object=has_object,
+        lacking=lacking,
     )

@@ -6,10 +6,10 @@ Source: gpu-topology.md 5. Of shapes that do not matter only whether any of them
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from koordpy.planning.limits import MODEL_VARIABLES
-from koordpy.planning.placement.problem import ByCount, Devices, Vector
-from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.staged import Term, linear
+from koordpy.placement.problem import ByCount, Devices, Vector
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.staged_model import Term, linear
+from koordpy.plan.limits import MODEL_VARIABLES
 
 
 class CountedTable:

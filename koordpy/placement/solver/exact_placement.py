@@ -8,18 +8,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.planning.limits import DOMAINS_TRIED
-from koordpy.planning.placement.goals import core_of, violations
-from koordpy.planning.placement.problem import Problem, Solution
-from koordpy.planning.placement.rank_order import assign_groups, settle_ranks
-from koordpy.planning.plan import Proof, proof_of
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import TooLarge
-from koordpy.planning.solver.gather import Gather
-from koordpy.planning.solver.greedy import Greedy
-from koordpy.planning.solver.members import MemberSearch
-from koordpy.planning.solver.plain import Plain
-from koordpy.planning.solver.room import Room
+from koordpy.placement.goals import core_of, violations
+from koordpy.placement.problem import Problem, Solution
+from koordpy.placement.rank_order import assign_groups, settle_ranks
+from koordpy.placement.solver.gather_goals import Gather
+from koordpy.placement.solver.greedy_placement import Greedy
+from koordpy.placement.solver.member_search import MemberSearch
+from koordpy.placement.solver.plain_placement import Plain
+from koordpy.placement.solver.region_cells import TooLarge
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.limits import DOMAINS_TRIED
+from koordpy.plan.round_plan import Proof, proof_of
 
 __all__ = ["can_place", "solve"]
 
@@ -83,7 +83,6 @@ def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> 
         most = room.most_in(level)
         domains = np.nonzero(room.could(level))[0]
         for domain in domains[np.argsort(-most[domains], kind="stable")][:DOMAINS_TRIED].tolist():
-            problem.interrupts.step()
             region = level, domain
             found = greedy.fill(region)
             if found is None:
@@ -100,11 +99,11 @@ def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> 
     return {}
 
 
-def _room(problem: Problem, ranks: Sequence[int]) -> Room:
-    return Room(problem, dict(Counter(problem.members[rank].shape for rank in ranks)))
+def _room(problem: Problem, ranks: Sequence[int]) -> FillingCapacity:
+    return FillingCapacity(problem, dict(Counter(problem.members[rank].shape for rank in ranks)))
 
 
-def _best(problem: Problem, ranks: Sequence[int], room: Room, budget: TimeBudget) -> dict[int, int] | None:
+def _best(problem: Problem, ranks: Sequence[int], room: FillingCapacity, budget: TimeBudget) -> dict[int, int] | None:
     """The best placement of exactly these ranks; None where there is none."""
     if not problem.gather:
         return Plain(problem, ranks, room=room, budget=budget).solve()

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.placement.goals import domain_order
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.rank_order import assign_groups, settle_ranks
-from koordpy.planning.placement.ties import faults
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.greedy import Greedy
-from koordpy.planning.solver.large import is_large, part_of, start_in
-from koordpy.planning.solver.regions import Candidate, Region, Regions, Value
-from koordpy.planning.solver.room import Room
-from koordpy.planning.solver.whole_groups import GroupType, group_types
+from koordpy.placement.goals import domain_order
+from koordpy.placement.member_interactions import faults
+from koordpy.placement.problem import Problem
+from koordpy.placement.rank_order import assign_groups, settle_ranks
+from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.greedy_placement import Greedy
+from koordpy.placement.solver.large_regions import is_large, part_of, start_in
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.regions import Candidate, Region, Regions, Value
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.placement.solver.whole_groups import GroupType, group_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Reached:
 class Gather:
     """Searches the best counts per node for the pods of given ranks."""
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, budget: TimeBudget) -> None:
         self.problem, self.tree, self.room, self.budget, self.ranks = problem, problem.tree, room, budget, tuple(ranks)
         self.groups: dict[GroupType, list[list[int]]] = group_types(problem, set(ranks), room.shapes)
         self.types = tuple(self.groups)

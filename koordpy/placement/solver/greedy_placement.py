@@ -6,29 +6,34 @@ that each lie in one domain (gang-network.md 4, scope) are put by best fit decre
 domain with the least room that takes it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from koordpy.planning.placement.problem import Ints
-from koordpy.planning.placement.ties import Apart, InOneDomain
-from koordpy.planning.solver.room import Room
+from koordpy.placement.member_interactions import Apart, InOneDomain, LinkedAffinity
+from koordpy.placement.problem import Ints
+from koordpy.placement.solver.region_room import FillingCapacity
 
 Pods = dict[int, tuple[int, ...]]
 """Node -> pods per shape position in Room."""
 
 
 class Greedy:
-    """Fills regions with all pods in question. It looks at room and parts alone."""
+    """Fills regions with all pods in question. It looks at room, parts and required affinity."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: FillingCapacity) -> None:
         self.room, self.tree, self.counts = room, room.tree, room.wanted
         position = {shape: i for i, shape in enumerate(room.shapes)}
         ties = [one for one in room.problem.interactions if isinstance(one, InOneDomain)]
         parts = [([position[shape] for shape in one.meant if shape in position], one.groups) for one in ties]
         inside = [i for part, _ in parts for i in part]
         self.parts = [one for one in parts if one[0]] if len(set(inside)) == len(inside) else []
+        self.slots = room.slots
+        """[shapes, nodes], those of pods whose required affinity has a match beside it alone."""
+        for one in room.problem.interactions:
+            if isinstance(one, LinkedAffinity):
+                self._join(one, position)
         """(shape positions, [nodes] number of the domain) of each part; none where parts overlap."""
         self.apart = [
             (position[one.shape], [position[shape] for shape in one.meant if shape in position], one.groups)
@@ -39,15 +44,35 @@ class Greedy:
         self._open = np.ones(room.slots.shape if self.apart else (0, 0), dtype=bool)
         """[shapes, nodes] where nobody that was placed keeps a shape away."""
 
+    def _join(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
+        """Linked pods that are the first are a part, if they are in no other; pods that match those that stand go to
+        them. What members without terms would add is left out."""
+        first = [
+            near for near in one.owners if near.shape in position and not (near.has_existing or one.unlinked(near))
+        ]
+        inside = {i for part, _ in self.parts for i in part}
+        if first and not inside.intersection(position[near.shape] for near in first):
+            rows = np.stack([groups for near in first for groups in near.groups], axis=1)
+            groups = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+            self.parts.append(([position[near.shape] for near in first], np.where((rows >= 0).all(axis=1), groups, -1)))
+        for near in one.owners:
+            if near.shape in position and near.has_existing and not one.unlinked(near):
+                pairs = zip(near.groups, near.existing, strict=True)
+                beside = [(groups >= 0) & (existing[groups] > 0) for groups, existing in pairs]
+                self.slots = self.slots.copy()
+                self.slots[position[near.shape]] *= np.logical_and.reduce(beside)
+
     def fill(self, region: tuple[int, int]) -> Pods | None:
         """Node -> pods per shape; None where this way finds no place for all."""
         place = self.tree.levels[region[0]]
         nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
         room = np.maximum(self.room.caps[nodes].sum(axis=0), 1)
         price = (self.room.request / room).max(axis=1)
-        worth = np.minimum(self.room.slots.T * price, 1).sum(axis=1) + (self.room.caps / room).sum(axis=1)
+        worth = np.minimum(self.slots.T * price, 1).sum(axis=1) + (self.room.caps / room).sum(axis=1)
         worth = np.where(self.room.most > 0, worth, 0)
         order = list(self._nodes(*region, worth=worth))
+        if (scarce := self.room.problem.scarce) is not None:
+            order.sort(key=lambda node: int(scarce[node]))
         found = None if self.parts else self._by_worth(order, price)
         return found or self._by_size(order, price)
 
@@ -92,7 +117,6 @@ class Greedy:
                 return None
         inside = {i for part, _ in self.parts for i in part}
         for shape in sorted(range(len(self.counts)), key=lambda i: (-price[i], i)):
-            self.room.problem.interrupts.step()
             if shape not in inside and not self._into([shape], order, caps, out):
                 return None
         return {node: tuple(pods) for node, pods in out.items()}
@@ -110,7 +134,7 @@ class Greedy:
         """[nodes] further pods of a shape."""
         request = self.room.request[i]
         asked = request > 0
-        return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.room.slots[i]))
+        return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.slots[i]))
 
     def _into(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
         """All pods of some shapes onto the first nodes that have room; nothing where that is not all of them."""

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koordpy.planning.limits import MEASURE_UNITS, MEASURES
-from koordpy.planning.placement.counting import NodeCounts, count
-from koordpy.planning.placement.problem import ByCount, Ints, Member, Problem, Shape, with_column
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.greedy import Greedy
-from koordpy.planning.solver.regions import Region, Regions
-from koordpy.planning.solver.room import Room
+from koordpy.placement.counting import NodeCounts, count
+from koordpy.placement.problem import ByCount, Ints, Member, Problem, Shape, with_column
+from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.greedy_placement import Greedy
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.regions import Region, Regions
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.limits import MEASURE_UNITS, MEASURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Least:
     worth: tuple[int, ...] = ()
 
 
-def is_large(room: Room, region: Region) -> bool:
+def is_large(room: FillingCapacity, region: Region) -> bool:
     """Whether a region has too many nodes with room to be modelled whole, and nodes do not depend on each other."""
     problem, place = room.problem, room.tree.levels[region[0]]
     if problem.multiples or problem.interactions or (problem.by_count is not None and not problem.by_count.always):
@@ -62,7 +62,9 @@ def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | No
     return None if pods is None else Start(pods)
 
 
-def part_of(room: Room, region: Region, pods: Mapping[int, object], order: Sequence[int]) -> tuple[list[int], bool]:
+def part_of(
+    room: FillingCapacity, region: Region, pods: Mapping[int, object], order: Sequence[int]
+) -> tuple[list[int], bool]:
     """(the nodes of a region that are modelled, whether nothing is lost by that where goal 4 comes first): those of the
     domains right below it that a placement uses, then of the first in goal 6's order (`order`)."""
     tree, level = room.tree, region[0] + 1
@@ -120,7 +122,7 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
     given[list(least.nodes)] = list(least.nodes.values())
     asks = dict(zip(room.shapes, amounts.tolist(), strict=True))
     bounded = replace(with_column(problem, given, asks), by_count=None)
-    there = Room(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
+    there = FillingCapacity(bounded, dict(zip(room.shapes, room.wanted, strict=True)))
     model = CountModel(there, region, budget=budget, keep=list(least.nodes), split=True)
     model.find("measure")
     return model.pods() if model.values else {}

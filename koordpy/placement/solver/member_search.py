@@ -8,14 +8,14 @@ from collections import Counter
 
 import numpy as np
 
-from koordpy.planning.placement.goals import core_of
-from koordpy.planning.placement.problem import Ints, Problem, hard_regions
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.room import Room
-from koordpy.planning.solver.staged import linear
+from koordpy.placement.goals import core_of
+from koordpy.placement.problem import Ints, Problem, hard_regions
+from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.staged_model import linear
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.round_plan import Proof
 
 Kind = tuple[int, int]
 """Gang and shape."""
@@ -27,7 +27,7 @@ Chosen = tuple[tuple[int, ...], int, tuple[int, ...]]
 class MemberSearch:
     """Searches which pending members can be placed together."""
 
-    def __init__(self, problem: Problem, *, room: Room, budget: TimeBudget) -> None:
+    def __init__(self, problem: Problem, *, room: FillingCapacity, budget: TimeBudget) -> None:
         self.problem, self.room, self.budget = problem, room, budget
         self.kinds: dict[Kind, list[int]] = {}
         for rank in problem.pending:

@@ -1,4 +1,4 @@
-"""Placement without a gather goal: fewest nodes, scores, fewest free slots, natural names.
+"""Placement without a gather goal: fewest pods on scarce nodes, fewest nodes, scores, fewest free slots, natural names.
 
 Source: gang-network.md section 4, "No gather goal". Bound siblings and PP play no part.
 """
@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import CountModel, TooLarge
-from koordpy.planning.solver.dealing import LeastNames, deal
-from koordpy.planning.solver.room import Room
-from koordpy.planning.solver.staged import Term
+from koordpy.placement.problem import Ints, Problem
+from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.rank_dealing import LeastNames, deal
+from koordpy.placement.solver.region_cells import TooLarge
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.staged_model import Term
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.round_plan import Proof
 
 
 class Plain:
     """Searches the best nodes for the pods of given ranks without a gather goal."""
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, budget: TimeBudget) -> None:
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, budget: TimeBudget) -> None:
         self.problem, self.ranks, self.room, self.budget = problem, tuple(ranks), room, budget
         self.shape_at = {s: i for i, s in enumerate(room.shapes)}
 
@@ -41,7 +42,7 @@ class Plain:
             raise TooLarge  # which nodes may be left out is not asked then
         if problem.by_count is not None and problem.by_count.always:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
-            room = Room(replace(problem, by_count=None), wanted)
+            room = FillingCapacity(replace(problem, by_count=None), wanted)
         keep = self._like(room, np.zeros(len(problem.free), dtype=np.int64), limit=len(self.ranks))
         return self._model(keep, room=room, alike=room.type_of)
 
@@ -55,10 +56,12 @@ class Plain:
             return None
         reference = problem.copies_of[problem.reference(self.ranks)]
         standing = int(problem.standing.sum()) if problem.standing is not None else 0
+        scarce = model.minimise("scarce", model.on_scarce(), bound=self._fewest_scarce())
         nodes = model.minimise("nodes", model.opened(depth), bound=self._fewest())
         most = max(1, nodes + standing)
         keep = self._like(self.room, reference, limit=most)
         single = self._model(keep, most_nodes=most)
+        single.hold(single.on_scarce(), scarce)
         single.hold(single.opened(depth), nodes)
         single.hint(model.pods())
         single.find("score")
@@ -72,6 +75,7 @@ class Plain:
         variables = sum(len(cell.nodes) * (len(cell.pods) + len(cell.used)) for cell in model.cells)
         if model is single and self.budget.proven and variables <= problem.sizes.named_variables:
             each = self._model(keep, most_nodes=most, alike=np.arange(len(reference)))
+            each.hold(each.on_scarce(), scarce)
             each.hold(each.opened(depth), nodes)
             each.hold_counted(counted)
             each.hold(each.lost_score(), score)
@@ -79,6 +83,14 @@ class Plain:
             start = [names[rank] for rank in self.ranks]
             names = dict(zip(self.ranks, LeastNames(each, problem.name_rank).deal(self._asked(), start), strict=True))
         return names
+
+    def _fewest_scarce(self) -> int:
+        """Lower bound on the pods on scarce nodes: what the other nodes have no room for, shape by shape."""
+        scarce, room = self.problem.scarce, self.room
+        if scarce is None:
+            return 0
+        others = scarce == 0
+        return sum(max(0, n - int(own[others].sum())) for n, own in zip(room.wanted, room.slots, strict=True))
 
     def _fewest(self) -> int:
         """Lower bound on the nodes that are opened: each measure of room by itself, the largest nodes first."""
@@ -93,7 +105,7 @@ class Plain:
                 fewest = max(fewest, int(np.searchsorted(np.cumsum(np.sort(have[~stands])[::-1]), rest)) + 1)
         return fewest
 
-    def _model(self, keep: Sequence[int], *, room: Room | None = None, **nodes: Any) -> CountModel:
+    def _model(self, keep: Sequence[int], *, room: FillingCapacity | None = None, **nodes: Any) -> CountModel:
         """keep: nodes that are modelled; nodes: how many take pods, which are alike (`CountModel`)."""
         split, room = bool(self.problem.interactions), room or self.room
         model = CountModel(room, (0, 0), budget=self.budget, split=split, keep=keep, **nodes)
@@ -102,7 +114,7 @@ class Plain:
             model.use(cell)  # slots count on nodes that stand for bound pods, too
         return model
 
-    def _like(self, room: Room, sort: Ints, *, limit: int) -> list[int]:
+    def _like(self, room: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
         """The nodes that may be used: of nodes that hold the same and equal in `sort`, as many as limited.
 
         Left out are nodes that so many others beat in the scores of all shapes, or equal there with the lesser name.

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from koordpy.planning.limits import NAMES_SHARE
-from koordpy.planning.placement.problem import Ints
-from koordpy.planning.plan import NAMES, Proof
-from koordpy.planning.solver.counts import CountModel
+from koordpy.placement.problem import Ints
+from koordpy.placement.solver.count_model import CountModel
+from koordpy.plan.limits import NAMES_SHARE
+from koordpy.plan.round_plan import NAMES, Proof
 
 Alike = tuple[Sequence[int], Sequence[Sequence[int]]]
 """(nodes that differ in names alone, pods per shape position of each that is used)."""

@@ -13,10 +13,10 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.limits import COMPARED_COLUMNS, MODEL_FILLINGS
-from koordpy.planning.placement.goals import progressions
-from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.placement.reach import rest_kept
+from koordpy.placement.allowed_counts import rest_kept
+from koordpy.placement.goals import progressions
+from koordpy.placement.problem import Ints, Problem
+from koordpy.plan.limits import COMPARED_COLUMNS, MODEL_FILLINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class NodeType:
     """Upper bound on pods of any shapes together."""
 
 
-class Room:
+class FillingCapacity:
     """Capacities of the nodes for some of the pending members.
 
     wanted: shape -> how many pods of it are in question, at most. Requests are divided by their greatest common
@@ -68,6 +68,8 @@ class Room:
             signs.append(problem.by_count.kinds[:, None])
         if problem.standing is not None:
             signs.append(problem.standing[:, None])
+        if problem.scarce is not None:
+            signs.append(problem.scarce[:, None])
         rows = np.concatenate((self.slots.T, self.caps, *signs), axis=1)
         first, self.type_of = _distinct(rows)
         count, end = len(self.shapes), len(self.shapes) + len(columns)
@@ -208,7 +210,7 @@ def maximal_fillings(
     return tuple(found)
 
 
-def every_filling(room: Room, type_of: int) -> list[tuple[int, ...]] | None:
+def every_filling(room: FillingCapacity, type_of: int) -> list[tuple[int, ...]] | None:
     """All ways to fill a node of a type with some of the pods; None where there are too many."""
     kind, request, limit = room.types[type_of], room.request, room.problem.sizes.class_fillings
     if np.prod([n + 1 for n in kind.slots], dtype=np.float64) > 100 * limit:

@@ -11,10 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from koordpy.planning.placement.goals import slots_by_level
-from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.solver.room import Room
-from koordpy.planning.solver.whole_groups import GroupType
+from koordpy.placement.goals import slots_by_level
+from koordpy.placement.problem import Ints, Problem
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.whole_groups import GroupType
 
 Region = tuple[int, int]
 
@@ -40,7 +40,7 @@ class Candidate:
 class Regions:
     """Bounds on what regions can reach with all pods in question."""
 
-    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: Room, types: Sequence[GroupType]):
+    def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, types: Sequence[GroupType]):
         self.problem, self.tree, self.room = problem, problem.tree, room
         self.types = types
         self._usable = slots_by_level(problem, problem.reference(tuple(ranks)))

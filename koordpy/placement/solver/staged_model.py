@@ -7,10 +7,10 @@ and a stage whose optimum is known by a bound, or met already, is not solved at 
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from koordpy.planning.limits import LEVEL_WEIGHT, STAGE_SHARE
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.cpsat import cp_model
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.limits import LEVEL_WEIGHT, STAGE_SHARE
+from koordpy.plan.round_plan import Proof
 
 Term = tuple[cp_model.IntVar, int]
 

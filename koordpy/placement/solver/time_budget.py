@@ -3,11 +3,10 @@
 Source: gang-network.md section 7, Determinism: one worker, a fixed seed, deterministic time, never wall time.
 """
 
-from koordpy.planning.limits import SETUP_TIME, UNPROVEN_SHARE
-from koordpy.planning.patience import NEVER, Interrupts
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.plan import NAMES, RANKS_OPEN, Proof, SolverRun
-from koordpy.planning.solver.cpsat import cp_model
+from koordpy.placement.problem import Problem
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.plan.limits import SETUP_TIME, UNPROVEN_SHARE
+from koordpy.plan.round_plan import NAMES, RANKS_OPEN, Proof, SolverRun
 
 _PROOFS = {
     cp_model.OPTIMAL: Proof.OPTIMAL,
@@ -24,28 +23,20 @@ class TimeBudget:
     `proven` turns false with the first open answer.
     """
 
-    def __init__(
-        self,
-        deterministic_time: float,
-        *,
-        watchdog_seconds: float = 10.0,
-        probing: bool = True,
-        interrupts: Interrupts = NEVER,
-    ) -> None:
+    def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0, probing: bool = True) -> None:
         """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see. probing:
         whether a model is looked through for symmetries and implications first, and simplified over and over. In one
         of thousands of 0/1 of which few are tied, as victims are, that alone takes all the time (2.0 and no answer,
         against 0.5 and the optimum)."""
         self.left = deterministic_time
-        self._watchdog, self._probing, self._interrupts = watchdog_seconds, probing, interrupts
+        self._watchdog, self._probing = watchdog_seconds, probing
         self.proven = True
         self.runs: list[SolverRun] = []
 
     @classmethod
     def of(cls, problem: Problem) -> "TimeBudget":
         """What a problem allows."""
-        watchdog, interrupts = problem.watchdog_seconds, problem.interrupts
-        return cls(problem.deterministic_time, watchdog_seconds=watchdog, interrupts=interrupts)
+        return cls(problem.deterministic_time, watchdog_seconds=problem.watchdog_seconds)
 
     def solve(
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
@@ -67,7 +58,7 @@ class TimeBudget:
             solver.parameters.max_presolve_iterations = 1
         # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
         solver.parameters.catch_sigint_signal = False
-        status = self._interrupts.solving(lambda: solver.solve(model), solver.stop_search)
+        status = solver.solve(model)
         proof = _PROOFS.get(status, Proof.UNKNOWN)
         used = round(float(solver.response_proto.deterministic_time), 12)  # its last digit differs from run to run
         # taking a model in and simplifying it is not in the solver's deterministic time

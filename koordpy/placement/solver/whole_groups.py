@@ -6,32 +6,17 @@ whole there. A group whole in a domain is whole in every one above, and takes it
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from koordpy.planning.placement.goals import pipeline_groups
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.room import Room
-from koordpy.planning.solver.staged import Term, linear
+from koordpy.placement.goals import pipeline_groups
+from koordpy.placement.problem import Problem
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.region_cells import Cell
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.staged_model import Term, linear
 
 Totals = Mapping[int, Mapping[int, cp_model.IntVar]]
 """Level -> domain -> new pods in it."""
-
-
-@dataclass(slots=True)
-class Cell:
-    """Equal nodes of one parent, in natural order."""
-
-    nodes: tuple[int, ...]
-    bound: bool
-    pods: dict[int, cp_model.IntVar]
-    """Shape position -> pods on all of the nodes."""
-    fillings: list[tuple[cp_model.IntVar, tuple[int, ...]]] = field(default_factory=list)
-    used: list[Term] = field(default_factory=list)
-
-    @property
-    def total(self) -> list[Term]:
-        return [(v, 1) for v in self.pods.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +50,7 @@ class WholeGroups:
         types: Sequence[GroupType],
         *,
         model: cp_model.CpModel,
-        room: Room,
+        room: FillingCapacity,
         cells: Sequence[Cell],
         totals: Totals,
         level: int,

@@ -1,0 +1,53 @@
+"""ScarceResourceAvoidance: nodes with accelerators are left to pods that ask for accelerators (kube-parity.md 3).
+
+The score is 100 on a node that has none of the scarce resources and 0 on a node that has some, for a pod that asks for
+none of them. No placement changes what a node has, so the score reads the snapshot once and follows no draft. For a
+gang without a gather goal `avoided_nodes` makes the same preference a goal of its own, before the fewest nodes.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from koordpy.cache.snapshot import Ints
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.plugins.soft_scores import Mask, SoftScore
+from koordpy.pods.pod_info import PodInfo
+
+SCARCE = "ScarceResourceAvoidance"
+
+
+class ScarceResourceAvoidance(SoftScore):
+    """Prefers nodes without scarce resources, for a pod that asks for none of them."""
+
+    plugin = SCARCE
+    fixed = True
+
+    def __init__(self, scarce: Ints) -> None:
+        """scarce: [nodes] 1 where a node has some of the scarce resources."""
+        self._points: Ints = 100 * (1 - scarce)
+
+    def change(self, pod: PodInfo, node: int, sign: int) -> bool:
+        return False
+
+    def values(self, feasible: Mask) -> Ints:
+        points = np.where(feasible, self._points, 0)
+        alike = not points.any() or bool((points == 100)[feasible].all())
+        return np.zeros(len(points), dtype=np.int64) if alike else points
+
+
+def asks_for_scarce(pod: PodInfo, scene: FilterInputs) -> bool:
+    """True if a pod asks for one of the scarce resources."""
+    return any(pod.requests.get(name) for name in scene.scarce_resources)
+
+
+def avoided_nodes(members: Iterable[PodInfo], scene: FilterInputs) -> Ints | None:
+    """[nodes] 1 where a gang of these members prefers not to stand; None where it prefers no node to another.
+
+    For a gang without a gather goal. None also where the weight of the score is 0, or a member asks for a scarce
+    resource.
+    """
+    scarce = scene.scarce_nodes
+    if scarce is None or not scene.config.scores.weight(SCARCE):
+        return None
+    return None if any(asks_for_scarce(pod, scene) for pod in members) else scarce

@@ -1,0 +1,170 @@
+"""Whether a problem has a placement of the members that it requires, with as few searches as that takes."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from koordpy.api.quantity import quantity_text
+from koordpy.cache.snapshot import Ints
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gathered_parts import has_parts
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.goals import slots_by_level
+from koordpy.placement.problem import Problem, hard_regions, only_ranks
+from koordpy.plan.limits import (
+    EMPTIED_REGIONS,
+)
+from koordpy.plan.round_plan import Proof
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.placement_methods import could_place, is_hopeless, place_problem
+from koordpy.problems.problem_building import partitions
+
+
+def has_placement(unit: Unit, problem: Problem, figures: RoundState) -> bool | None:
+    """Whether a plan places the need of every gang, or one pod where none needs any; None where that is not decided."""
+    if is_hopeless(problem):
+        return False
+    parts = [part for part in partitions(unit, problem, figures) if not is_hopeless(part)]
+    if problem.multiples:
+        return _any(_solved(replace(part, attract=np.zeros_like(part.attract), pipeline=1)) for part in parts)
+    regions = [region for part in parts for region in _regions(part) if not is_hopeless(region)]
+    found = _any(_within(region) for region in regions[:EMPTIED_REGIONS])
+    return None if found is False and len(regions) > EMPTIED_REGIONS else found
+
+
+def _any(answers: Iterable[bool | None]) -> bool | None:
+    """Whether any answer is yes, of those up to the first; None where none is and some are open."""
+    sure = True
+    for answer in answers:
+        if answer:
+            return True
+        sure = sure and answer is not None
+    return False if sure else None
+
+
+def _solved(problem: Problem) -> bool | None:
+    """The same of any problem, by a search for the best placement."""
+    found = place_problem(problem)
+    return True if found.placed else False if found.proof is Proof.INFEASIBLE else None
+
+
+def _regions(problem: Problem) -> Iterator[Problem]:
+    """The problem in each domain that may hold it, without any goal."""
+    for level, domain in hard_regions(problem):
+        inside = np.asarray(problem.tree.domain_of[level] == domain, dtype=np.int64)
+        shapes = tuple(replace(shape, allowed=shape.allowed * inside) for shape in problem.shapes)
+        yield replace(problem, shapes=shapes, hard=0, gather=False, scarce=None, standing=None)
+
+
+def _within(problem: Problem) -> bool | None:
+    """The same of a problem that pods fit or not, wherever they stand."""
+    proofs = {could_place(_all_of(problem, problem.pending))}
+    if Proof.FEASIBLE in proofs:
+        return True
+    if sum(problem.needs) == len(problem.pending):
+        sure = True
+    elif any(problem.needs):
+        core, sure = _core(problem)
+        proofs = {could_place(_all_of(problem, core))}
+    else:
+        first = {problem.members[rank].shape: rank for rank in reversed(problem.pending)}
+        proofs, sure = {could_place(_all_of(problem, [rank])) for rank in first.values()}, not problem.interactions
+    if Proof.FEASIBLE in proofs:
+        return True
+    if not sure:
+        return _solved(problem)
+    return False if proofs == {Proof.INFEASIBLE} else None
+
+
+def _all_of(problem: Problem, ranks: Collection[int]) -> Problem:
+    """All of just these members."""
+    asked = Counter(problem.members[rank].gang for rank in ranks)
+    needs = tuple(asked[gang] for gang in range(len(problem.needs)))
+    return replace(only_ranks(problem, ranks), needs=needs)
+
+
+def _core(problem: Problem) -> tuple[list[int], bool]:
+    """(ranks of the lowest-ranked need of each gang, whether any other core asks for the same)."""
+    core, sure = list[int](), not problem.interactions
+    for gang, need in enumerate(problem.needs):
+        own = [rank for rank in problem.pending if problem.members[rank].gang == gang]
+        core += own[:need]
+        sure = sure and (need in (0, len(own)) or len({problem.members[rank].shape for rank in own}) == 1)
+    return core, sure
+
+
+def kind_key(unit: Unit) -> Hashable:
+    """Equal for units that fit alike."""
+    if unit.plain is not None:
+        return unit.plain.shape, unit.plain.owner
+    gangs = tuple((unit.need(gang), gang.wish, gang.hard_keys) for gang in unit.gangs)
+    position = {gang.ref: i for i, gang in enumerate(unit.gangs)}
+    waiting, standing = Counter[Hashable](), list[Hashable]()
+    for pod in unit.members:
+        gang = position[pod.gang] if pod.gang is not None else 0
+        if pod.pending:
+            waiting[gang, pod.shape, pod.owner] += 1
+        else:
+            standing.append((gang, pod.uid, pod.node))
+    own = (unit.id, *(pod.key for pod in unit.members)) if has_parts(unit) else ()
+    return own, gangs, tuple(waiting.items()), tuple(standing)
+
+
+def unit_kinds(unit: Unit) -> Iterable[PodInfo]:
+    """One pending pod of each shape."""
+    return {pod.shape: pod for pod in reversed(unit.pending)}.values()
+
+
+def is_numeric(unit: Unit, figures: RoundState) -> bool:
+    """Whether filters see no more of a unit than numbers: of pods, of resources and of devices."""
+    kinds = list(unit_kinds(unit))
+    if has_parts(unit) or any(figures.concerned(pod) or figures.of(pod).refusal is not None for pod in kinds):
+        return False
+    rules = [rule for pod in kinds for rule in figures.of(pod).rules]
+    return all(rule.is_number for rule in rules)
+
+
+def one_kind(problem: Problem) -> bool:
+    """Whether slots of one kind are room for any member."""
+    first = problem.shapes[0]
+    alike = all(one.request == first.request and np.array_equal(one.allowed, first.allowed) for one in problem.shapes)
+    return len(problem.shapes) == 1 or (alike and not problem.interactions and not problem.alone)
+
+
+def has_domain(unit: Unit, problem: Problem, figures: RoundState) -> bool:
+    """Whether a domain that may hold the unit has slots enough for it."""
+    needed = problem.core_size
+    return any(
+        int(slots_by_level(part, part.reference())[level][domain]) >= needed
+        for part in partitions(unit, problem, figures)
+        for level, domain in hard_regions(part)
+    )
+
+
+def usable_slots(parts: Iterable[Problem], level: int) -> Ints:
+    """[domains] usable slots of the reference pod at a level; over parts, of which one alone may be used, the most."""
+    found = [slots_by_level(part, part.reference())[level] for part in parts]
+    return np.asarray(np.max(found, axis=0) if found else np.zeros(1), dtype=np.int64)
+
+
+def least_asked(unit: Unit, asked: Callable[[PodInfo], int]) -> int:
+    """What a plan asks at least: the smallest requests of the need of every gang, or of one pod where none needs
+    any."""
+    if not any(unit.need(gang) for gang in unit.gangs):
+        return min(asked(pod) for pod in unit.pending)
+    return sum(sum(sorted(asked(pod) for pod in gang.pending)[: unit.need(gang)]) for gang in unit.gangs)
+
+
+def amount_text(resource: str, amount: int) -> str:
+    return f"{quantity_text(resource, amount)} {resource}"
+
+
+def members_required(number: int) -> str:
+    return f"{number} {'is' if number == 1 else 'are'} required"
+
+
+def required_text(resource: str, amount: int) -> str:
+    text = quantity_text(resource, amount)
+    return f"{text} {'is' if text == '1' else 'are'} required"

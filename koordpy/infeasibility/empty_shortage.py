@@ -1,0 +1,184 @@
+"""What a unit lacks on the empty cluster: members in a domain, sums of resources, multiples, parts (gang-network 6)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from koordpy.api.counted_nouns import counted
+from koordpy.api.natural_order import natural_key
+from koordpy.api.quantity import quantity_text
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gathered_parts import parts_of, without_parts
+from koordpy.gangs.queue_units import Unit
+from koordpy.infeasibility.empty_fit import (
+    has_placement,
+    least_asked,
+    members_required,
+    one_kind,
+    required_text,
+    unit_kinds,
+    usable_slots,
+)
+from koordpy.infeasibility.empty_nodes import EmptyNodes, Mask
+from koordpy.infeasibility.limiting_rules import (
+    apart_domains,
+    divided_sentence,
+    unlabelled_layer,
+    wrong_multiple,
+)
+from koordpy.placement.goals import slots_by_level
+from koordpy.placement.problem import Problem, Shape
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import hard_keys, partitions, unit_multiples
+
+NO_PLACEMENT = "no placement on the empty cluster"
+
+
+class EmptyShortage(EmptyNodes):
+    """The nodes with what a unit lacks there, in the words of gang-network.md 6."""
+
+    def _short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """What a unit without a place on the emptied cluster is short of. unit, problem: without its parts."""
+        return (
+            divided_sentence(unit, problem, figures)
+            or self._beyond_multiple(unit, problem, figures)
+            or self._bare(unit, problem, figures)
+            or self._apart(unit, problem, figures)
+            or (self._room_short if one_kind(problem) else self._sums_short)(unit, problem, figures)
+            or self._beside_multiple(unit, problem, figures)
+        )
+
+    def _beyond_multiple(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """That no number of members is a multiple, or that no domain has room for one."""
+        asked, tree = unit_multiples(unit, figures), problem.tree
+        level, wrong = wrong_multiple(unit, problem.core_size, asked)
+        if wrong:
+            return f"{wrong} (podCountMultiple {tree.layer_name(level)})"
+        if problem.bound or not one_kind(problem):
+            return ""
+        slots = slots_by_level(replace(problem, multiples={}), problem.reference())
+        for level, multiple in asked.items():
+            most = int(slots[level].max(initial=0))
+            if most < multiple:
+                room = counted(most, "member")
+                return f"the largest {tree.layer_name(level)} has room for {room}, podCountMultiple is {multiple}"
+        return ""
+
+    def _bare(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """That no node has the label of the layer that holds it together."""
+        parts = list(partitions(unit, problem, figures))
+        return unlabelled_layer(problem, usable_slots(parts, problem.hard), figures) if problem.hard else ""
+
+    def _apart(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """That its members keep apart over fewer domains than there are members, and than there are slots."""
+        needed, slots = problem.core_size, int(usable_slots([problem], 0)[0])
+        for key, domains in apart_domains(unit, figures):
+            if domains < min(needed, slots):
+                return f"anti-affinity over {key}: {counted(domains, 'domain')}, {members_required(needed)}"
+        return ""
+
+    def _room_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """The place with too few slots for a unit of one kind."""
+        needed = problem.core_size
+        tree, held = problem.tree, problem.tree.levels[problem.hard].sums(problem.bound_counts)
+        parts = list(partitions(unit, problem, figures))
+        labels = "/".join(hard_keys(unit))
+        is_required = members_required(needed)
+        slots = usable_slots(parts, problem.hard)
+        if problem.hard:
+            domains = np.nonzero(held)[0].tolist()
+            layer = tree.layer_name(problem.hard)
+            if len(domains) == 1 and slots[domains[0]] < needed:
+                room = counted(int(slots[domains[0]]), "more member")
+                return f"{layer} {tree.path(problem.hard, domains[0])} has room for {room}, {is_required}"
+            if not domains and slots.max(initial=0) < needed:
+                room = counted(int(slots.max(initial=0)), "member")
+                return f"the largest {layer} has room for {room}, {is_required}"
+        elif labels:
+            most = int(usable_slots(parts, 0)[0])
+            if most < needed and not problem.bound:
+                return f"the largest {labels} has room for {counted(most, 'member')}, {is_required}"
+            if most < needed:
+                return (
+                    f"{labels} {self._value(unit, problem)} has room for {counted(most, 'more member')}, {is_required}"
+                )
+        most = int(usable_slots([problem], 0)[0])
+        if most < needed:
+            more = "more member" if problem.bound else "member"
+            return f"the cluster has room for {counted(most, more)}, {is_required}"
+        return ""
+
+    def _value(self, unit: Unit, problem: Problem) -> str:
+        """The values of upstream's topology keys that its bound members have."""
+        node = self._snapshot.nodes[next(iter(problem.bound.values()))]
+        return "/".join(node.labels.get(key, "") for key in hard_keys(unit))
+
+    def _sums_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """The place that has too little of a resource for a unit of several kinds, on the nodes that match a kind that
+        asks for it: slots of one kind say nothing of the others."""
+        asked = {pod.shape: self._asked(pod) for pod in unit_kinds(unit)}
+        more = " more" if problem.bound else ""
+        for where, level, inside in self._places(unit, problem, figures):
+            sums = problem.tree.levels[level].sums
+            for name in sorted({name for own in asked.values() for name in own}, key=natural_key):
+
+                def amount_text(pod: PodInfo, name: str = name) -> int:
+                    return asked[pod.shape].get(name, 0)
+
+                needed = least_asked(unit, amount_text)
+                asking = [self._matches(pod) for pod in unit_kinds(unit) if name in asked[pod.shape]]
+                free = np.maximum(problem.free[:, self._snapshot.columns[name]], 0) * np.logical_or.reduce(asking)
+                most = max((int(sums(free * mask).max(initial=0)) for mask in inside), default=0)
+                if most < needed:
+                    amount = f"{quantity_text(name, most)}{more} {name}"
+                    return f"{where} has {amount}, {required_text(name, needed)}"
+        return ""
+
+    def _places(self, unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[str, int, list[Mask]]]:
+        """(name, level, masks) of what the unit must lie in one of: domains of a level on the nodes of a mask."""
+        tree, level = problem.tree, problem.hard
+        every = np.ones(len(problem.free), dtype=bool)
+        if level and problem.bound:
+            held = int(tree.domain_of[level, next(iter(problem.bound.values()))])
+            yield f"{tree.layer_name(level)} {tree.path(level, held)}", level, [tree.domain_of[level] == held]
+        elif level:
+            yield f"the largest {tree.layer_name(level)}", level, [every]
+        elif labels := hard_keys(unit):
+            value = self._value(unit, problem) if problem.bound else ""
+            name = "/".join(labels)
+            each = replace(problem, shapes=(Shape((), every.astype(np.int64), problem.attract),))
+            masks = [part.shapes[0].allowed > 0 for part in partitions(unit, each, figures)]
+            yield f"{name} {value}" if problem.bound else f"the largest {name}", 0, masks
+        yield "the cluster", 0, [every]
+
+    def _beside_multiple(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """That there is no placement, with the multiples where there is one without them."""
+        if problem.multiples and has_placement(unit, replace(problem, multiples={}), figures):
+            asked = unit_multiples(unit, figures).items()
+            named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked)
+            return f"{NO_PLACEMENT}; podCountMultiple {named}"
+        return NO_PLACEMENT
+
+    def _part_short(self, unit: Unit, problem: Problem, figures: RoundState) -> str:
+        """The part of a unit, all of whose members are needed, that no domain has slots for; or what its parts ask,
+        because the unit has a place without them."""
+        parts = [part for part in parts_of(unit, problem.tree.layers) if not part.label]
+        shape_of = {unit.members[rank].shape: problem.members[rank].shape for rank in problem.pending}
+        if all(len(gang.pending) == unit.need(gang) for gang in unit.gangs) and not problem.bound:
+            for part in sorted(parts, key=lambda part: -len(part.members)):
+                kinds = {pod.shape for pod in part.members}
+                most = (
+                    int(slots_by_level(problem, shape_of[next(iter(kinds))])[part.level].max(initial=0))
+                    if len(kinds) == 1
+                    else len(part.members)
+                )
+                if most < len(part.members):
+                    layer = problem.tree.layer_name(part.level)
+                    room = counted(most, "member")
+                    return f"the largest {layer} has room for {room}, each {part.scope} needs {len(part.members)}"
+        if parts and has_placement(without_parts(unit), problem, figures):
+            largest = max(parts, key=lambda part: len(part.members))
+            layer = problem.tree.layer_name(largest.level)
+            return f"{NO_PLACEMENT}; each {largest.scope} (largest {len(largest.members)}) in one {layer}"
+        return NO_PLACEMENT

@@ -1,0 +1,215 @@
+"""What limits a gang beside room for one more: rules among its members, sums of resources, multiples, bound members.
+
+Source: gang-network.md 6. A rule is told only where the gang was found a place on the draft without it. Cost: a
+placement for each rule, of a few rules.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from koordpy.api.label_selectors import selector_matches
+from koordpy.api.natural_order import natural_key
+from koordpy.api.quantity import quantity_text
+from koordpy.cache.snapshot_variants import read_again
+from koordpy.cache.topology_gaps import bare_layer
+from koordpy.fairness.quota_admission import core_members
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.problem import Ints, Problem
+from koordpy.plan.limits import LIMITING_RULES_MEMBERS, LIMITING_RULES_TRIED, LISTED_DOMAINS
+from koordpy.plugins.interpod_affinity import term_matches
+from koordpy.plugins.topology_spread import own_selector
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_rules import Respec, rules_of
+from koordpy.problems.problem_building import build, hard_keys
+from koordpy.problems.unit_placement import Question, place_unit
+
+
+def limiting_rules(unit: Unit, figures: RoundState, *, emptied_time: float | None = None) -> Iterator[str]:
+    """`spread over KEY` and its like: each rule among the members without which alone the unit would fit.
+
+    emptied_time: deterministic time of each placement on the emptied cluster; None on the round's draft.
+    """
+    if len(unit.members) < 2 or not any(figures.concerned(pod) for pod in unit.pending):
+        return
+    among = _among_members(unit, figures)
+    rules = [one for one in rules_of(pod.pod for pod in unit.pending) if one[0] in among]
+    if len(rules) > 1 and len(unit.pending) > LIMITING_RULES_MEMBERS:
+        return  # the rules that are left would be solved anew for each
+    for text, respec in rules[:LIMITING_RULES_TRIED]:
+        other = unit.changed(_Respec(respec, figures))
+        changed = figures.of_changed(other)
+        problem = build(other, changed)
+        if emptied_time is not None:
+            problem = replace(problem, deterministic_time=emptied_time, by_count=None)
+        if place_unit(other, problem, changed, Question.BEST).placed:
+            yield text
+
+
+def _among_members(unit: Unit, figures: RoundState) -> set[str]:
+    """The rules of pending members that speak of other members, as `rules_of` names them."""
+    found, namespaces = set[str](), figures.snapshot.namespaces
+    labelled = {(pod.namespace, *sorted(pod.pod.metadata.labels.items())): pod for pod in unit.members}
+    ports = Counter(port.port for pod in unit.pending for port in pod.ties.ports)
+    found |= {f"host port {port}" for port, number in ports.items() if number > 1}
+    for pod in {pod.shape: pod for pod in unit.pending}.values():
+        own, near = pod.pod.metadata.labels, pod.ties.terms
+        for other in labelled.values():
+            labels = other.pod.metadata.labels
+            for one in pod.pod.spec.topology_spread_constraints:
+                if other.namespace == pod.namespace and selector_matches(own_selector(one, own), labels):
+                    found.add(f"spread over {one.topology_key}")
+            for what, terms in (("affinity", near.affinity), ("anti-affinity", near.anti_affinity)):
+                for term in terms.required:
+                    if term_matches(term, pod.namespace, other.namespace, labels, namespaces):
+                        found.add(f"{what} over {term.topology_key}")
+    return found
+
+
+def apart_domains(unit: Unit, figures: RoundState) -> Iterator[tuple[str, int]]:
+    """(key, domains that members can be in) of every label over which each two members keep apart.
+
+    Left out where a member is bound, or where a node that lets members in lacks the label: there nothing keeps apart.
+    """
+    kinds = list({pod.shape: pod for pod in unit.pending}.values())
+    if len(unit.members) > len(unit.pending) or not all(pod.ties.terms.anti_affinity.required for pod in kinds):
+        return
+    namespaces, nodes = figures.snapshot.namespaces, figures.snapshot.nodes
+    usable = np.logical_or.reduce([figures.of(pod).allowed > 0 for pod in kinds])
+    for key in sorted({term.topology_key for term in kinds[0].ties.terms.anti_affinity.required}):
+        apart = all(
+            any(
+                term.topology_key == key
+                and term_matches(term, pod.namespace, other.namespace, other.pod.metadata.labels, namespaces)
+                for term in pod.ties.terms.anti_affinity.required
+            )
+            for pod in kinds
+            for other in kinds
+        )
+        values = {nodes[node].labels.get(key) for node in np.nonzero(usable)[0].tolist()}
+        if apart and None not in values:
+            yield key, len(values)
+
+
+class _Respec:
+    """Members without one of their rules, of members that have no node yet."""
+
+    def __init__(self, respec: Respec, figures: RoundState) -> None:
+        self._respec, self._figures = respec, figures
+
+    def __call__(self, pod: PodInfo) -> PodInfo:
+        changed = self._respec(pod.pod) if pod.pending else pod.pod
+        return pod if changed == pod.pod else read_again(pod, changed, self._figures.snapshot, self._figures.config)
+
+
+def lacking_resources(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
+    """`RESOURCE: needed N, available M` of a unit of several kinds: its need in sum is more than any hard domain has
+    free on the nodes that could take a kind that asks for the resource."""
+    core = core_members(unit)
+    if several_kinds(core):
+        for one in ResourceSums(core, figures).at(problem.hard):
+            if one.needed > one.available.max(initial=0):
+                yield one.text(int(one.available.max(initial=0)))
+
+
+def several_kinds(pods: Iterable[PodInfo]) -> bool:
+    """Whether slots of one kind say too little of the room for some pods."""
+    return len({pod.shape for pod in pods}) > 1
+
+
+class ResourceSum(NamedTuple):
+    """What pods ask of a resource together, and what each domain of a level has free of it for them."""
+
+    resource: str
+    needed: int
+    available: Ints
+
+    def text(self, available: int) -> str:
+        needed, free = quantity_text(self.resource, self.needed), quantity_text(self.resource, available)
+        return f"{self.resource}: needed {needed}, available {free}"
+
+
+class ResourceSums:
+    """The sums of pods of several kinds, resource by resource in the order of names."""
+
+    def __init__(self, pods: Sequence[PodInfo], figures: RoundState) -> None:
+        self._pods, self._figures = pods, figures
+
+    def at(self, level: int) -> Iterator[ResourceSum]:
+        """The sums against the domains of a level."""
+        snapshot, free = self._figures.snapshot, np.maximum(self._figures.draft.free(), 0)
+        kinds = {pod.shape: pod for pod in reversed(self._pods)}
+        for name in sorted({name for pod in self._pods for name in pod.requests}):
+            asking = [pod for pod in kinds.values() if pod.requests.get(name)]
+            if asking and len(snapshot.nodes):
+                usable = np.logical_or.reduce([self._figures.of(pod).allowed > 0 for pod in asking])
+                if not usable.any():
+                    continue  # another rule closes every node
+                inside = np.where(usable, free[:, snapshot.columns[name]], 0)
+                needed = sum(pod.requests.get(name, 0) for pod in self._pods)
+                yield ResourceSum(name, needed, snapshot.tree.levels[level].sums(inside))
+
+
+def missing_member(unit: Unit, able: Callable[[PodInfo], bool]) -> PodInfo | None:
+    """The first pending pod that is not able, where there is no plan without such ones."""
+    known = {pod.shape: able(pod) for pod in reversed(unit.pending)}
+    unable = [pod for pod in unit.pending if not known[pod.shape]]
+    if len(unable) == len(unit.pending):
+        return unable[0]
+    for gang in unit.gangs if unable else ():
+        own = [pod for pod in unable if pod.gang == gang.ref or len(unit.gangs) == 1]
+        if len(gang.pending) - len(own) < unit.need(gang):
+            return own[0]
+    return None
+
+
+def divided_sentence(unit: Unit, problem: Problem, figures: RoundState) -> str:
+    """`bound members are in two domains of LAYER: A, B` where the unit asks for one domain; empty of any other unit.
+
+    No domain is left for its other members. Labels of nodes may change below a gang that runs.
+    """
+    tree, level = problem.tree, problem.hard
+    if level:
+        held = np.nonzero(tree.levels[level].sums(problem.bound_counts))[0].tolist()
+        if len(held) > 1:
+            return divided("bound members", tree.layer_name(level), [tree.path(level, d) for d in held])
+    nodes = figures.snapshot.nodes
+    for key in hard_keys(unit):
+        values = {nodes[node].labels.get(key, "") for node in problem.bound.values()}
+        if len(values) > 1:
+            return divided("bound members", key, values)
+    return ""
+
+
+def divided(what: str, layer: str, names: Collection[str]) -> str:
+    """`WHAT are in two domains of LAYER: A, B`."""
+    order = sorted(names, key=natural_key)
+    number = "two" if len(order) == 2 else len(order)
+    more = len(order) - LISTED_DOMAINS
+    text = ", ".join(name or "(without the label)" for name in order[:LISTED_DOMAINS])
+    return f"{what} are in {number} domains of {layer}: {text}" + (f", {more} more" if more > 0 else "")
+
+
+def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tuple[int, str]:
+    """(level, `8 members are no multiple of 6`) where no number of members from the minimum up to all is one; (0, "")
+    elsewhere. multiples: level -> what every domain of it holds a multiple of."""
+    bound, every = len(unit.members) - len(unit.pending), len(unit.members)
+    least = bound + needed
+    wrong = next((level for level, k in multiples.items() if every // k * k < least), None)
+    if wrong is None:
+        return 0, ""
+    numbers = f"{every}" if least >= every else f"{least} to {every}"
+    return wrong, f"{numbers} members are no multiple of {multiples[wrong]}"
+
+
+def unlabelled_layer(problem: Problem, slots: Ints, figures: RoundState) -> str:
+    """`no node has the label KEY of LAYER` where the layer of a MustGather has no domains but single nodes, and none of
+    them is large enough; empty elsewhere. Names of nodes would be listed as if they were domains."""
+    needed = problem.core_size
+    if not problem.bound and (needed == 1 or int(slots.max(initial=0)) >= needed):
+        return ""
+    return bare_layer(figures.snapshot, problem.hard)

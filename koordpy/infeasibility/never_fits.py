@@ -1,0 +1,284 @@
+"""Why a unit never fits: what keeps it from the cluster once every other pod that can end has ended.
+
+Source: gang-network.md 6. On that cluster only pods of DaemonSets, mirror pods and the unit's own pods hold anything,
+quotas count by max, and cordons and taints of `node.kubernetes.io/` count for nothing. Sums and slots decide most
+units, in O(nodes) a kind of pod. A unit of several kinds is given to the solver. A unit whose pods look at one
+another, or at more than the number of devices, is placed with all filters on a draft that all other pods have left.
+Both are done for so many units a round, and answers are kept until nodes, quotas or the tree change.
+
+Only a proof makes a unit one that never fits: an undecided unit may fit. Claims of volumes and devices, jobs on NPUs,
+and required affinity to pods of other units count as if they could be met.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+from msgspec.structs import replace as changed
+
+from koordpy.api.natural_order import natural_key
+from koordpy.api.objects import PodAffinityTerm
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import ClosedTo, withheld
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.family_registry import counts_decide
+from koordpy.feasibility.round_state import PlannerCache, RoundState
+from koordpy.gangs.gathered_parts import without_parts
+from koordpy.gangs.queue_units import Unit
+from koordpy.infeasibility.empty_fit import (
+    amount_text,
+    has_domain,
+    has_placement,
+    is_numeric,
+    kind_key,
+    least_asked,
+    required_text,
+    unit_kinds,
+)
+from koordpy.infeasibility.empty_shortage import NO_PLACEMENT, EmptyShortage
+from koordpy.infeasibility.limiting_rules import (
+    limiting_rules,
+    missing_member,
+)
+from koordpy.placement.problem import Problem
+from koordpy.plan.limits import (
+    EMPTIED_OFFLINE,
+    EMPTIED_PODS,
+    EMPTIED_TIME,
+    EMPTIED_UNITS,
+    NEVER_KEPT,
+)
+from koordpy.plugins.interpod_affinity import term_matches
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.placement_methods import is_hopeless
+from koordpy.problems.problem_building import build
+
+NO_MATCH = "no node matches its node selector, affinity and tolerations"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What answers depend on besides the unit: they hold for as long as all of it is the same."""
+
+    versions: tuple[int, int, int]
+    objects: tuple[object, ...]
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> "_Ground":
+        versions = snapshot.static_version, snapshot.capacity_version, snapshot.staying_version
+        return _Ground(
+            versions, (snapshot.tree, snapshot.quotas.tree, *(view.ground() for view in snapshot.families.values()))
+        )
+
+    def same(self, other: "_Ground") -> bool:
+        if self.versions != other.versions or len(self.objects) != len(other.objects):
+            return False
+        return all(a is b for a, b in zip(self.objects, other.objects, strict=True))
+
+
+@dataclass
+class _Answers:
+    """Answers of earlier rounds, on one ground."""
+
+    ground: _Ground | None = None
+    known: dict[Hashable, str] = field(default_factory=dict)
+
+    def at(self, snapshot: Snapshot) -> dict[Hashable, str]:
+        """Those that hold for a snapshot."""
+        ground = _Ground.of(snapshot)
+        if self.ground is None or not self.ground.same(ground) or len(self.known) > NEVER_KEPT:
+            self.ground, self.known = ground, {}
+        return self.known
+
+
+def never_fits(unit: Unit, figures: RoundState) -> str:
+    """Why a unit that no gate holds never fits, in the words of gang-network.md 6; empty where it may.
+
+    unit: as it stands on the figures' draft. A gang with its minimum waits for room for the rest, and may always fit.
+    """
+    found = figures.memo.get(EmptyCluster)
+    if not isinstance(found, EmptyCluster):
+        found = figures.memo[EmptyCluster] = EmptyCluster(figures)
+    return found.why(unit)
+
+
+class EmptyCluster(EmptyShortage):
+    """The emptied cluster of one round."""
+
+    def __init__(self, figures: RoundState) -> None:
+        super().__init__(figures)
+        kept = figures.cache.memo.get(_Answers)
+        if not isinstance(kept, _Answers):
+            kept = figures.cache.memo[_Answers] = _Answers()
+        self._known = kept.at(self._snapshot)
+        patience = 1 if self._snapshot.live else EMPTIED_OFFLINE
+        self._units, self._pods = EMPTIED_UNITS * patience, EMPTIED_PODS * patience
+        """How many more units may be placed, and pods leave, in this round."""
+        self._left_alone: RoundState | None = None
+        """Of the cluster that every pod has left."""
+        self._cache = PlannerCache() if self._open is not self._snapshot.nodes else None
+
+    def why(self, unit: Unit) -> str:
+        """As `never_fits`."""
+        if not unit.pending or _waits_for_more(unit) or _lacks_members(unit):
+            return ""
+        key = kind_key(unit)
+        found = self._known.get(key)
+        if found is None:
+            answer = self._decide(unit)
+            if answer is None:
+                return ""
+            found = self._known[key] = answer
+        return found
+
+    def _decide(self, unit: Unit) -> str | None:
+        """None where it is not decided."""
+        found = self._beyond_quota(unit) or self._without_nodes(unit) or self._too_large(unit)
+        if found:
+            return found
+        if unit.plain is not None or not unit.is_gang:
+            return "" if any(self._nodes_for(pod).any() for pod in unit_kinds(unit)) else NO_PLACEMENT
+        problem = self._problem(unit)
+        if is_numeric(unit, self._figures):
+            fits = self._fits_by_numbers(unit, problem)
+            return None if fits is None else "" if fits else self._short(unit, problem, self._figures)
+        answer = None if self._leans_on_more(unit) else self._placed(unit)
+        if answer is None and not self._may_fit(unit, problem):
+            return self._short(without_parts(unit), problem, self._figures)
+        return answer
+
+    # -- sums ---------------------------------------------------------------------------------------------------------
+
+    def _beyond_quota(self, unit: Unit) -> str:
+        """The lowest quota whose max is below what the need asks, by the naturally first resource."""
+        quotas = self._snapshot.quotas
+        if not quotas.tree.quotas:
+            return ""
+        paths = {pod.owner: quotas.tree.path(quotas.quota_of(pod)) for pod in unit.members}
+        levels = {name: depth for path in paths.values() for depth, name in enumerate(path)}
+        for name in sorted(levels, key=lambda name: -levels[name]):
+            most = quotas.tree.quotas[name].max
+            for resource in sorted(most, key=natural_key):
+
+                def asked(pod: PodInfo, name: str = name, resource: str = resource) -> int:
+                    return pod.requests.get(resource, 0) if name in paths[pod.owner] else 0
+
+                needed, held = least_asked(unit, asked), sum(asked(pod) for pod in unit.members if pod.bound)
+                if needed > 0 and needed + held > most[resource]:
+                    allowed = f"quota {name} allows at most {amount_text(resource, most[resource])}"
+                    return f"{allowed}, {required_text(resource, needed + held)}"
+        return ""
+
+    def _without_nodes(self, unit: Unit) -> str:
+        """Whether a member without which there is no plan matches no node."""
+        return NO_MATCH if missing_member(unit, lambda pod: bool(self._matches(pod).any())) is not None else ""
+
+    def _too_large(self, unit: Unit) -> str:
+        """Whether such a member asks for more than the largest node has that it matches."""
+        pod = missing_member(unit, lambda pod: not self._lacking(pod))
+        if pod is None:
+            return ""
+        resource, most, asked = min(self._lacking(pod), key=lambda one: natural_key(one[0]))
+        return f"the largest node has {amount_text(resource, most)}, {required_text(resource, asked)}"
+
+    # -- slots --------------------------------------------------------------------------------------------------------
+
+    def _may_fit(self, unit: Unit, problem: Problem) -> bool:
+        """Whether the unit has room enough by its slots: equal pods in a domain that may hold them all."""
+        if is_hopeless(problem):
+            return False
+        return len(problem.shapes) > 1 or has_domain(unit, problem, self._figures)
+
+    def _fits_by_numbers(self, unit: Unit, problem: Problem) -> bool | None:
+        """Whether the numbers have a placement; None where that is not decided."""
+        may = self._may_fit(unit, problem)
+        if not may or (len(problem.shapes) == 1 and not problem.multiples):
+            return may
+        if self._units <= 0:
+            return None
+        self._units -= 1
+        return has_placement(unit, problem, self._figures)
+
+    # -- placement ----------------------------------------------------------------------------------------------------
+
+    def _leans_on_more(self, unit: Unit) -> bool:
+        """Whether claims, NPUs, filters that refuse it as a whole, or pods of other units decide about a unit."""
+        for pod in unit_kinds(unit):
+            spec, own = pod.pod.spec, self._figures.of(pod)
+            if own.refusal is not None or spec.resource_claims or pod.ties.volumes:
+                return True
+            if not counts_decide(pod):
+                return True
+            if any(not self._among_members(term, pod, unit) for term in pod.ties.terms.affinity.required):
+                return True
+        return False
+
+    def _among_members(self, term: PodAffinityTerm, pod: PodInfo, unit: Unit) -> bool:
+        """Whether a term speaks of a member."""
+        namespaces = self._snapshot.namespaces
+        return any(
+            term_matches(term, pod.namespace, one.namespace, one.pod.metadata.labels, namespaces)
+            for one in {(one.shape, one.node): one for one in unit.members}.values()
+        )
+
+    def _placed(self, unit: Unit) -> str | None:
+        """The answer of a placement on the emptied cluster, with every filter."""
+        if self._units <= 0:
+            return None
+        self._units -= 1
+        empty = self._emptied(unit)
+        if empty is None:
+            return None
+        mark = empty.draft.mark()
+        try:
+            for pod in unit.members:
+                if pod.bound and pod.key in self._figures.draft.placed:
+                    given = self._figures.draft.given(pod.key)
+                    empty.draft.assign(self._snapshot.pods[pod.key], self._snapshot.index[pod.node], given=given)
+            problem = replace(build(unit, empty), deterministic_time=EMPTIED_TIME, by_count=None)
+            fits = has_placement(unit, problem, empty)
+            if fits is not False:
+                return "" if fits else None
+            whole = without_parts(unit)
+            asked = problem if whole is unit else replace(build(whole, empty), deterministic_time=EMPTIED_TIME)
+            found = self._short(whole, asked, empty)
+            if found == NO_PLACEMENT and whole is not unit:
+                found = self._part_short(unit, asked, empty)
+            if found == NO_PLACEMENT:
+                rule = next(limiting_rules(unit, empty, emptied_time=EMPTIED_TIME), "")
+                found += f"; {rule}" if rule else ""
+            return found
+        finally:
+            empty.draft.undo(mark)
+
+    def _emptied(self, unit: Unit) -> RoundState | None:
+        """Figures of a draft that all pods but the unit's have left; None where too many would have to."""
+        own = {pod.key for pod in unit.members if pod.bound}
+        if not own and self._left_alone is not None:
+            return self._left_alone
+        leaving = [pod for pod in self._snapshot.pods.values() if pod.bound and pod.key not in own]
+        self._pods -= len(leaving)
+        if self._pods < 0:
+            return None
+        quotas, config = self._snapshot.quotas, self._figures.config
+        if quotas.tree.quotas:
+            limits = {name: replace(one, min=dict(one.max)) for name, one in quotas.tree.quotas.items()}
+            quotas = replace(quotas, tree=replace(quotas.tree, quotas=limits))
+            config = changed(config, quota=changed(config.quota, enable_runtime_quota=False))
+        draft = Draft(replace(self._snapshot, nodes=self._open, quotas=quotas, reservations={}))
+        draft.evict_all(leaving)
+        draft.withhold(withheld("pods of DaemonSets and mirror pods", ClosedTo.ALL, self._snapshot.staying))
+        found = self._figures.of_draft(draft, config, self._cache)
+        if not own:
+            self._left_alone = found
+        return found
+
+
+def _waits_for_more(unit: Unit) -> bool:
+    """Whether all gangs of a unit have their minimum: those that wait are above it."""
+    waiting = [gang for gang in unit.gangs if gang.pending]
+    return unit.is_gang and all(len(gang.bound) >= max(1, gang.min_member) for gang in waiting)
+
+
+def _lacks_members(unit: Unit) -> bool:
+    """Whether a gang has fewer pending members than a plan must place, which no room changes."""
+    return any(len(gang.pending) < unit.need(gang) for gang in unit.gangs)

@@ -1,0 +1,118 @@
+"""The place that linked pods open, chosen before the rest: problems without required affinity among the pods.
+
+Source: kube-parity.md 2.7. Where no match of any linked pod stands before the plan, all of them stand in the domains of
+one node. Domains that are those of a layer make a hard layer. Of others there is one problem per place, which counting
+solves; of pods of several kinds only where few places differ. O(places x nodes).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.placement.member_interactions import LinkedAffinity, Near
+from koordpy.placement.problem import Ints, Problem
+from koordpy.plan.limits import OPENED_MODELS, OPENED_PLACES
+
+
+def opened_places(problem: Problem) -> list[Problem] | None:
+    """Problems of which the best placement is the best of the given one; None where the model has to choose the place.
+
+    The parts keep the slots of the whole problem for goals 5 and 6.
+    """
+    owners = opening_shapes(problem) if len(problem.interactions) == 1 else []
+    if not owners:
+        return None
+    level = _layer(owners, problem)
+    if level is not None:
+        labelled = owners[0].groups[0] >= 0
+        return [_masked(problem, dict.fromkeys(problem.wanted, labelled), hard=max(problem.hard, level))]
+    several = len(problem.wanted) > 1
+    if several and (
+        problem.gather or len(owners) < len(problem.wanted) or len({frozenset(one.keys) for one in owners}) > 1
+    ):
+        return None
+    groups = owners[0].groups
+    places = _places(owners, problem)
+    if len(places) > OPENED_PLACES:
+        return None
+    inside = [np.logical_and.reduce([of == of[node] for of in groups]) for node in places]
+    if not problem.gather:
+        inside = _unlike(problem, inside)
+    if several and len(inside) > OPENED_MODELS:
+        return None
+    return [_masked(problem, {near.shape: mask for near in owners}) for mask in inside]
+
+
+def opening_shapes(problem: Problem) -> list[Near]:
+    """Required affinity of the pending pods if these open one place together, and no more is asked: all are the first,
+    match themselves and are linked each with each. Empty where they are not."""
+    linked = [one for one in problem.interactions if isinstance(one, LinkedAffinity)]
+    if len(linked) != 1:
+        return []
+    (one,) = linked
+    owners = [near for near in one.owners if near.shape in problem.wanted]
+    simple = len({near.shape for near in owners}) == len(owners) and all(
+        near.matches_itself
+        and not near.has_existing
+        and not one.unlinked(near)
+        and all(other is near or other.shape in near.meant or near.shape in other.meant for other in owners)
+        for near in owners
+    )
+    return owners if simple else []
+
+
+def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
+    """Level of the tree whose domains are those of the one key of all pods; None where there is none."""
+    keys = {key: groups for near in owners for key, groups in near.keys.items()}
+    if len(keys) > 1 or len(owners) < len(problem.wanted) or problem.bound or not problem.gather:
+        return None
+    (groups,) = keys.values()
+    labelled = groups >= 0
+    domains = len(np.unique(groups[labelled]))
+    for level in range(1, problem.tree.depth + 1):
+        of: Ints = problem.tree.domain_of[level][labelled]
+        if domains == len(np.unique(of)) == len(np.unique(np.stack([groups[labelled], of]), axis=1).T):
+            return level
+    return None
+
+
+def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
+    """A node of each place with room: of all nodes in the same domains the first. All owners have the same keys."""
+    groups = np.stack(owners[0].groups, axis=1)
+    room = np.logical_or.reduce([problem.slots_of[near.shape] > 0 for near in owners])
+    able = np.nonzero((groups >= 0).all(axis=1) & room)[0]
+    places: list[int] = np.sort(able[np.unique(groups[able], axis=0, return_index=True)[1]]).tolist()
+    return places
+
+
+def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
+    """Places ([nodes] inside) without those that equal another one in all but names, of which none is lesser.
+
+    Only without a gather goal: then nothing outside of a place matters to it.
+    """
+    columns = [*problem.free.T, *problem.slots_of, *problem.copies_of, *(shape.score for shape in problem.shapes)]
+    columns += [problem.standing] if problem.standing is not None else []
+    columns += [problem.by_count.kinds] if problem.by_count is not None else []
+    rows = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    alike: dict[bytes, list[tuple[Ints, NDArray[np.bool_]]]] = {}
+    for inside in places:
+        nodes = np.nonzero(inside)[0]
+        nodes = nodes[np.lexsort((problem.name_rank[nodes], rows[nodes]))]
+        known, names = alike.setdefault(rows[nodes].tobytes(), []), problem.name_rank[nodes]
+        if any(bool((least <= names).all()) for least, _ in known):
+            continue
+        known[:] = [one for one in known if not bool((names <= one[0]).all())]
+        known.append((names, inside))
+    return [inside for known in alike.values() for _, inside in known]
+
+
+def _masked(problem: Problem, masks: Mapping[int, NDArray[np.bool_]], *, hard: int | None = None) -> Problem:
+    """The problem with shapes kept to some nodes, and nothing that pods ask of each other."""
+    shapes = tuple(
+        replace(shape, allowed=shape.allowed * masks[i]) if i in masks else shape
+        for i, shape in enumerate(problem.shapes)
+    )
+    level = problem.hard if hard is None else hard
+    return replace(problem, shapes=shapes, interactions=(), copies=problem.copies_of, hard=level)

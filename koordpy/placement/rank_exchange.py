@@ -1,0 +1,140 @@
+"""Local search for goal 7: stretches of the ring are exchanged while that lowers the crossings (gang-network.md 5).
+
+Two stretches of equal length change places: runs of a domain, pipeline groups, or single pods at the ends of runs; or
+all pods of two sibling nodes. An exchange is kept if the ring has fewer crossings, top layer first, or as many and
+naturally smaller paths, and if goals 0 to 6 stay as they are. The search ends where no exchange is better, or after
+`RANK_STEPS` tries; it proves nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from koordpy.placement.goals import pipeline_groups
+from koordpy.placement.problem import Problem
+from koordpy.plan.limits import RANK_STEPS
+
+
+class RankExchange:
+    """The ring of placed members, bound ones fixed.
+
+    nodes: rank -> node of the new pods. split: goal 3, which an order must keep (Goals.pipeline). keeps: whether an
+    order has room and is as good in goals 0 to 6; asked only where pods of different shapes change places.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        nodes: Mapping[int, int],
+        *,
+        split: tuple[int, ...],
+        keeps: Callable[[Mapping[int, int]], bool],
+    ) -> None:
+        self.problem, self.tree, self.split, self.keeps = problem, problem.tree, split, keeps
+        self.ring = sorted([*nodes, *problem.bound])
+        self.at = [nodes[rank] if rank in nodes else problem.bound[rank] for rank in self.ring]
+        """Per position its node."""
+        self.fixed = [rank in problem.bound for rank in self.ring]
+        self.shape = [problem.members[rank].shape for rank in self.ring]
+        self.path: dict[int, tuple[int, ...]] = {
+            node: tuple(self.tree.domain_of[1:, node].tolist()) for node in set(self.at)
+        }
+        position = {rank: at for at, rank in enumerate(self.ring)}
+        held = [[position[rank] for rank in group if rank in position] for group in pipeline_groups(problem)]
+        self.groups = [group for group in held if group]
+        self.group_at = {at: number for number, group in enumerate(self.groups) for at in group}
+        self.common = [self._common(group) for group in self.groups]
+        """Per pipeline group the level of its lowest common domain."""
+        self.costs: dict[tuple[int, int], int] = {}
+        self.tries = 0
+
+    def improved(self) -> dict[int, int]:
+        """Rank -> node of the new pods when no exchange is better, or the tries are used up."""
+        better = len(self.path) > 1
+        while better:
+            better = False
+            for first, second in self._pairs():
+                self.tries += 1
+                if self.tries > RANK_STEPS:
+                    return self._placed()
+                better |= self._exchange(first, second)
+        return self._placed()
+
+    def _placed(self) -> dict[int, int]:
+        return {rank: node for rank, node, fixed in zip(self.ring, self.at, self.fixed, strict=True) if not fixed}
+
+    def _pairs(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """Pairs of sets of positions, as many each: stretches, long ones first, then all pods of two sibling nodes."""
+        number, stretches = len(self.ring), set[tuple[int, int]]()
+        for level in range(self.tree.depth):
+            begins = [at for at in range(number) if not at or self._domain(at, level) != self._domain(at - 1, level)]
+            for begin, end in zip(begins, [*begins[1:], number], strict=True):
+                stretches |= {(end - begin, begin), (1, begin), (1, end - 1)}
+        stretches |= {(len(group), group[0]) for group in self.groups if group[-1] - group[0] == len(group) - 1}
+        starts: dict[int, list[int]] = {}
+        for length, begin in sorted(stretches):
+            if not any(self.fixed[begin : begin + length]):
+                starts.setdefault(length, []).append(begin)
+        for length in sorted(starts, reverse=True):
+            for first, second in combinations(starts[length], 2):
+                if second - first >= length:
+                    yield range(first, first + length), range(second, second + length)
+        held: dict[int, list[int]] = {}
+        for at, node in enumerate(self.at):
+            held.setdefault(node, []).append(at)
+        free = [node for node in sorted(held) if not any(self.fixed[at] for at in held[node])]
+        for one, other in combinations(free, 2):
+            if self.path[one][:-1] == self.path[other][:-1] and len(held[one]) == len(held[other]):
+                yield min(held[one], held[other]), max(held[one], held[other])
+                if self.at[held[one][0]] != one:
+                    held[one], held[other] = held[other], held[one]
+
+    def _domain(self, at: int, level: int) -> int:
+        return self.path[self.at[at]][level]
+
+    def _exchange(self, first: Sequence[int], second: Sequence[int]) -> bool:
+        """Exchanges the nodes of two sets of positions and returns True if that is better; else leaves all as it is."""
+        here, there = [self.at[at] for at in first], [self.at[at] for at in second]
+        if here == there:
+            return False
+        edges = {(at - back) % len(self.at) for at in (*first, *second) for back in (0, 1)}
+        before = sum(map(self._crossing, edges))
+        self._put(first, there)
+        self._put(second, here)
+        if (sum(map(self._crossing, edges)), there) < (before, here) and self._holds(first, second):
+            return True
+        self._put(first, here)
+        self._put(second, there)
+        return False
+
+    def _put(self, positions: Sequence[int], nodes: Sequence[int]) -> None:
+        for at, node in zip(positions, nodes, strict=True):
+            self.at[at] = node
+
+    def _crossing(self, at: int) -> int:
+        """What two neighbours cost: one number that orders crossings of all layers, the top layer first."""
+        pair = self.at[at], self.at[at + 1 - len(self.at)]
+        if pair not in self.costs:
+            one, other = (self.path[node] for node in pair)
+            base = len(self.at) + 1
+            apart = (n for n, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+            self.costs[pair] = sum(int(base ** (self.tree.depth - n)) for n in apart)
+        return self.costs[pair]
+
+    def _holds(self, first: Sequence[int], second: Sequence[int]) -> bool:
+        """True if goals 0 to 6 are as before with two sets of positions exchanged."""
+        if self.split:
+            touched = {self.group_at[at] for at in (*first, *second)}
+            common = dict(enumerate(self.common)) | {number: self._common(self.groups[number]) for number in touched}
+            levels = list(common.values())
+            if tuple(levels.count(level) for level in range(self.tree.depth)) > self.split:
+                return False
+        if any(self.shape[a] != self.shape[b] for a, b in zip(first, second, strict=True)) and not self.keeps(
+            self._placed()
+        ):
+            return False
+        if self.split:
+            self.common = levels
+        return True
+
+    def _common(self, group: Sequence[int]) -> int:
+        return self.tree.lowest_common([self.at[at] for at in group])[0]

@@ -1,0 +1,232 @@
+"""The variables of one region in CP-SAT: pods of each shape per cell of nodes, and their sums per domain.
+
+Source: gang-network.md section 7. Nodes of one parent that are equal in all but their names are one cell, described by
+how many of them follow each maximal filling, or each filling at all where these are worth something; unequal nodes are
+cells of one. Without a gather goal the parents of nodes are not looked at.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from koordpy.placement.problem import Ints
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.region_room import FillingCapacity, NodeType, every_filling
+from koordpy.placement.solver.staged_model import StagedModel, Term, linear
+from koordpy.placement.solver.time_budget import TimeBudget
+
+
+class TooLarge(Exception):
+    """A model would have too many variables to be solved in a round."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """Equal nodes of one parent, in natural order."""
+
+    nodes: tuple[int, ...]
+    bound: bool
+    pods: dict[int, cp_model.IntVar]
+    """Shape position -> pods on all of the nodes."""
+    fillings: list[tuple[cp_model.IntVar, tuple[int, ...]]] = field(default_factory=list)
+    used: list[Term] = field(default_factory=list)
+
+    @property
+    def total(self) -> list[Term]:
+        return [(v, 1) for v in self.pods.values()]
+
+
+class RegionCells(StagedModel):
+    """The variables of one region: pods per shape of each cell, and sums per domain.
+
+    every: whether all pods in question are placed; else `shape_totals` stay open.
+    keep: for a model of the given nodes only; else domains alike are filled in their order. ordered: whether nodes
+    alike are. most_nodes: that take pods, where that is known. alike: [nodes] equal numbers for equal nodes, by default
+    of those that differ in names alone.
+    """
+
+    def __init__(
+        self,
+        room: FillingCapacity,
+        region: tuple[int, int],
+        *,
+        budget: TimeBudget,
+        every: bool = True,
+        split: bool = False,
+        keep: Sequence[int] | None = None,
+        ordered: bool = True,
+        most_nodes: int | None = None,
+        alike: Ints | None = None,
+    ) -> None:
+        self.room, self.tree, self.problem = room, room.tree, room.problem
+        super().__init__(budget)
+        self.region, self._every = region, every
+        self._alike = room.signatures[self.tree.depth] if alike is None else alike
+        self.limit = sum(room.wanted)
+        level, domain = region
+        self.nodes = range(int(self.tree.levels[level].start[domain]), int(self.tree.levels[level].end[domain]))
+        self._keep, self._ordered = None if keep is None else set(keep), ordered
+        self.cells: list[Cell] = []
+        self._pods = 0
+        """Variables of nodes by themselves."""
+        self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
+        """Level -> domain -> new pods in it; only domains that can take any, the cells are the lowest."""
+        self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
+        self._fillings = self._each_filling(most_nodes) if every and self._flat else None
+        self.split = split or (room.singly and self._fillings is None)
+        self._build(level, domain)
+        self.shape_totals: list[cp_model.IntVar] = []
+        for i, wanted in enumerate(room.wanted):
+            total = self.model.new_int_var(wanted if every else 0, wanted, "")
+            self.model.add(linear((c.pods[i], 1) for c in self.cells if i in c.pods) == total)
+            self.shape_totals.append(total)
+        self.possible &= bool(self.cells)
+
+    def _build(self, level: int, domain: int) -> None:
+        tree, depth = self.tree, self.tree.depth
+        self.totals = {number: {} for number in range(level, depth)}
+        top: list[Term] | None
+        if level == depth or self._flat:
+            top = self._cell_total(self._node_cells(self.nodes))
+        else:
+            top = self._domain(level, domain)
+        self.top: list[Term] = top or []
+        bound = self.problem.bound_counts
+        for number in range(level - 1, -1, -1):
+            above = int(tree.domain_of[number, self.nodes[0]])
+            held = int(tree.levels[number].sums(bound)[above])
+            self._multiple(number, self.top, held)
+
+    def _multiple(self, level: int, total: list[Term], bound: int) -> None:
+        k = self.problem.multiples.get(level, 1)
+        if k <= 1:
+            return
+        if not total:
+            self.possible &= bound % k == 0
+            return
+        times = self.model.new_int_var(0, (bound + self.limit) // k, "")
+        self.model.add(linear([*total, (times, -k)]) == -bound)
+
+    def _domain(self, level: int, domain: int) -> list[Term] | None:
+        """Builds a domain above the nodes; its total, None where nothing fits."""
+        tree = self.tree
+        place = tree.levels[level]
+        lo, hi = int(place.start[domain]), int(place.end[domain])
+        if level == tree.depth - 1:
+            terms = self._cell_total(self._node_cells(range(lo, hi)))
+        else:
+            terms = []
+            signs = self.room.signatures[level + 1]
+            last: dict[int, cp_model.IntVar] = {}
+            taken: dict[int, int] = {}
+            for child in tree.children(level, domain):
+                sign = int(signs[child])
+                if self._keep is None and taken.get(sign, 0) >= self.limit and not self._holds_bound(level + 1, child):
+                    continue
+                if self._domain(level + 1, child) is None:
+                    continue
+                total = self.totals[level + 1][child]
+                taken[sign] = taken.get(sign, 0) + 1
+                if sign in last and self._keep is None:
+                    self.model.add(total <= last[sign])
+                last[sign] = total
+                terms.append((total, 1))
+        bound = int(self.problem.bound_counts[lo:hi].sum())
+        if not terms:
+            self._multiple(level, [], bound)
+            return None
+        most = min(self.limit, int(self.room.most[lo:hi].sum()))
+        var = self.model.new_int_var(0, most, "")
+        self.model.add(linear([*terms, (var, -1)]) == 0)
+        self.totals[level][domain] = var
+        self._multiple(level, [(var, 1)], bound)
+        return [(var, 1)]
+
+    def _holds_bound(self, level: int, domain: int) -> bool:
+        place = self.tree.levels[level]
+        return bool(self.problem.bound_counts[place.start[domain] : place.end[domain]].any())
+
+    def _cell_total(self, cells: list[Cell]) -> list[Term]:
+        return [term for cell in cells for term in cell.total]
+
+    def _node_cells(self, nodes: Iterable[int]) -> list[Cell]:
+        room, bound, depth = self.room, self.problem.bound_counts, self.tree.depth
+        classes: dict[int, list[int]] = {}
+        for node in nodes:
+            if room.most[node] and (self._keep is None or node in self._keep):
+                classes.setdefault(int(self._alike[node]), []).append(node)
+            else:
+                self._multiple(depth, [], int(bound[node]))
+        out: list[Cell] = []
+        for same in classes.values():
+            kind = room.types[room.type_of[same[0]]]
+            same = [n for i, n in enumerate(same) if i < self.limit or bound[n]]
+            if self._fillings is not None:
+                out.append(self._class(same, self._fillings[room.type_of[same[0]]]))
+            elif len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
+                singles = [self._single(node) for node in same]
+                # goal 6 wants larger counts first
+                for before, after in pairwise(singles if self._ordered else []):
+                    self.model.add(linear([*before.total, *((v, -c) for v, c in after.total)]) >= 0)
+                out.extend(singles)
+            else:
+                out.append(self._class(same, kind.fillings))
+        self.cells.extend(out)
+        return out
+
+    def _single(self, node: int) -> Cell:
+        room = self.room
+        kind = room.types[room.type_of[node]]
+        pods = {i: self.model.new_int_var(0, n, "") for i, n in enumerate(kind.slots) if n}
+        self._pods += len(pods)
+        if self._pods > self.problem.sizes.model_pods:
+            raise TooLarge
+        self._capacity(kind, pods)
+        cell = Cell(nodes=(node,), bound=bool(self.problem.bound_counts[node]), pods=pods)
+        self._multiple(self.tree.depth, cell.total, int(self.problem.bound_counts[node]))
+        return cell
+
+    def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
+        """One node is asked for no more than it has."""
+        for column, cap in enumerate(kind.caps):
+            needs = self.room.request[:, column].tolist()
+            if sum(kind.slots[i] * needs[i] for i in pods) > cap:
+                self.model.add(linear((v, needs[i]) for i, v in pods.items()) <= cap)
+
+    def _class(self, nodes: list[int], fillings: Sequence[tuple[int, ...]]) -> Cell:
+        kind = self.room.types[self.room.type_of[nodes[0]]]
+        pods = {
+            i: self.model.new_int_var(0, min(n * len(nodes), self.room.wanted[i]), "")
+            for i, n in enumerate(kind.slots)
+            if n
+        }
+        cell = Cell(nodes=tuple(nodes), bound=False, pods=pods)
+        for filling in fillings:
+            cell.fillings.append((self.model.new_int_var(0, len(nodes), ""), filling))
+        self.model.add(linear((v, 1) for v, _ in cell.fillings) <= len(nodes))
+        for i, var in pods.items():
+            over = linear([(var, -1), *((v, f[i]) for v, f in cell.fillings if f[i])])
+            self.model.add(over >= 0 if self._fillings is None else over == 0)
+        cell.used = [(v, 1) for v, _ in cell.fillings]
+        return cell
+
+    def _each_filling(self, most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
+        """Type of a node -> every way to fill it, where ways are worth something; None elsewhere, and where a node has
+        too many. With so many nodes at most, a way that leaves over more than the others could take is left out."""
+        room, table = self.room, self.problem.by_count
+        if table is None:
+            return None
+        out: dict[int, list[tuple[int, ...]]] = {}
+        for type_of in dict.fromkeys(room.type_of[list(self.nodes)].tolist()):
+            found = every_filling(room, type_of)
+            if found is None:
+                return None
+            out[type_of] = found
+        asked = np.concatenate((room.request, np.ones((len(room.counts), 1), dtype=np.int64)), axis=1)
+        used = {pods: np.array(pods, dtype=np.int64) @ asked for ways in out.values() for pods in ways}
+        if most_nodes is not None and used:
+            least = room.counts @ asked - (most_nodes - 1) * np.max(list(used.values()), axis=0)
+            out = {t: [pods for pods in ways if bool((used[pods] >= least).all())] for t, ways in out.items()}
+        return out

@@ -1,0 +1,97 @@
+"""Orders of whole domains for equal pods with pipeline groups: each domain is one run of the ring (gang-network.md 5).
+
+A run of `count` pods that begins at position `start` of the ring holds `(count - (-start mod PP)) // PP` whole groups.
+Each domain must hold `count // PP`, which is what goal 3 counts on, so only the position of its begin modulo PP
+matters. The domains below one are put in order by a depth-first search that remembers the sets that cannot be
+completed; domains of equal content are tried once. It ends after `RANK_STEPS` steps.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from koordpy.placement.problem import Problem
+from koordpy.plan.limits import RANK_STEPS
+
+
+class WholeDomains:
+    """Finds an order of whole domains. counts: node -> pods, a multiple of PP in all."""
+
+    def __init__(self, problem: Problem, counts: Mapping[int, int]) -> None:
+        self.problem, self.size, self.depth = problem, problem.pipeline, problem.tree.depth
+        self.steps = 0
+        self.count: dict[tuple[int, int], int] = {}
+        self.below: dict[tuple[int, int], list[int]] = {}
+        self.kind: dict[tuple[int, int], int] = {}
+        """(level, domain) -> number of its content: domains of one number hold the same counts in the same tree."""
+        self.stuck: set[tuple[tuple[int, ...], int]] = set()
+        self._read(counts)
+
+    def _read(self, counts: Mapping[int, int]) -> None:
+        tree, numbers = self.problem.tree, dict[tuple[object, ...], int]()
+        for node, n in sorted(counts.items()):
+            for level, domain in enumerate(tree.domain_of[:, node].tolist()):
+                self.count[level, domain] = self.count.get((level, domain), 0) + n
+                below = self.below.setdefault((level - 1, int(tree.domain_of[level - 1, node])), []) if level else []
+                if domain not in below:
+                    below.append(domain)
+        for level, domain in sorted(self.count, reverse=True):
+            kinds = sorted(self.kind[level + 1, d] for d in self.below.get((level, domain), ()))
+            sign = (level, self.count[level, domain], *kinds)
+            self.kind[level, domain] = numbers.setdefault(sign, len(numbers))
+
+    def find(self) -> list[int] | None:
+        """Returns the node of each rank, or None if no such order was found."""
+        level, domain = 0, 0
+        while level < self.depth and len(self.below[level, domain]) == 1:
+            level, domain = level + 1, self.below[level, domain][0]
+        if level == self.depth:
+            return [domain] * self.count[level, domain]
+        for start in range(self.size):
+            if found := self._ordered(level + 1, self.below[level, domain], start):
+                return found[len(found) - start :] + found[: len(found) - start]
+        return None
+
+    def _run(self, level: int, domain: int, start: int) -> list[int] | None:
+        """The nodes of a domain's run that begins at a position modulo PP; None where a group would be split."""
+        count, size = self.count[level, domain], self.size
+        if count >= size and (count - -start % size) // size < count // size:
+            return None
+        return [domain] * count if level == self.depth else self._ordered(level + 1, self.below[level, domain], start)
+
+    def _ordered(self, level: int, domains: Sequence[int], start: int) -> list[int] | None:
+        """The runs of all the domains one behind the other, the naturally first order that was found."""
+        left, runs = list(domains), list[tuple[int, list[int]]]()
+        options = [self._options(level, left)]
+        while True:
+            while not options[-1]:
+                options.pop()
+                self.stuck.add((self._content(level, left), start))
+                if not runs:
+                    return None
+                domain, nodes = runs.pop()
+                left = sorted([*left, domain])
+                start = (start - len(nodes)) % self.size
+            self.steps += 1
+            if self.steps > max(RANK_STEPS, 4 * len(self.count)):
+                return None
+            domain = options[-1].pop()
+            found = self._run(level, domain, start)
+            if found is None:
+                continue
+            rest, after = [d for d in left if d != domain], (start + len(found)) % self.size
+            if rest and (self._content(level, rest), after) in self.stuck:
+                continue
+            runs.append((domain, found))
+            if not rest:
+                return [node for _, nodes in runs for node in nodes]
+            left, start = rest, after
+            options.append(self._options(level, left))
+
+    def _options(self, level: int, domains: Sequence[int]) -> list[int]:
+        """The domains that may come next, the naturally first last; of equal content the naturally first alone."""
+        first: dict[int, int] = {}
+        for domain in domains:
+            first.setdefault(self.kind[level, domain], domain)
+        return sorted(first.values(), reverse=True)
+
+    def _content(self, level: int, domains: Sequence[int]) -> tuple[int, ...]:
+        return tuple(sorted(self.kind[level, domain] for domain in domains))
