@@ -7,14 +7,14 @@ as free; else the gang is not tried.
 import numpy as np
 
 from koordpy.api.quantity import quantity_text
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.fit import PLUGIN
-from koordpy.planning.gates import Gate
-from koordpy.planning.plan import GangStatus
-from koordpy.planning.units import Unit
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.round_plan import GangStatus
+from koordpy.plugins.resource_fit import PLUGIN
 
 
-def check_min_resources(unit: Unit, figures: Figures) -> Gate | None:
+def check_min_resources(unit: Unit, figures: RoundState) -> Gate | None:
     """The gate of the first gang whose minResources do not fit; None where all do."""
     snapshot, draft = figures.snapshot, figures.draft
     for gang in unit.gangs:

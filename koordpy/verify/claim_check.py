@@ -6,13 +6,15 @@ Source: kube-parity.md 2.8 and 6, preemption.md 4 (what is promised to nominated
 
 from collections.abc import Iterable
 
-from koordpy.api.dra import ResourceSliceSpec
-from koordpy.api.storage import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, claim_size
-from koordpy.cluster.devices import DeviceId
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import term_matches
-from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.volumes import NO_PROVISIONER, VolumeObjects, is_bound, size_bytes, volume_bytes
+from koordpy.api.claim_objects import ResourceSliceSpec
+from koordpy.api.label_selectors import term_matches
+from koordpy.api.storage_objects import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, claim_size
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import reserved_devices, reserved_volumes
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.devices.dra.ledger.claim_book import CLAIMS, DeviceId, claim_ledger, claim_view
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import NO_PROVISIONER, VolumeObjects, is_bound, size_bytes, volume_bytes
 
 
 def faults_of_claims(pods: Iterable[PodInfo], draft: Draft) -> list[str]:
@@ -77,7 +79,7 @@ def _chosen(
     if volume is not None:
         faults += [f"volume {name} {text} claim {key}" for text in _unfit(volume, claim, objects)]
     other = draft.taken.get(name, key)
-    kept = draft.kept(pod).volumes.get(name, key)
+    kept = reserved_volumes(draft.reserved_claims(pod)).get(name, key)
     return faults + [f"volume {name} is taken by claim {one}, not {key}" for one in {other: 0, kept: 0} if one != key]
 
 
@@ -100,16 +102,18 @@ class _Devices:
     """Who holds which device, and which slices offer it."""
 
     def __init__(self, draft: Draft) -> None:
-        self.draft, self.objects = draft, draft.snapshot.devices
-        self.holder = {device: claim for claim, taken in draft.devices.items() for _, device in taken}
+        self.draft, self.objects = draft, claim_view(draft.snapshot.families).objects
+        self.holder = {
+            device: claim for claim, taken in claim_ledger(draft.ledgers).taken.items() for _, device in taken
+        }
         self.slices: dict[DeviceId, list[ResourceSliceSpec]] = {}
         for offered in self.objects.offered if self.holder else ():
             self.slices.setdefault(offered.id, []).append(offered.slice.spec)
 
     def faults(self, pod: PodInfo, node: NodeInfo) -> list[str]:
         objects, faults = self.objects, list[str]()
-        for name, taken in self.draft.allocations(pod.key).items():
-            kept = self.draft.kept(pod).devices
+        for name, taken in (self.draft.given_of(pod.key, CLAIMS) or {}).items():
+            kept = reserved_devices(self.draft.reserved_claims(pod))
             requests = objects.claims[name].spec.devices.requests
             asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
             if len({device for _, device in taken}) != asked:

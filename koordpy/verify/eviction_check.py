@@ -6,27 +6,28 @@ Sources: preemption.md 2, 3.5 and 7, quota-fairness.md 5.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from koordpy.api import keys
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.resources import Amounts
-from koordpy.cluster.selectors import selector_matches
-from koordpy.planning.figures import Figures
-from koordpy.planning.gangs import Gang
-from koordpy.planning.plan import RejectedPlan
-from koordpy.planning.units import Unit
-from koordpy.planning.verify.fault import Check, PlanFault
-from koordpy.planning.verify.plan import found, path_of
-from koordpy.planning.victim_selection.budgets import Budget
-from koordpy.planning.victim_selection.lines import Lines
+from koordpy.api.label_selectors import selector_matches
+from koordpy.fairness.entitlement_lines import EntitlementLines
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gang_settings import Gang
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.round_plan import RejectedPlan
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts
+from koordpy.preemption.selection.disruption_budgets import Budget
+from koordpy.verify.plan_check import found, path_of
+from koordpy.verify.plan_fault import Check, PlanFault
 
 PRIORITY, QUOTA, SHARE, MOVE = "priority", "quota", "fair-share", "consolidation"
 STALE_GANG = "stale-gang"
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class EvictedUnit:
     """Pods that go together, and the rule that takes them."""
 
     pods: tuple[PodInfo, ...]
@@ -36,48 +37,44 @@ class Taken:
 @dataclass(frozen=True, eq=False)
 class Round:
     """What the check reads of a round. lines: shares, where fair share is reclaimed at all; budgets: with what each
-    allows now."""
+    allows now; known: what the check has worked out of tenants' shares in the round."""
 
-    figures: Figures
-    lines: Lines | None
+    figures: RoundState
+    lines: EntitlementLines | None
     budgets: Sequence[Budget]
+    known: dict[object, Any] = field(default_factory=dict)
 
 
-def check_given_back(name: str, limit: Amounts, taken: Sequence[Taken], at: Round) -> list[PlanFault]:
+def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at: Round) -> list[PlanFault]:
     """Faults of what a quota above its limit gives back, on the draft as it was before."""
-    plan = Leaving(at)
+    plan = EvictionCheck(at)
     faults = [*found(Check.VICTIMS, plan.may_go(taken)), *found(Check.UNITS, plan.whole(taken))]
     if faults:
         return faults
     quotas, tree = plan.quotas, plan.tree
     inside = {pod.key for one in taken for pod in one.pods if name in tree.path(quotas.quota_of(pod))}
     texts = [f"{pod.key} is not in quota {name}" for one in taken for pod in one.pods if pod.key not in inside]
-    leaving = [pod for pod in at.figures.promises.ending if name in tree.path(quotas.quota_of(pod))]
+    leaving = [pod for pod in at.figures.reservations.terminating if name in tree.path(quotas.quota_of(pod))]
     over = {
         r: above
         for r, most in limit.items()
         if (above := plan.draft.quotas.used(name, r) - sum(pod.requests.get(r, 0) for pod in leaving) - most) > 0
     }
 
-    def enough(some: Sequence[Taken]) -> bool:
+    def enough(some: Sequence[EvictedUnit]) -> bool:
         held = sum((Counter(pod.requests) for one in some for pod in one.pods), Counter[str]())
         return all(held[r] >= above for r, above in over.items())
 
-    vain = []
     for one in taken:
         rest = [other for other in taken if other is not one]
         if enough(rest) and not plan.whole(rest):
-            vain.append(f"{one.pods[0].key} is given back in vain")
-    return [
-        *found(Check.RECLAIM, texts),
-        *found(Check.BUDGETS, plan.budgets(taken)),
-        *found(Check.VAIN, vain),
-    ]
+            texts.append(f"without {one.pods[0].key} quota {name} is within its limit already")
+    return [*found(Check.RECLAIM, texts), *found(Check.BUDGETS, plan.budgets(taken))]
 
 
 def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
     """Faults of a stale gang that gives up, on the draft as it was before."""
-    plan, taken = Leaving(at), [Taken(tuple(pods), STALE_GANG)]
+    plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), STALE_GANG)]
     texts, going = plan.may_go(taken), {pod.key for pod in pods}
     here = [pod for pod in gang.pods if pod.bound and pod.key not in plan.draft.evicted]
     have = len(here) + sum(pod.key in plan.draft.placed for pod in gang.pods if not pod.bound) + gang.succeeded
@@ -90,14 +87,18 @@ def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFaul
 
 
 def rejection(
-    unit: str, faults: Sequence[PlanFault], taken: Sequence[Taken], nodes: Sequence[tuple[str, str]] = (), way: str = ""
+    unit: str,
+    faults: Sequence[PlanFault],
+    taken: Sequence[EvictedUnit],
+    nodes: Sequence[tuple[str, str]] = (),
+    way: str = "",
 ) -> RejectedPlan:
     """A plan that is not carried out, with all that is needed to look into it."""
     victims = tuple((pod.key, one.rule) for one in taken for pod in one.pods)
     return RejectedPlan(unit, tuple((str(one.check), str(one)) for one in faults), way, victims, tuple(nodes))
 
 
-class Leaving:
+class EvictionCheck:
     """Pods that leave the draft. back: pod key -> node position of those that are moved."""
 
     def __init__(self, at: Round, back: Mapping[str, int] | None = None) -> None:
@@ -107,7 +108,7 @@ class Leaving:
         self.quotas, self.tree = self.snapshot.quotas, self.snapshot.quotas.tree
         self._known_covers: dict[object, list[int]] = {}
 
-    def may_go(self, taken: Sequence[Taken]) -> list[str]:
+    def may_go(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """Who may go at all."""
         faults, seen = list[str](), set[str]()
         names = self.snapshot.scheduler_names
@@ -125,7 +126,7 @@ class Leaving:
                 faults.append(f"{pod.key} is of another scheduler, whose pods go by priority alone")
         return faults
 
-    def whole(self, taken: Sequence[Taken]) -> list[str]:
+    def whole(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """Units are taken whole, and gangs keep their minimum."""
         going = {pod.key for one in taken for pod in one.pods}
         seen, faults = set[object](), list[str]()
@@ -187,7 +188,7 @@ class Leaving:
                 faults.append(f"podCountMultiple {rule.layer}={rule.multiple} of gang {group.group_id} is broken")
         return faults
 
-    def budgets(self, taken: Sequence[Taken]) -> list[str]:
+    def budgets(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """3.5: budgets forbid what reclaim and consolidation carry."""
         strict = {pod.key for one in taken if one.rule != PRIORITY for pod in one.pods}
         counts, forbid, several = Counter[int](), set[int](), list[str]()

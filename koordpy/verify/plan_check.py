@@ -7,22 +7,23 @@ is a bug and is not carried out; the unit stays pending with reason SchedulerErr
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from koordpy.api.counted import counted
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import term_matches
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.cluster.tree import domain_parts
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters import node as node_filters
-from koordpy.planning.parts import parts_of
-from koordpy.planning.units import Unit
-from koordpy.planning.verify.ascend import check_places
-from koordpy.planning.verify.claims import faults_of_claims
-from koordpy.planning.verify.fault import Check, PlanFault
-from koordpy.planning.verify.gpus import check_containers, check_gpus, takes_promised
-from koordpy.planning.verify.npus import check_npus
-from koordpy.planning.verify.quotas import check_quotas
-from koordpy.planning.verify.ties import check_ties
+from koordpy.api.counted_nouns import counted
+from koordpy.api.label_selectors import term_matches
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import faults_of_devices, takes_promised
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gathered_parts import parts_of
+from koordpy.gangs.queue_units import Unit
+from koordpy.plugins import node_filters as node_filters
+from koordpy.pods.family_books import Given
+from koordpy.pods.pod_info import PodInfo
+from koordpy.topology.topology_tree import domain_parts
+from koordpy.verify.claim_check import faults_of_claims
+from koordpy.verify.plan_fault import Check, PlanFault, check_of
+from koordpy.verify.quota_check import check_quotas
+from koordpy.verify.tie_check import check_ties
 
 
 def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
@@ -33,15 +34,15 @@ def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
 def check_plan(
     unit: Unit,
     nodes: Mapping[str, str],
-    figures: Figures,
-    chips: Mapping[str, tuple[int, ...]] | None = None,
+    figures: RoundState,
+    given: Mapping[str, Given] | None = None,
     notes: Mapping[str, Mapping[str, str]] | None = None,
     *,
     whole: bool = False,
 ) -> list[PlanFault]:
     """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
 
-    chips: pod key -> accelerators of its node that it is given by name; notes: what Bindings say; whole: a pod alone is
+    given: pod key -> devices of each family that it is given by name; notes: what Bindings say; whole: a pod alone is
     held against all others, too.
     """
     pods = {pod.key: pod for pod in unit.members}
@@ -55,19 +56,19 @@ def check_plan(
     if figures.snapshot.quotas.tree.quotas:
         faults += found(Check.QUOTAS, check_quotas([pod for pod, _ in placed], figures))
     faults += check_filters(placed, figures, whole=whole)
-    if chips or any(pod.gpus is not None for pod, _ in placed):
-        faults += found(Check.GPUS, check_gpus(placed, chips or {}, figures.draft))
-        faults += found(Check.GPUS, check_containers(placed, chips or {}, notes or {}, figures.draft))
-    if any(figures.npu_job(pod) is not None for pod, _ in placed):
-        faults += found(Check.NPUS, check_npus(placed, chips or {}, figures))
-        faults += found(Check.NPUS, check_places(placed, notes or {}, figures))
+    if given or any(pod.asks for pod, _ in placed):
+        seats = [(pod, index[node]) for pod, node in placed]
+        found_faults = faults_of_devices(seats, given or {}, notes or {}, figures)
+        faults += [PlanFault(text, check_of(name)) for name, text in found_faults]
     if unit.plain is None:
         faults += found(Check.GANG, _minimum(unit, nodes))
         faults += found(Check.GANG, check_gathered(unit, nodes, figures))
     return faults
 
 
-def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures, *, whole: bool = False) -> list[PlanFault]:
+def check_filters(
+    placed: Sequence[tuple[PodInfo, str]], figures: RoundState, *, whole: bool = False
+) -> list[PlanFault]:
     """Faults by what nodes say, and by what pods ask of each other."""
     faults = found(Check.NODES, _static(placed, figures))
     whole = whole or len(placed) > 1
@@ -76,7 +77,7 @@ def check_filters(placed: Sequence[tuple[PodInfo, str]], figures: Figures, *, wh
     return faults
 
 
-def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[PlanFault]:
+def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[PlanFault]:
     """Faults of pods that are moved, as they are made again, and the names of their nodes; the draft has them out, and
     the beneficiary in place."""
     faults = [*_room(placed, figures), *_promised(placed, figures), *check_quotas([pod for pod, _ in placed], figures)]
@@ -89,7 +90,7 @@ def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
     return found(Check.CLAIMS, faults_of_claims(claiming, draft)) if claiming else []
 
 
-def _room(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+def _room(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
     draft: Draft = figures.draft
     index, columns = figures.snapshot.index, figures.snapshot.columns
     asked: dict[str, dict[str, int]] = {}
@@ -110,13 +111,13 @@ def _room(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
     return faults
 
 
-def _promised(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+def _promised(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
     """Room that pods take from those that are nominated there, each with those beside it that are no more important."""
     draft: Draft = figures.draft
     index, columns = figures.snapshot.index, figures.snapshot.columns
     faults = []
     for pod, node in placed:
-        kept = figures.reserved(pod)
+        kept = figures.available_to(pod)
         row = kept.at.tolist().index(index[node]) if kept is not None and index[node] in kept.pods else -1
         if kept is None or row < 0:
             continue
@@ -128,32 +129,49 @@ def _promised(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[s
             used = int(draft.used[index[node], columns[resource]])
             if pod.requests.get(resource) and used + held + asked > allocatable.get(resource, 0):
                 faults.append(f"{pod.key}: {held} {resource} of node {node} are promised to others")
-        gpus = [(one, index[node]) for one in coming]
-        if takes_promised(gpus, {index[node]: promised}, draft, figures.config.gpu.resources):
-            faults.append(f"{pod.key}: GPUs of node {node} are promised to others")
+        seats = [(one, index[node]) for one in coming]
+        devices = takes_promised(seats, {index[node]: promised}, figures.scene)
+        if devices:
+            faults.append(f"{pod.key}: {devices} of node {node} are promised to others")
     return faults
 
 
-def _static(placed: Sequence[tuple[PodInfo, str]], figures: Figures) -> list[str]:
+def _static(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
     faults = []
     seen: set[tuple[bytes, str]] = set()
     for pod, name in placed:
         if (pod.shape, name) in seen:
             continue
         seen.add((pod.shape, name))
-        node = figures.snapshot.nodes[figures.snapshot.index[name]]
-        spec = pod.pod.spec
-        for taint in node.taints:
-            effect = taint.effect in node_filters.FILTERING_EFFECTS
-            if effect and not node_filters.tolerated(taint, spec.tolerations):
-                faults.append(f"{pod.key}: node {name} has taint {taint.key} that it does not tolerate")
-        if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
-            faults.append(f"{pod.key}: node {name} does not match its node selector")
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        required = affinity.required if affinity else None
-        if required and not any(term_matches(t, name, node.labels) for t in required.node_selector_terms):
-            faults.append(f"{pod.key}: node {name} does not match its node affinity")
+        faults += _refusals(pod, figures.snapshot.nodes[figures.snapshot.index[name]])
     return faults
+
+
+def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
+    """Faults of a pod on a node by its taints, node selector and node affinity."""
+    faults, spec, name = [], pod.pod.spec, node.name
+    for taint in node.taints:
+        effect = taint.effect in node_filters.FILTERING_EFFECTS
+        if effect and not node_filters.tolerated(taint, spec.tolerations):
+            faults.append(f"{pod.key}: node {name} has taint {taint.key} that it does not tolerate")
+    if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
+        faults.append(f"{pod.key}: node {name} does not match its node selector")
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required if affinity else None
+    if required and not any(term_matches(t, name, node.labels) for t in required.node_selector_terms):
+        faults.append(f"{pod.key}: node {name} does not match its node affinity")
+    return faults
+
+
+def allows(pod: PodInfo, node: NodeInfo, config: KoordpyConfiguration) -> bool:
+    """Whether a pending pod may be on a node by its labels, taints and cordon."""
+    if node.unschedulable and not node_filters.tolerated(UNSCHEDULABLE_TAINT, pod.pod.spec.tolerations):
+        return False
+    added = config.filters.node_affinity.added_affinity
+    terms = added.required.node_selector_terms if added is not None and added.required is not None else []
+    if terms and not any(term_matches(term, node.name, node.labels) for term in terms):
+        return False
+    return not _refusals(pod, node)
 
 
 def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
@@ -171,7 +189,7 @@ def path_of(name: str, snapshot: Snapshot) -> tuple[object, ...]:
     return (*domain_parts(snapshot.tree.layers, name, labels), (False, name))
 
 
-def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: Figures) -> list[str]:
+def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: RoundState) -> list[str]:
     """MustGather, of parts too, and podCountMultiple by the nodes' labels, over bound and new members together."""
     if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
         return []

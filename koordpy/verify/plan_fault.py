@@ -24,8 +24,13 @@ class Check(StrEnum):
     SHARES = "shares"
     CONSOLIDATION = "consolidation"
     BUDGETS = "budgets"
+    PROTECTION = "protection"
     RETURNS = "returns"
-    VAIN = "vain"
+
+
+def check_of(family: str) -> Check:
+    """Returns the check that counts faults of a family of devices: its own, `DEVICES` for families without one."""
+    return Check(family) if family in set(Check) else Check.DEVICES
 
 
 class PlanFault(str):

@@ -4,13 +4,14 @@ Requests are added up pod by pod and quota by quota, not by the sums and slots t
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.figures import Figures
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts
 
 
-def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
+def check_quotas(placed: Iterable[PodInfo], figures: RoundState) -> list[str]:
     """Faults of pods that are to be placed on the draft as it is; none where every quota holds them."""
     snapshot, draft = figures.snapshot, figures.draft
     quotas = snapshot.quotas
@@ -25,14 +26,13 @@ def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
             if pod.owner.rigid:
                 rigid.setdefault(name, Counter()).update(pod.requests)
     faults = []
-    # what is used is guaranteed there, and with it what is promised in its place
-    limits = figures.admission.open_limits() if figures.config.quota.guarantee_usage else figures.admission.limits
+    limits = _limits(figures)
     for name, request in asked.items():
         limit, least = limits[name], tree.quotas[name].min
         for resource in tree.quotas[name].max:
             used = draft.quotas.used(name, resource)
             most = limit[resource]
-            if figures.admission.lent:
+            if figures.admission.lends:
                 most = min(most, tree.quotas[name].max[resource])
             if request[resource] and used + request[resource] > most:
                 faults.append(f"quota {name}: {resource} {used} + {request[resource]} > {most}")
@@ -41,3 +41,26 @@ def check_quotas(placed: Iterable[PodInfo], figures: Figures) -> list[str]:
                 if held + rigid[name][resource] > most:
                     faults.append(f"quota {name}: non-preemptible {resource} {held} + {rigid[name][resource]} > {most}")
     return faults
+
+
+def _limits(figures: RoundState) -> Mapping[str, Amounts]:
+    """What quotas may hold. Once victims are off the draft: beside what pods in no quota still hold or are promised,
+    added up pod by pod."""
+    admission, ledger, quotas = figures.admission, figures.reservations, figures.snapshot.quotas
+    guarantees = figures.config.quota.guarantee_usage
+    if not figures.view.relief or not figures.config.quota.enable_runtime_quota:
+        # what is used is guaranteed there, and with it what is promised in its place
+        return admission.admission_limits() if guarantees else admission.limits
+    if guarantees:
+        return admission.admission_limits()
+    draft, pods = figures.draft, figures.snapshot.pods
+    leaving = {*draft.evicted, *(pod.key for pod in ledger.terminating)} - set(draft.placed)
+    gone = [pods[key] for key in leaving if quotas.quota_of(pods[key]) not in quotas.tree.quotas]
+    kept = [pods[key] for key in ledger.feasible if key not in draft.placed]
+    freed: Counter[str] = Counter()
+    for pod in gone:
+        freed.update(pod.requests)
+    for pod in kept:
+        if quotas.quota_of(pod) not in quotas.tree.quotas:
+            freed.subtract(pod.requests)
+    return admission.limits_after({r: amount for r, amount in freed.items() if amount > 0})

@@ -1,7 +1,7 @@
 """The part of a plan's independent check that concerns pods and pods: ports, disks, affinity and spread.
 
 Pod by pod over the objects, no counts and no arrays shared with the filters; terms are read where they may speak of a
-pod by what was read of both as they came (`cluster/ties.py`, `Audience`). Ports, disks and anti-affinity: of the
+pod by what was read of both as they came (`pods/pod_ties.py`, `Audience`). Ports, disks and anti-affinity: of the
 pods outside of the plan those on the same node are looked at; members of the plan are held against each other wherever
 they stand. Affinity, anti-affinity and spread of a plan of several pods are held against every pod there is.
 """
@@ -9,15 +9,18 @@ they stand. Affinity, anti-affinity and spread of a plan of several pods are hel
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from koordpy.api.label_selectors import selector_matches
+from koordpy.api.label_selectors import term_matches as node_matches
 from koordpy.api.objects import PodAffinityTerm, TopologySpreadConstraint
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import selector_matches
-from koordpy.cluster.selectors import term_matches as node_matches
-from koordpy.cluster.snapshot import Draft, NodeInfo
-from koordpy.cluster.ties import TermClass
-from koordpy.planning.filters import node as node_filters
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.plugins import node_filters as node_filters
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_ties import TermClass
 
 _WILDCARDS = ("", "0.0.0.0")
+Placed = tuple[PodInfo, str]
+"""A pod and the name of its node."""
 
 
 def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bool = False) -> list[str]:
@@ -77,9 +80,10 @@ def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str
     shapes: dict[bytes, list[tuple[PodInfo, str]]] = {}
     for pod, node in placed:
         shapes.setdefault(pod.shape, []).append((pod, node))
-    faults = []
+    faults = list[str]()
+    faults += _affinity(shapes, [pair for pair in everyone if pair[0].key not in new], draft)
     for same in shapes.values():
-        faults += _affinity(same, everyone, draft) + _spread(same, everyone, draft)
+        faults += _spread(same, everyone, draft)
         one = same[0][0]
         shuns = one.ties.anti
         shunned = [pair for pair in everyone if pair[0].key not in new] if shuns else []
@@ -101,30 +105,64 @@ def _constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
     return [one for one in given if one.when_unsatisfiable != "ScheduleAnyway"]
 
 
-def _affinity(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """Required affinity of pods of one shape: another pod that all terms speak of in each domain, or none anywhere."""
-    terms, namespaces, faults = _wanted(same[0][0]), draft.snapshot.namespaces, []
-    if not terms:
-        return []
-    meant = [
-        (other.key, [_label(at, term.topology_key, draft) for term in terms])
-        for other, at in everyone
-        if all(_speaks(term, same[0][0].namespace, other, namespaces) for term in terms)
-    ]
-    meant = [(key, labels) for key, labels in meant if any(label is not None for label in labels)]
-    for pod, node in same:
-        here = [_label(node, term.topology_key, draft) for term in terms]
-        if None in here:
-            faults.append(f"{pod.key}: node {node} lacks a label of its pod affinity")
-        elif [key for key, _ in meant] == [pod.key]:
-            continue
-        else:
-            faults += [
-                f"{pod.key} on {node}: nothing that its affinity asks for is near ({term.topology_key})"
-                for i, term in enumerate(terms)
-                if all(key == pod.key or labels[i] != here[i] for key, labels in meant)
-            ]
+def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed], draft: Draft) -> list[str]:
+    """Required affinity of a plan's pods by shape (kube-parity.md 2.7). before: the pods that stand without the plan.
+
+    A pod with an unlinked match somewhere stands beside one; linked pods without any open one place together.
+    """
+    own = {shape: same for shape, same in placed.items() if _wanted(same[0][0])}
+    rest = [*before, *(one for shape, same in placed.items() if shape not in own for one in same)]
+    meant = {
+        shape: {other for other in own if _matches(same[0][0], own[other][0][0], draft)} for shape, same in own.items()
+    }
+    faults, left = list[str](), list(own)
+    while left:
+        linked = [left.pop(0)]
+        for shape in linked:
+            near = [other for other in left if other in meant[shape] or shape in meant[other]]
+            linked += near
+            left = [other for other in left if other not in near]
+        opened: dict[str, set[str]] = {}
+        for shape in linked:
+            found, first = _near(own[shape], rest, [one for other in meant[shape] for one in own[other]], draft)
+            faults += found
+            for key, names in first.items():
+                opened.setdefault(key, set()).update(names)
+        several = [key for key, names in opened.items() if len(names) > 1]
+        faults += [f"{own[linked[0]][0][0].key}: linked pods open several domains of {key}" for key in several]
+        if opened and not several:
+            labels = {key: next(iter(names)) for key, names in opened.items()}
+            if not any(labels.items() <= node.labels.items() for node in draft.snapshot.nodes):
+                faults.append(f"{own[linked[0]][0][0].key}: linked pods open domains without a node in common")
     return faults
+
+
+def _near(
+    same: Sequence[Placed], rest: Sequence[Placed], linked: Sequence[Placed], draft: Draft
+) -> tuple[list[str], dict[str, set[str]]]:
+    """(faults of pods of one shape, topology key -> names of the domains that they open). rest: pods that are linked
+    with none; linked: placed pods with terms that match, those of the shape included."""
+    terms, faults = _wanted(same[0][0]), list[str]()
+    there = [(other, at) for other, at in rest if _matches(same[0][0], other, draft)]
+    unlinked = [[_label(at, term.topology_key, draft) for term in terms] for _, at in there]
+    unlinked = [labels for labels in unlinked if any(label is not None for label in labels)]
+    matches = unlinked or [[_label(at, term.topology_key, draft) for term in terms] for _, at in linked]
+    opened: dict[str, set[str]] = {}
+    for pod, node in same:
+        for i, term in enumerate(terms):
+            here = _label(node, term.topology_key, draft)
+            if here is None:
+                faults.append(f"{pod.key}: node {node} lacks a label of its pod affinity")
+            elif all(labels[i] != here for labels in matches):
+                faults.append(f"{pod.key} on {node}: nothing that its affinity asks for is near ({term.topology_key})")
+            elif not unlinked:
+                opened.setdefault(term.topology_key, set()).add(here)
+    return faults, opened
+
+
+def _matches(pod: PodInfo, other: PodInfo, draft: Draft) -> bool:
+    """Whether another pod matches all terms of required affinity of a pod."""
+    return all(_speaks(term, pod.namespace, other, draft.snapshot.namespaces) for term in _wanted(pod))
 
 
 def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:

@@ -11,14 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
+from koordpy.api.keys import DEFAULT_QUOTA
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import QuotaUse
-from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.planning.victim_selection.choice import Crossing, Limit, Terms
-from koordpy.planning.victim_selection.lines import ACCELERATORS, Lines, Party, Path, above, spare
-from koordpy.planning.victims.holdings import below
-from koordpy.planning.victims.pool import Mask, Pool
+from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Party, Path, above, spare
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.preemption.rules.tenant_usage import TenantUsage, below
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.victim_choice import Crossing, Limit, Terms
+from koordpy.quota.quota_book import QuotaUse
 
 Pairs = Sequence[tuple[int, int]]
 """(option, unit) of all that can be taken."""
@@ -33,22 +34,26 @@ class Reclaim:
         *,
         pool: Pool,
         use: QuotaUse,
-        lines: Lines,
-        gainers: Collection[str],
+        lines: EntitlementLines,
+        gainers: Collection[str] = (),
+        holdings: TenantUsage | None = None,
+        pod_by_pod: bool | None = None,
     ) -> None:
-        """gainers: ids of the units that gained by an eviction of the beneficiary lately, along chains too."""
+        """holdings: what the units hold by the lines, where that is not all that their pods hold. gainers:
+        ids of the units that gained by an eviction of the beneficiary lately, along chains too. pod_by_pod: whether
+        each pod asks in its own parties; None: as the lines say."""
         self.pool, self.use, self.lines, self.gainers = pool, use, lines, gainers
         self.spared = ""
         """One of them that would go but for that."""
         self.path = lines.path(pods[0])
-        self.holdings = pool.holdings(lines)
+        self.holdings = holdings if holdings is not None else pool.holdings(lines)
         self.requested: Amounts = {}
         self.asked: dict[Party, Amounts] = {}
         """Party -> what the beneficiary asks in it and below it."""
         for pod in pods:
             amounts = {resource: n for resource, n in lines.amounts(pod.requests).items() if n > 0}
             add_amounts(self.requested, amounts)
-            for party in lines.path(pod) if lines.pod_by_pod else self.path:
+            for party in lines.path(pod) if (lines.pod_by_pod if pod_by_pod is None else pod_by_pod) else self.path:
                 add_amounts(self.asked.setdefault(party, {}), amounts)
 
     # --- one party --------------------------------------------------------------------------------------------------
@@ -104,6 +109,25 @@ class Reclaim:
         for i in np.nonzero(out)[0].tolist() if self.gainers else ():
             if self.has_gained(i) and self._is_kept(i):
                 out[i], self.spared = False, self.pool.unit_id(i)
+        return out
+
+    def outside(self, free: Mask) -> Mask:
+        """Units of ours with pods in the default quota, which counts as one at the top of min 0, and of quotas above
+        their line (quota.noQuotaYields: always)."""
+        out = np.zeros(len(free), dtype=bool)
+        quotas = self.use.quotas
+        used = any(self.use.used(DEFAULT_QUOTA, r) > 0 for r in self.requested)
+        if not used or not self.path or not self.counted(self.path[-1]):
+            return out
+        for i in np.nonzero(free)[0].tolist():
+            held = self.holdings.held(i)
+            if () not in held or self.pool.foreign(i):
+                continue
+            alone = (pod for pod in self.pool.units[i].pods if not self.lines.path(pod))
+            others = (path for path in held if path)
+            out[i] = all(quotas.quota_of(pod) == DEFAULT_QUOTA for pod in alone) and all(
+                path[-1:] != self.path[-1:] and self._may_lose(path) for path in others
+            )
         return out
 
     def has_gained(self, i: int) -> bool:
@@ -214,6 +238,10 @@ class Reclaim:
     def _overuse(self, i: int) -> tuple[str, str]:
         """A resource of which the party of a unit's first pod holds more than its line, and how much that is."""
         path = next(iter(self.holdings.held(i)))
+        if not path:
+            used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.counted(self.path[-1])}
+            resource = next((r for r, amount in used.items() if amount), next(iter(used)))
+            return resource, f"quota {DEFAULT_QUOTA} uses {quantity_text(resource, used[resource])} of min 0 {resource}"
         party = (below(path, self.path) or path)[-1]
         over = [r for r in self.counted(party) if self.over(party, r) > 0]
         resource = (over or self.counted(party))[0]
@@ -256,11 +284,11 @@ class ShareReclaim(Reclaim):
     def why(self, i: int) -> str:
         """`user bob uses 4, share 2; user alice gets 2`."""
         resource, uses = self._overuse(i)
-        return f"{uses}; {_name(self.path[-1])} gets {_text(resource, self.requested.get(resource, 0))}"
+        return f"{uses}; {_name(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
 
     def _uses(self, party: Party, resource: str, verb: str, amount: int) -> str:
-        share = _text(resource, self.lines.share(party, resource))
-        return f"{_name(party)} {verb} {_text(resource, amount)}, share {share}"
+        share = amount_text(resource, self.lines.share(party, resource))
+        return f"{_name(party)} {verb} {amount_text(resource, amount)}, share {share}"
 
 
 def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
@@ -272,7 +300,8 @@ def _name(party: Party) -> str:
     return f"quota {party.quota}" if party.quota else f"user {party.user}"
 
 
-def _text(resource: str, amount: int | Fraction) -> str:
+def amount_text(resource: str, amount: int | Fraction) -> str:
+    """An amount of the lines of shares; accelerators in devices."""
     value = Fraction(amount)
     if resource == ACCELERATORS:
         value /= 100

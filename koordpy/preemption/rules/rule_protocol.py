@@ -9,20 +9,27 @@ quotas on a path under the lowest common ancestor of the beneficiary's leaf and 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.yields import gainers
-from koordpy.planning.figures import Figures
-from koordpy.planning.units import Unit
-from koordpy.planning.victim_selection.choice import Crossing, Limit, Shortfall
-from koordpy.planning.victim_selection.lines import Lines, Party
-from koordpy.planning.victim_selection.names import RuleName
-from koordpy.planning.victims.pool import Mask, Pool
-from koordpy.planning.victims.reclaim import Pairs, Reclaim, ShareReclaim, terms_of
+from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.fairness.entitlement_lines import EntitlementLines, Party
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.preemption.rules.across_users import AcrossUsers
+from koordpy.preemption.rules.entitlement import Entitlement
+from koordpy.preemption.rules.plan_guards import PlanGuards
+from koordpy.preemption.rules.reclaim import Pairs, Reclaim, ShareReclaim, terms_of
+from koordpy.preemption.rules.shared_total import SharedTotal
+from koordpy.preemption.rules.usable_shares import TenantShares
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.preemption_names import NO_GUARD, Guard, RuleName
+from koordpy.preemption.selection.victim_choice import Crossing, Either, Limit, RuntimeSteps, Shortfall, Terms
+from koordpy.quota.preemption_history import gainers
 
 Options = Mapping[RuleName, Mapping[int, int]]
 """Rule -> unit of the pool -> option."""
@@ -33,7 +40,9 @@ class Together:
     """What must hold of everything that is taken."""
 
     limits: list[Limit] = field(default_factory=list)
+    runtimes: list[RuntimeSteps] = field(default_factory=list)
     crossings: list[Crossing] = field(default_factory=list)
+    eithers: list[Either] = field(default_factory=list)
     shortfalls: list[Shortfall] = field(default_factory=list)
 
 
@@ -41,18 +50,58 @@ class Law:
     """The rules of one beneficiary."""
 
     def __init__(
-        self, unit: Unit, pods: Sequence[PodInfo], pool: Pool, figures: Figures, *, mins: Lines, lines: Lines | None
+        self,
+        unit: Unit,
+        pods: Sequence[PodInfo],
+        pool: Pool,
+        figures: RoundState,
+        *,
+        mins: EntitlementLines,
+        lines: EntitlementLines | None,
+        tenants: TenantShares,
+        waived: frozenset[Guard] = NO_GUARD,
     ) -> None:
         """pods: those of the unit that are placed together. mins: the lines of quotas; lines: those of shares, where
-        fair share is reclaimed at all."""
-        self.use = use = figures.promises.use(unit, figures.draft.quotas, netted=True)
-        self.pods, self.pool, self.figures, self.config = pods, pool, figures, figures.config
+        fair share is reclaimed at all; tenants: the shares on the nodes that some pods could use. waived: guards that
+        are left out."""
+        self._tenants, self.waived = tenants, waived
+        self.use = use = figures.reservations.use(unit, figures.draft.quotas, net=True)
+        self.unit, self.pods, self.pool, self.figures, self.config = unit, pods, pool, figures, figures.config
+        self.protection = PlanGuards(unit, pods, figures.config, waived)
         gained = gainers(figures.snapshot.yielded, unit.id)
         self.mins = Reclaim(pods, pool=pool, use=use, lines=mins, gainers=gained)
         self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
         self.tree = use.quotas.tree
+        self.yields = self.config.quota.no_quota_yields != "never" and self.config.quota.enable_runtime_quota
+        """Whether what victims in no quota give up is shared out to quotas."""
         self.priority = min(pod.priority for pod in pods)
         """The lowest of the members to be placed."""
+
+    @cached_property
+    def users(self) -> AcrossUsers | None:
+        """Priority between users; None where it asks for no tenant: in mode off, for pods of the system quota, for
+        system priorities, and for who asks for nothing that is shared."""
+        if self.priority >= SYSTEM_PRIORITY_FLOOR or (shares := self._tenants.of(self.pods)) is None:
+            return None
+        own = shares.tenancy(self.pods[0])
+        if own is None:
+            return None
+        found = AcrossUsers(
+            self.pods,
+            pool=self.pool,
+            mins=self.mins,
+            shares=shares,
+            use=shares.use(self.unit),
+            own=own,
+            across=self.config.preemption.across_users,
+            by_share=self.fair is not None,
+        )
+        return found if found.requested else None
+
+    @cached_property
+    def entitlement(self) -> Entitlement:
+        """Who is not disturbed by moves for the beneficiary."""
+        return Entitlement(self.pool, self.mins, self.users, self.priority)
 
     @property
     def admissible(self) -> bool:
@@ -73,13 +122,23 @@ class Law:
 
     def add_admission(self, out: Together, every: Pairs) -> None:
         """Every quota of the members admits them all once the victims are gone."""
-        limits = self.figures.admission.open_limits()
+        total: SharedTotal | None = None
+        needed: dict[Terms, int] = {}
         for party, asked in self.mins.asked.items():
-            limit = limits[party.quota]
             for resource in self.tree.quotas[party.quota].max:
-                over = self.mins.after(party, resource) - limit.get(resource, 0)
-                if over > 0 and asked.get(resource):
-                    out.limits.append(Limit(terms_of(self.mins.held_in(party, every), resource), least=over))
+                after = self.mins.after(party, resource)
+                if not asked.get(resource):
+                    continue
+                total = total or SharedTotal(self.figures.admission, self.mins.holdings, every, yields=self.yields)
+                if total.lacks(party.quota, resource, after) <= 0:
+                    continue
+                found = total.admits(party.quota, resource, after, terms_of(self.mins.held_in(party, every), resource))
+                if isinstance(found, RuntimeSteps):
+                    out.runtimes.append(found)
+                elif found is not None and found.least is not None:
+                    needed[found.terms] = max(found.least, needed.get(found.terms, 0))
+        # of a quota and those above it the one that lacks most of what the same victims free decides
+        out.limits.extend(Limit(terms, least=least) for terms, least in needed.items())
 
     def add_shortfalls(self, out: Together, options: Options) -> None:
         """Cost level 6: accelerators by which leaf quotas fall below min(used_before, min)."""

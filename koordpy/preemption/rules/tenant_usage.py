@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.planning.victim_selection.lines import Lines, Party, Path
-from koordpy.planning.victim_selection.units import VictimUnit
+from koordpy.fairness.entitlement_lines import EntitlementLines, Party, Path
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.preemption.selection.victim_units import VictimUnit
 
 
 def below(path: Path, other: Path) -> Path:
@@ -20,10 +20,10 @@ def below(path: Path, other: Path) -> Path:
     return path[shared:]
 
 
-class Holdings:
+class TenantUsage:
     """units: those of the pool, which only grow; foreign: whether another scheduler's pod is in one."""
 
-    def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: Lines) -> None:
+    def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: EntitlementLines) -> None:
         self.units, self.foreign, self.lines = units, foreign, lines
         self._held: dict[int, dict[Path, Amounts]] = {}
         self._of_kind: dict[object, dict[Path, Amounts]] = {}
@@ -32,6 +32,8 @@ class Holdings:
         """By the id of what is held."""
         self._numbers: dict[object, int] = {}
         self._kind: list[int] = []
+        self._numbered: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        """The same as an array."""
         self._first: list[int] = []
 
     def held(self, i: int) -> Mapping[Path, Amounts]:
@@ -56,16 +58,31 @@ class Holdings:
                     add_amounts(found.setdefault(party, {}), amounts)
         return found
 
+    def kind(self, i: int) -> object:
+        """Equal for units of which each holds the same, and that rules do not tell apart."""
+        held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.held(i).items()))
+        return held, self.foreign(i)
+
     def of_kinds(self, free: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:
         """The units of a mask whose kind passes, which is asked of one unit of each kind: one that holds the same."""
-        for i in range(len(self._kind), len(self.units)):
-            held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.held(i).items()))
-            number = self._numbers.setdefault((held, self.foreign(i)), len(self._first))
-            if number == len(self._first):
-                self._first.append(i)
-            self._kind.append(number)
-        kind = np.array(self._kind, dtype=np.int64)
+        kind = self._kinds()
         wanted = np.zeros(len(self._first), dtype=bool)
         for number in sorted(set(kind[free].tolist())):
             wanted[number] = passes(self._first[number])
         return np.asarray(free & wanted[kind]) if len(wanted) else free.copy()
+
+    def tally(self, some: NDArray[np.bool_]) -> list[tuple[int, int]]:
+        """(a unit of the kind, number of units of it) of each kind in a mask."""
+        numbers = np.bincount(self._kinds()[some], minlength=len(self._first)).tolist()
+        return [(self._first[kind], number) for kind, number in enumerate(numbers) if number]
+
+    def _kinds(self) -> NDArray[np.int64]:
+        """[units] number of the kind of each."""
+        for i in range(len(self._kind), len(self.units)):
+            number = self._numbers.setdefault(self.kind(i), len(self._first))
+            if number == len(self._first):
+                self._first.append(i)
+            self._kind.append(number)
+        if len(self._numbered) != len(self._kind):
+            self._numbered = np.array(self._kind, dtype=np.int64)
+        return self._numbered

@@ -4,17 +4,17 @@
 Moves (consolidation) and gangs that give up are no such rules: they are planned by themselves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.victim_selection.choice import Limit
-from koordpy.planning.victim_selection.names import RuleName
-from koordpy.planning.victims.pool import Mask
-from koordpy.planning.victims.reclaim import Pairs
-from koordpy.planning.victims.rules import Law, Options, Together, VictimRule
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.preemption.rules.reclaim import Pairs
+from koordpy.preemption.rules.rule_protocol import Law, Options, Together, VictimRule
+from koordpy.preemption.search.victim_pool import Mask
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.preemption.selection.victim_choice import Limit
 
 
 class ReclaimMin(VictimRule):
@@ -28,7 +28,8 @@ class ReclaimMin(VictimRule):
         return reclaims and bool(snapshot.quotas.tree.quotas)
 
     def units(self, law: Law, free: Mask) -> Mask:
-        return law.mins.eligible(free)
+        out = law.mins.eligible(free)
+        return out | law.mins.outside(free) if law.config.quota.no_quota_yields == "always" else out
 
     def closed(self, law: Law) -> str:
         return law.mins.closed
@@ -45,7 +46,8 @@ class ReclaimMin(VictimRule):
 
 
 class Preempt(VictimRule):
-    """Units of strictly lower priority go that no line of another quota protects by themselves (preemption.md 3.1)."""
+    """Units of strictly lower priority go that no line of another quota or tenant protects by themselves
+    (preemption.md 3.1)."""
 
     name = RuleName.PRIORITY
     reason = "Preempted"
@@ -56,24 +58,41 @@ class Preempt(VictimRule):
         return config.preemption.enabled
 
     def units(self, law: Law, free: Mask) -> Mask:
-        if any(pod.pod.spec.preemption_policy == "Never" for pod in law.pods):
-            return np.zeros(len(free), dtype=bool)
-        out, mins, across = free & (law.pool.priority < law.priority), law.mins, law.config.preemption.across_quotas
-        if across == "any" or not law.tree.quotas:
+        out = self.units_of_any_tenant(law, free)
+        if law.config.preemption.across_users == "any" or not out.any() or law.users is None:
             return out
+        return law.users.eligible(out)
+
+    def units_of_any_tenant(self, law: Law, free: Mask) -> Mask:
+        """The same if users and queues were not told apart."""
+        if any(pod.preemption_policy == "Never" for pod in law.pods):
+            return np.zeros(len(free), dtype=bool)
+        out = np.asarray(free & (law.pool.priority < law.priority))
+        if law.config.preemption.across_quotas != "any" and law.tree.quotas:
+            out = law.mins.holdings.of_kinds(out, self._within_quotas(law))
+        return out
+
+    def _within_quotas(self, law: Law) -> Callable[[int], bool]:
+        """Whether no line of another quota protects a unit by itself."""
+        mins, across = law.mins, law.config.preemption.across_quotas
 
         def passes(i: int) -> bool:
             if across == "never":
                 return all(not path or path == mins.path for path in mins.holdings.held(i))
             return mins.spares_lines(i)
 
-        return mins.holdings.of_kinds(out, passes)
+        return passes
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
         if law.config.preemption.across_quotas == "overMin":
             out.limits.extend(law.mins.floors(own, every))
         if law.fair is not None:
             out.limits.extend(law.fair.floors(own, every))
+        if law.config.preemption.across_users != "any" and law.users is not None:
+            limits, crossings, eithers = law.users.bind(own, every)
+            out.limits.extend(limits)
+            out.crossings.extend(crossings)
+            out.eithers.extend(eithers)
 
 
 class ReclaimShare(VictimRule):
@@ -116,17 +135,27 @@ def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
     """[units] that may go, step by step: by each rule that allows any alone, then by all that do together."""
     known = [rule for rule in VICTIM_RULES if rule.is_open(law.pool.draft.snapshot, law.config)]
     may = [rule.units(law, free & law.pool.evictable if rule.keeps_budgets else free) for rule in known]
+    may = [law.protection.allowed(rule.name, law.pool, mask) for rule, mask in zip(known, may, strict=True)]
     wide = {rule.name: mask for rule, mask in zip(known, may, strict=True) if mask.any()}
     alone = [{name: mask} for name, mask in wide.items() if not BY_NAME[name].closed(law)]
     return alone + ([wide] if len(wide) > 1 else [])
+
+
+def parted(rules: Sequence[dict[RuleName, Mask]]) -> tuple[list[dict[RuleName, Mask]], list[dict[RuleName, Mask]]]:
+    """Steps 4 and 5, and those that come after the moves of step 5b."""
+    early = [{RuleName.QUOTA}, {RuleName.PRIORITY}]
+    first = [step for step in rules if set(step) in early]
+    return first, [step for step in rules if set(step) not in early]
 
 
 def together(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
     """What binds the options. budgets: (allowed, unit -> pods covered) of each PodDisruptionBudget."""
     out = Together()
     every = [(o, i) for own in options.values() for i, o in own.items()]
-    law.add_admission(out, every)
+    # whoever moves comes back: its quota has no more room for that, nor the total that quotas share
+    law.add_admission(out, every if RuleName.CONSOLIDATION not in options else [])
     for name, own in options.items():
+        out.limits.extend(law.protection.limits(name, own, law.pool))
         rule = BY_NAME.get(name)
         if rule is not None:
             rule.bind(law, out, own, every)

@@ -7,13 +7,21 @@ are constraints of the model. Without them each infeasible choice would have to 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import selector_matches
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.interpod import OwnTerms
-from koordpy.planning.filters.spread import Spreading, TopologySpread
-from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction
+from koordpy.api.label_selectors import selector_matches
+from koordpy.feasibility.round_state import RoundState
+from koordpy.placement.member_interactions import (
+    Apart,
+    InOneDomain,
+    Interaction,
+    LinkedAffinity,
+    Near,
+    linked_sets,
+)
+from koordpy.plugins.interpod_affinity import OwnTerms
+from koordpy.plugins.topology_spread import Spreading, TopologySpread
+from koordpy.pods.pod_info import PodInfo
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +34,7 @@ class AffinityTerm:
 
 
 def affinity_terms(
-    kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], figures: Figures
+    kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], figures: RoundState
 ) -> tuple[AffinityTerm, ...]:
     """All that pods of some kinds ask of places: of each other, and of running pods of which `victims` may go.
 
@@ -35,24 +43,34 @@ def affinity_terms(
     out = [AffinityTerm(one) for one in among if isinstance(one, Apart | InOneDomain)]
     index = figures.snapshot.index
     standing = [(pod, index[pod.node]) for pod in victims]
+    near: list[_Near] = []
     for shape, pod in enumerate(kinds):
         for rule in figures.rules(pod):
             if isinstance(rule, OwnTerms):
-                out += _near(shape, rule, kinds, standing)
+                near += _near(shape, rule, kinds, standing)
             elif isinstance(rule, TopologySpread):
                 out += _spread(shape, rule.spreading, kinds, standing)
+    leaving = {one.near.shape: one.leaving for one in near}
+    for owners in linked_sets([one.near for one in near]):
+        labels = tuple(label for one in owners for label in leaving[one.shape])
+        out.append(AffinityTerm(LinkedAffinity(tuple(owners)), labels))
     return tuple(out)
 
 
-def _near(
-    shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]
-) -> list[AffinityTerm]:
+class _Near(NamedTuple):
+    """Required affinity of a shape, and who may leave, per term."""
+
+    near: Near
+    leaving: tuple[tuple[tuple[int, str], ...], ...]
+
+
+def _near(shape: int, rule: OwnTerms, kinds: Sequence[PodInfo], standing: Sequence[tuple[PodInfo, int]]) -> list[_Near]:
     meant = tuple(i for i, other in enumerate(kinds) if rule.wants(other))
     if (near := rule.tie(shape, meant)) is None:
         return []
     there = [(pod.key, node) for pod, node in standing if rule.wants(pod)]
     leaving = tuple(tuple((int(of[node]), key) for key, node in there if of[node] >= 0) for of in near.groups)
-    return [AffinityTerm(near, leaving)]
+    return [_Near(near, leaving)]
 
 
 def _spread(

@@ -8,22 +8,22 @@ from itertools import chain
 import numpy as np
 from msgspec.structs import replace
 
-from koordpy.cluster.npus import npu_resource
-from koordpy.planning.build import unit_multiples
-from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.relief import regions
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.units import Unit
-from koordpy.planning.victim_selection.choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
-from koordpy.planning.victim_selection.names import RuleName
-from koordpy.planning.victim_selection.units import UnitKind, terminating
-from koordpy.planning.victims.asked import Asked
-from koordpy.planning.victims.devices import held_devices
-from koordpy.planning.victims.pool import Mask, Pool
-from koordpy.planning.victims.reach import Opened
-from koordpy.planning.victims.relocation import rejoins_of, returns_of
-from koordpy.planning.victims.rules import Law
-from koordpy.planning.victims.victim_rules import together
+from koordpy.devices.family_registry import is_told_apart
+from koordpy.devices.rule_registry import place_conditions
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.problem import Problem
+from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.victim_rules import together
+from koordpy.preemption.search.device_columns import device_relief
+from koordpy.preemption.search.preemptor_sets import PreemptorSet
+from koordpy.preemption.search.reachable_nodes import ReachableNodes
+from koordpy.preemption.search.relocation import rejoins_of, returns_of
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.preemption.selection.victim_choice import Choices, Limit, Multiple, Option, Tie, UnitFigures
+from koordpy.preemption.selection.victim_units import UnitKind, terminating
+from koordpy.problems.problem_building import unit_multiples
 
 Rules = Mapping[RuleName, Mask]
 """The rules that are open, in the order in which a victim would carry them, and the units that each allows."""
@@ -52,7 +52,7 @@ def eligible_under(rules: Rules) -> Mask:
     return np.asarray(np.logical_or.reduce(list(rules.values())))
 
 
-def candidates(asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: Opened) -> OfferedChoice:
+def candidates(asked: PreemptorSet, part: Problem, *, rules: Rules, law: Law, open_to: ReachableNodes) -> OfferedChoice:
     """What may be chosen from. part: the problem, cut down to some nodes."""
     pool, figures, budgets = law.pool, law.figures, law.pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
@@ -80,8 +80,8 @@ def candidates(asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: 
             covering[b][i] = pods
     allowances = [(budget.allowed, covered) for budget, covered in zip(budgets, covering, strict=True)]
     bound = together(law, named, allowances)
-    by_name = asked.devices is not None or any(npu_resource(pod.requests) for pod in asked.pods)
-    lots, one_of = regions(asked.unit, figures)
+    by_name = bool(asked.devices) or is_told_apart(asked.pods)
+    lots, one_of = place_conditions(asked.unit, figures)
     covering_units = _covering(open_to, pool, units)
     choices = Choices(
         problem=part,
@@ -93,7 +93,9 @@ def candidates(asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: 
         options=tuple(options),
         budgets=tuple(budget.allowed for budget in budgets),
         limits=(*tied, *bound.limits),
+        runtimes=tuple(bound.runtimes),
         crossings=tuple(bound.crossings),
+        eithers=tuple(bound.eithers),
         shortfalls=tuple(bound.shortfalls),
         multiples=tuple(multiples),
         blockers=_blockers(open_to, covering_units),
@@ -104,7 +106,7 @@ def candidates(asked: Asked, part: Problem, *, rules: Rules, law: Law, open_to: 
     return OfferedChoice(choices, tuple(units), tuple(rules))
 
 
-def _covering(open_to: Opened, pool: Pool, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
+def _covering(open_to: ReachableNodes, pool: Pool, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
     """Key of a pod that filters look at -> the units with it, by number."""
     covering: dict[str, list[int]] = {}
     for n, i in enumerate(units if open_to.looked_at else ()):
@@ -115,13 +117,13 @@ def _covering(open_to: Opened, pool: Pool, units: Sequence[int]) -> dict[str, tu
 
 
 def _blockers(
-    open_to: Opened, covering: Mapping[str, tuple[int, ...]]
+    open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]
 ) -> dict[tuple[int, int], tuple[tuple[int, ...], ...]]:
     """Shape and node -> what must go before a pod may stand there, by number of the unit."""
     return {place: tuple(covering[key] for key in pods) for place, pods in open_to.blockers.items()}
 
 
-def _ties(open_to: Opened, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie, ...]:
+def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie, ...]:
     """What is asked of places, with the units that the counts leave with. Of a gang's core and its surplus no choice
     takes both, so a pod that several units cover leaves once."""
     out = []
@@ -139,11 +141,11 @@ def _ties(open_to: Opened, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie
 
 @dataclass(frozen=True, eq=False)
 class _ChoiceReader:
-    """What units free and cost. devices: column of GPUs that Devices list; selectors: of pods that attract."""
+    """What units free and cost. devices: columns of families of devices; selectors: of pods that attract."""
 
     pool: Pool
-    figures: Figures
-    devices: int | None
+    figures: RoundState
+    devices: Mapping[str, int]
     selectors: Collection[str]
 
     def unit(self, i: int) -> UnitFigures:
@@ -153,8 +155,8 @@ class _ChoiceReader:
             known = pool.figures[i] = self._read(i)
         elif known.rank != pool.ranks[i]:
             known = pool.figures[i] = replace(known, rank=pool.ranks[i])
-        if self.devices is not None:
-            known = self._with_devices(i, known, self.devices)
+        for family, column in self.devices.items():
+            known = self._with_devices(i, known, family, column)
         if not self.selectors:
             return known
         attracts: dict[int, int] = {}
@@ -178,8 +180,8 @@ class _ChoiceReader:
             budgets=tuple(sorted(covered.items())),
         )
 
-    def _with_devices(self, i: int, known: UnitFigures, column: int) -> UnitFigures:
-        held = device_relief(self.pool, i)
+    def _with_devices(self, i: int, known: UnitFigures, family: str, column: int) -> UnitFigures:
+        held = device_relief(self.pool, i, family, self.figures)
         if not held:
             return known
         frees = tuple(
@@ -188,19 +190,8 @@ class _ChoiceReader:
         return replace(known, frees=frees)
 
 
-def device_relief(pool: Pool, i: int) -> dict[int, int]:
-    """Node -> GPUs of its Device that a unit holds."""
-    out: dict[int, int] = {}
-    for pod in pool.units[i].pods:
-        held = held_devices(pod, pool.draft)
-        if held:
-            node = pool.draft.snapshot.index[pod.node]
-            out[node] = out.get(node, 0) + held
-    return out
-
-
 def _gangs(
-    pool: Pool, figures: Figures, number: Mapping[int, int], of: Mapping[int, list[int]]
+    pool: Pool, figures: RoundState, number: Mapping[int, int], of: Mapping[int, list[int]]
 ) -> tuple[list[Limit], list[Multiple]]:
     """What ties the units of one gang: its surplus or its core, and its podCountMultiple."""
     tied: list[Limit] = []
@@ -218,7 +209,7 @@ def _gangs(
     return tied, multiples
 
 
-def multiples_of(unit: Unit, pool: Pool, figures: Figures, of: Mapping[int, list[int]]) -> list[Multiple]:
+def multiples_of(unit: Unit, pool: Pool, figures: RoundState, of: Mapping[int, list[int]]) -> list[Multiple]:
     """podCountMultiple of what stays of a GangGroup that lends surplus; of: unit -> its options."""
     tree, index = figures.snapshot.tree, figures.snapshot.index
     out: list[Multiple] = []

@@ -8,22 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.accelerators.registry import give
-from koordpy.planning.build import build
-from koordpy.planning.figures import Figures
-from koordpy.planning.gpu.allocation import allocate
-from koordpy.planning.jobs.ascend.place import has_own_order
-from koordpy.planning.jobs.ascend.relief import place_chosen
-from koordpy.planning.joint import fit_jointly, place_jointly
-from koordpy.planning.placement.goals import violations
-from koordpy.planning.placement.problem import Problem, at_most, only_ranks
-from koordpy.planning.plan import Proof
-from koordpy.planning.victim_selection.choice import Layout, Load
-from koordpy.planning.victims.asked import Asked
-from koordpy.planning.victims.pool import Pool
-from koordpy.planning.victims.relief import Notes
-from koordpy.planning.victims.relocation import Back, Returning
+from koordpy.devices.family_registry import give, is_counted, is_refused
+from koordpy.devices.rule_registry import place_members, rules_decide
+from koordpy.feasibility.round_state import RoundState
+from koordpy.placement.goals import violations
+from koordpy.placement.problem import Problem, at_most, only_ranks
+from koordpy.plan.round_plan import Proof
+from koordpy.pods.family_books import NOTHING_GIVEN
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.preemption_plan import Notes
+from koordpy.preemption.search.preemptor_sets import PreemptorSet
+from koordpy.preemption.search.relocation import Back, Returning
+from koordpy.preemption.search.victim_pool import Pool
+from koordpy.preemption.selection.victim_choice import Layout, Load
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, fits_somewhere, place_unit
 
 Places = Mapping[tuple[int, int], int]
 """(shape, node) -> pods."""
@@ -43,13 +42,12 @@ class DryRunResult:
 class DryRun:
     """Trials for one beneficiary. Units are positions in the pool."""
 
-    def __init__(self, asked: Asked, pool: Pool, figures: Figures) -> None:
+    def __init__(self, asked: PreemptorSet, pool: Pool, figures: RoundState) -> None:
         self.asked, self.pool, self.figures = asked, pool, figures
 
     @contextmanager
     def gone(self, units: Sequence[int]) -> Iterator[None]:
         """The draft without some units."""
-        self.figures.interrupts.step()
         # where limits are left aside, the core of a gang and some of its surplus may be asked for together
         with self.figures.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
             yield
@@ -77,11 +75,10 @@ class DryRun:
         """Whether the members are found a place once some units are gone, wherever it is. share: of the time that a
         placement has."""
         unit, figures = self.asked.unit, self.figures
-        named = figures.gpus.view.nodes and any(pod.gpus is not None for pod in self.asked.pods)
-        if named or has_own_order(unit, figures):
+        if not is_counted(self.asked.pods, figures.scene) or rules_decide(unit, figures):
             return bool(self.stand(units).nodes)
         with self.gone(units):
-            found = fit_jointly(unit, self._asked(share), figures)
+            found = fits_somewhere(unit, self._asked(share), figures)
             return bool(self._place().nodes) if found is None else found
 
     def stand_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
@@ -108,24 +105,20 @@ class DryRun:
         """places: of the asked problem's shapes, the only ones that are looked at."""
         asked, figures = self.asked, self.figures
         unit = asked.unit
-        own = place_chosen(unit, [pod.key for pod in asked.pods], figures)
+        own = place_members(unit, [pod.key for pod in asked.pods], figures)
         if own is not None:
             return DryRunResult(
                 {rank: own.nodes[pod.key] for rank, pod in enumerate(unit.members) if pod.key in own.nodes}, own.notes
             )
-        if has_own_order(unit, figures):
-            return DryRunResult()
         problem = self._asked(share)
         if places is not None:
             problem = _within(problem, asked.problem, places)
-        found = place_jointly(unit, problem, figures)
+        found = place_unit(unit, problem, figures, Question.TRIAL)
         if len(found.nodes) < len(problem.pending):
             return DryRunResult(sure=found.proof is not Proof.UNKNOWN)
-        if figures.gpus.view.nodes and any(pod.gpus is not None for pod in asked.pods):
-            # numbers and links of GPUs may be enough for each of them, and not for all
-            given = allocate([(unit.members[rank], node) for rank, node in found.nodes.items()], figures.gpus)
-            if given.faults:
-                return DryRunResult(sure=False)
+        if is_refused({unit.members[rank].key: node for rank, node in found.nodes.items()}, figures):
+            # numbers and links of devices may be enough for each of them, and not for all
+            return DryRunResult(sure=False)
         return DryRunResult(dict(found.nodes))
 
     def _bring_back(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
@@ -136,7 +129,7 @@ class DryRun:
         if given.faults:
             return None
         for key, node in seats.items():
-            draft.assign(figures.snapshot.pods[key], node, chips=given.chips.get(key, ()))
+            draft.assign(figures.snapshot.pods[key], node, given=given.given.get(key, NOTHING_GIVEN))
         back = Returning(figures, planned=moved.returns, devices=self.asked.devices)
         return back.place([self.pool.units[i] for i in units])
 

@@ -1,42 +1,44 @@
-"""Waiting for pods that are leaving already: a unit that fits once they are gone has nobody evicted.
+"""Waiting for pods that are terminating already: no pod is evicted for a unit that fits once they are gone.
 
-Source: preemption.md 1 (step 2) and 4. A pod's room counts as coming free until 120 s after its
-deletionTimestamp; later it is stuck. A unit whose nominated node still holds pods that end for it waits likewise.
+Source: preemption.md 1 (step 2) and 4. A terminating pod's capacity counts as coming free until 120 s after its
+deletionTimestamp; later the pod is stuck. A unit also waits while its victims terminate on its nominated nodes.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from koordpy.api.counted import counted, named
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.accelerators.base import NOTHING
-from koordpy.planning.accelerators.registry import give
-from koordpy.planning.build import build
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.base import Code
-from koordpy.planning.jobs.ascend.place import has_own_order, place_npus
-from koordpy.planning.joint import place_jointly
-from koordpy.planning.nominated_capacity import coming_free
-from koordpy.planning.units import Unit
-from koordpy.planning.verify.plan import check_plan
+from koordpy.api.counted_nouns import counted, named
+from koordpy.api.natural_order import natural_key
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.family_registry import give
+from koordpy.devices.rule_registry import place_by_rules, rules_decide
+from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.filter_protocol import Code
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, place_unit
+from koordpy.reservations.capacity_view import RELIEVED
+from koordpy.reservations.reservation_ledger import frees_capacity
+from koordpy.verify.plan_check import check_plan
 
 _LISTED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """Where a unit will stand: pod key -> node, and the pods that it waits for."""
+    """Places of a unit that fits once terminating pods are gone."""
 
     nodes: Mapping[str, int]
+    """Pod key -> node position."""
     names: frozenset[str]
     """Names of these nodes."""
     pods: tuple[PodInfo, ...]
+    """The terminating pods that it waits for."""
 
     @property
     def what(self) -> str:
-        """The pods that it waits for, and where they are."""
+        """The pods that it waits for and their nodes, for a message."""
         return f"{counted(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
 
     @property
@@ -54,29 +56,30 @@ def _listed(nodes: Iterable[str]) -> str:
     return named(sorted(nodes, key=natural_key), _LISTED)
 
 
-def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
-    """Where a unit fits, on nodes and in its quotas, once the ending pods are gone; None where it does not. In the room
-    that was made for it, where it fits there: nobody else is to have that meanwhile.
+def await_ending(unit: Unit, figures: RoundState) -> Awaited | None:
+    """Returns the places of a unit that fits, on nodes and in its quotas, once terminating pods are gone; None where it
+    does not fit. Its nominated nodes come first, because their capacity is reserved for it.
 
     The draft is left as it was.
     """
     draft, snapshot = figures.draft, figures.snapshot
-    ending = [pod for pod in figures.promises.ending if pod.key not in draft.evicted]
+    ending = [pod for pod in figures.reservations.terminating if pod.key not in draft.evicted]
     if not ending:
         return None
-    admission, quotas = figures.admission, snapshot.quotas
-    refused = admission.core_refusal(unit, draft.quotas) is not None
+    quotas = snapshot.quotas
+    refused = figures.admission.core_refusal(unit, draft.quotas) is not None
     nodes: dict[str, int] = {}
+    figures = figures.of_view(RELIEVED)
     with draft.trial(without=ending):
-        if refused and admission.core_refusal(unit, draft.quotas) is not None:
+        if refused and figures.admission.core_refusal(unit, draft.quotas) is not None:
             return None
         if nodes := _as_nominated(unit, figures):
             pass
-        elif has_own_order(unit, figures):
-            own = place_npus(unit, figures)
+        elif rules_decide(unit, figures):
+            own = place_by_rules(unit, figures)
             nodes = dict(own.nodes) if own is not None and not own.evicted else {}
         else:
-            found = place_jointly(unit, build(unit, figures), figures)
+            found = place_unit(unit, build(unit, figures), figures, Question.TRIAL)
             nodes = {unit.members[rank].key: node for rank, node in sorted(found.nodes.items())}
     if not nodes:
         return None
@@ -86,10 +89,15 @@ def await_ending(unit: Unit, figures: Figures) -> Awaited | None:
     return Awaited(nodes, frozenset(used), tuple(there or ending))
 
 
-def _as_nominated(unit: Unit, figures: Figures) -> dict[str, int]:
-    """Pod key -> node of the members that room is kept for, where all of them can start in it on the draft, beside the
-    others that room is kept for, and their unit needs no more of them; else nothing."""
-    draft, pods, names, kept = figures.draft, figures.snapshot.pods, figures.snapshot.nodes, figures.promises.kept
+def _as_nominated(unit: Unit, figures: RoundState) -> dict[str, int]:
+    """Pod key -> nominated node of the members that have one, where all of them can start there on the draft beside all
+    other nominated pods, and no further member is needed; else nothing."""
+    draft, pods, names, kept = (
+        figures.draft,
+        figures.snapshot.pods,
+        figures.snapshot.nodes,
+        figures.reservations.feasible,
+    )
     nominated = [pod.key for pod in unit.pending if pod.nominated_node]
     nodes = {key: kept[key] for key in nominated if key in kept}
     if not nodes or len(nodes) < len(nominated):
@@ -101,13 +109,14 @@ def _as_nominated(unit: Unit, figures: Figures) -> dict[str, int]:
                 draft.assign(pods[key], node)
         if any(not figures.of(pods[key]).slots[node] for key, node in nodes.items()):
             return {}
-        given = give(nodes, figures) if any(pods[key].extended for key in nodes) else NOTHING
+        given = give(nodes, figures)
         named = {key: names[node].name for key, node in nodes.items()}
-        return {} if given.faults or check_plan(unit, named, figures, given.chips, given.notes) else nodes
+        return {} if given.faults or check_plan(unit, named, figures, given.given, given.notes) else nodes
 
 
-def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
-    """Whether the node a pod is nominated to still holds victims that are ending: less important pods, or others'."""
+def waits_on_nominated(pod: PodInfo, figures: RoundState) -> bool:
+    """Whether victims of a pod terminate on its nominated node: less important pods, or pods of another quota or
+    user."""
     name = pod.nominated_node
     if not name or name not in figures.snapshot.index:
         return False
@@ -116,15 +125,17 @@ def waits_on_nominated(pod: PodInfo, figures: Figures) -> bool:
         return False
     snapshot = figures.snapshot
     return any(
-        coming_free(other, snapshot.now) and (other.priority < pod.priority or _others(other, pod, snapshot))
+        frees_capacity(other, snapshot.now) and (other.priority < pod.priority or _others(other, pod, snapshot))
         for other in snapshot.pods_on.get(name, ())
     )
 
 
-def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> bool:
-    """Whether some members (pod key -> node) would start elsewhere than where they are nominated, while pods end there
-    for them and others of their unit go without: that room would be nobody's when it comes. Likewise where those that
-    are left would be too few to start by themselves (only-waiting)."""
+def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> bool:
+    """Whether a plan for some members (pod key -> node) would waste victims that are terminating for their unit.
+
+    That is the case where members start elsewhere than on their nominated nodes while nominated members are left, and
+    where the members that are left would be too few to start by themselves (only-waiting).
+    """
     names, pods = figures.snapshot.nodes, figures.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]
     return (
@@ -141,6 +152,6 @@ def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: Figures) -> b
 
 
 def _others(victim: PodInfo, pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Whether a pod may be taken from for another without a look at priorities: its user or its quota is another."""
+    """Whether a pod may be evicted for another whatever its priority: its user or its quota is another."""
     quotas = snapshot.quotas
     return quotas.user_of(victim) != quotas.user_of(pod) or quotas.quota_of(victim) != quotas.quota_of(pod)

@@ -11,21 +11,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.accelerators.registry import PLUGINS
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.base import Code
-from koordpy.planning.filters.interpod import PLUGIN as AFFINITY
-from koordpy.planning.filters.spread import PLUGIN as SPREAD
-from koordpy.planning.limits import BLOCKERS
-from koordpy.planning.placement.problem import Problem, Shape
-from koordpy.planning.units import Unit
-from koordpy.planning.victims.affinity_terms import AffinityTerm, affinity_terms
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.family_registry import PLUGINS
+from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.filter_protocol import Code
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.problem import Problem, Shape
+from koordpy.plan.limits import BLOCKERS
+from koordpy.plugins.interpod_affinity import PLUGIN as AFFINITY
+from koordpy.plugins.topology_spread import PLUGIN as SPREAD
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.affinity_terms import AffinityTerm, affinity_terms
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class ReachableNodes:
     """problem: its shapes are allowed wherever eligible victims alone stand in the way.
 
     blockers: (shape, node) -> keys of pods each of which must go first. looked_at: keys of eligible pods that some
@@ -39,7 +39,9 @@ class Opened:
     ties: tuple[AffinityTerm, ...] = ()
 
 
-def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[PodInfo]) -> Opened:
+def find_reachable_nodes(
+    unit: Unit, problem: Problem, figures: RoundState, victims: Sequence[PodInfo]
+) -> ReachableNodes:
     """What evictions could open of a problem that was built on the draft as it is."""
     index, draft = figures.snapshot.index, figures.draft
     first: dict[int, PodInfo] = {}
@@ -48,9 +50,11 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
             first.setdefault(member.shape, pod)
     kinds = [first[i] for i in range(len(problem.shapes))]
     if not any(figures.of(pod).has_rules for pod in kinds):
-        return Opened(problem, {}, frozenset())
+        return ReachableNodes(problem, {}, frozenset())
     judged = [
-        figures.among(pod.gang).judged(pod.shape) if pod.gang is not None and figures.concerned(pod) else frozenset()
+        figures.among(pod.gang).judged_beside_victims(pod.shape)
+        if pod.gang is not None and figures.concerned(pod)
+        else frozenset()
         for pod in kinds
     ]
     standing = [pod for pod in victims if pod.node in index]
@@ -60,7 +64,7 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
         seen.append([other for other in standing if own.looks_at(other, index[other.node])] if own.has_rules else [])
     relevant = {other.key: other for others in seen for other in others}
     if not relevant:
-        return Opened(problem, {}, frozenset())
+        return ReachableNodes(problem, {}, frozenset())
     closed = [_unresolvable(pod, figures, judged[i]) for i, pod in enumerate(kinds)]
     # which devices are left, and what leans on pods that may stay, is seen when a choice is tried
     beyond = [word | PLUGINS | {SPREAD, AFFINITY} for word in judged]
@@ -82,10 +86,10 @@ def opened(unit: Unit, problem: Problem, figures: Figures, victims: Sequence[Pod
                     for node in np.nonzero(opening & (back == 0))[0].tolist():
                         blockers[i, node] = (*blockers.get((i, node), ()), other.key)
     # what members ask of each other is counted there with everybody in place, so it says nothing of who is left
-    return Opened(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant), ties)
+    return ReachableNodes(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant), ties)
 
 
-def _unresolvable(pod: PodInfo, figures: Figures, judged: frozenset[str]) -> Ints:
+def _unresolvable(pod: PodInfo, figures: RoundState, judged: frozenset[str]) -> Ints:
     """[nodes] 1 where no eviction helps: but for what members decide among themselves."""
     own = figures.of(pod)
     if own.refusal is not None:

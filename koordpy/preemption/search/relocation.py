@@ -7,28 +7,30 @@ Where each unit returns to is planned with the planner's own placement; the draf
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec.structs import replace as changed
 
-from koordpy.cluster.pods import PodInfo, pod_info
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.accelerators.npus_dealing import deal
-from koordpy.planning.build import build, hard_keys, hard_level, unit_multiples
-from koordpy.planning.figures import Figures
-from koordpy.planning.gates import gate
-from koordpy.planning.jobs.ascend.place import npu_gate
-from koordpy.planning.jobs.ascend.relief import jobs_to_return, seats_again
-from koordpy.planning.jobs.ascend.standing import after
-from koordpy.planning.joint import place_jointly
-from koordpy.planning.parts import has_parts
-from koordpy.planning.placement.problem import Problem, at_most
-from koordpy.planning.units import Unit
-from koordpy.planning.victim_selection.choice import MovedKind as Alike
-from koordpy.planning.victim_selection.choice import Rejoin, Return
-from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
-from koordpy.planning.victims.pool import Mask, Pool
+from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
+from koordpy.cache.snapshot import Ints
+from koordpy.devices.family_registry import asked_of
+from koordpy.devices.rule_registry import deal_returning, device_gate, seat_returning
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gathered_parts import has_parts
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import gate
+from koordpy.placement.problem import Problem, at_most
+from koordpy.plan.limits import MOVES
+from koordpy.pods.family_books import NOTHING_GIVEN, Given
+from koordpy.pods.pod_info import PodInfo, pod_info
+from koordpy.preemption.rules.entitlement import wants_to_stay
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.victim_choice import MovedKind as Alike
+from koordpy.preemption.selection.victim_choice import Rejoin, Return
+from koordpy.preemption.selection.victim_units import UnitKind, VictimUnit
+from koordpy.problems.problem_building import build, hard_keys, hard_level, unit_multiples
+from koordpy.problems.unit_placement import Question, place_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +39,38 @@ class Back:
 
     pod: PodInfo
     node: int
-    chips: tuple[int, ...] = ()
-    """NPUs of the node that are kept with it."""
+    given: Given = field(default_factory=lambda: NOTHING_GIVEN)
+    """Devices of the node that are kept with it."""
 
 
-def as_pending(pod: PodInfo, figures: Figures) -> PodInfo:
+def as_pending(pod: PodInfo, figures: RoundState) -> PodInfo:
     """The pod as its owner makes it again."""
     wire = pod.pod
     fresh = changed(wire, spec=changed(wire.spec, node_name=""))
     snapshot = figures.snapshot
-    info = pod_info(fresh, scheduler_names=snapshot.scheduler_names, looked_for=snapshot.looked_for)
+    names, looked_for = snapshot.scheduler_names, snapshot.looked_for
+    info = pod_info(fresh, scheduler_names=names, looked_for=looked_for, readers=snapshot.readers)
     return changed(info, owner=pod.owner)
 
 
-def movable(pool: Pool, free: Mask, figures: Figures, *, priority: int) -> Mask:
-    """Units of at most a priority that may be moved."""
-    out = free & pool.evictable & (pool.priority <= priority)
-    for i in np.nonzero(out)[0].tolist():
+def movable(pool: Pool, free: Mask, figures: RoundState, *, priority: int) -> Mask:
+    """Units of at most a priority that may be moved; where their pods are too many for a search (`MOVES`), at least
+    these."""
+    every = free & pool.evictable & (pool.priority <= priority)
+    out, pods = every.copy(), 0
+    for i in np.nonzero(every)[0].tolist():
         unit = pool.units[i]
         fixed = unit.kind is UnitKind.BROKEN or pool.foreign(i) or any(figures.concerned(pod) for pod in unit.pods)
+        if not fixed and priority < SYSTEM_PRIORITY_FLOOR:
+            fixed = any(wants_to_stay(pod, figures.snapshot) for pod in unit.pods)
         out[i] = not fixed and not _held(unit, figures)
+        pods += len(unit.pods) if out[i] else 0
+        if pods * len(figures.snapshot.nodes) > MOVES:
+            return every
     return out
 
 
-def _held(moved: VictimUnit, figures: Figures) -> bool:
+def _held(moved: VictimUnit, figures: RoundState) -> bool:
     """Whether a unit would not be planned once it waits: it would lose its place instead of moving."""
     quotas = figures.snapshot.quotas
     own = [quotas.quota_of(pod) for pod in moved.pods]
@@ -70,22 +80,22 @@ def _held(moved: VictimUnit, figures: Figures) -> bool:
         return True
     first, again = moved.pods[0], {pod.key: as_pending(pod, figures) for pod in moved.pods}
     if first.gang is None:
-        return npu_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
+        return device_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
     unit = figures.groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
     if has_parts(unit):  # nothing would keep its parts together
         return True
-    return gate(unit, figures.groups) is not None or npu_gate(unit, figures) is not None
+    return gate(unit, figures.groups) is not None or device_gate(unit, figures) is not None
 
 
-def returns_of(unit: VictimUnit, figures: Figures, *, devices: int | None = None) -> tuple[Return, ...]:
-    """What a unit needs to come back: pods of each kind. devices: column of the GPUs that Devices list."""
+def returns_of(unit: VictimUnit, figures: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
+    """What a unit needs to come back: pods of each kind. devices: columns of families of devices."""
     number = Counter[Alike]()
     for pod in unit.pods:
         number[kind_of(as_pending(pod, figures), unit.group, figures, devices=devices)] += 1
     return tuple(Return(pods, kind) for kind, pods in number.items())
 
 
-def rejoins_of(units: Mapping[int, VictimUnit], figures: Figures) -> tuple[Rejoin, ...]:
+def rejoins_of(units: Mapping[int, VictimUnit], figures: RoundState) -> tuple[Rejoin, ...]:
     """What the groups of units (by their number) ask of where their members stand afterwards."""
     taking: dict[str, list[int]] = {}
     for number, unit in units.items():
@@ -109,26 +119,29 @@ def rejoins_of(units: Mapping[int, VictimUnit], figures: Figures) -> tuple[Rejoi
     return tuple(out.values())
 
 
-def _values(key: str, figures: Figures) -> Ints:
+def _values(key: str, figures: RoundState) -> Ints:
     """[nodes] number of the value of a label, -1 without."""
     known: dict[str, int] = {}
     values = (node.labels.get(key) for node in figures.snapshot.nodes)
     return np.array([known.setdefault(value, len(known)) if value else -1 for value in values], dtype=np.int64)
 
 
-def kind_of(again: PodInfo, group: str, figures: Figures, *, devices: int | None) -> Alike:
+def kind_of(again: PodInfo, group: str, figures: RoundState, *, devices: Mapping[str, int]) -> Alike:
     """What a pod of a GangGroup (empty for none) that comes back asks, and the nodes that take it."""
-    own, gpus = figures.of(again), again.gpus
-    cards = ((devices, gpus.count),) if devices is not None and gpus is not None and gpus.count else ()
+    own = figures.of(again)
+    found = ((column, asked_of(again, family)) for family, column in devices.items())
+    cards = tuple((column, number) for column, number in found if number)
     nodes = np.nonzero(own.static.before.fits)[0].tolist() if own.refusal is None else ()
     return Alike((*own.request, *cards), tuple(nodes), group)
 
 
 class Returning:
     """Moved units on their way back. planned: kind -> node -> pods, where the choice has room for them; it is tried
-    first. devices: column of the GPUs that Devices list."""
+    first. devices: columns of families of devices."""
 
-    def __init__(self, figures: Figures, *, planned: Mapping[Alike, Mapping[int, int]], devices: int | None) -> None:
+    def __init__(
+        self, figures: RoundState, *, planned: Mapping[Alike, Mapping[int, int]], devices: Mapping[str, int]
+    ) -> None:
         self._figures, self._devices = figures, devices
         self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
 
@@ -154,19 +167,21 @@ class Returning:
         return out
 
     def _unit_back(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
-        """Places one moved unit: jobs with an order of their own by that, everybody else beside them."""
+        """Places one moved unit: first jobs that a device family places by its own rules, then other pods."""
         figures = self._figures
         out: list[Back] = []
         left = dict(again)
-        for job, pods in jobs_to_return(again.values(), figures):
-            back = self._kept(pods, seats_again(job, pods, figures))
+        for pods, nodes in seat_returning(tuple(again.values()), figures):
+            back = self._kept(pods, nodes)
             if back is None:
                 return None
             out += back
             for pod in pods:
                 del left[pod.key]
         if left:
-            seats = self._seats(after(unit, {one.pod.key: one.node for one in out}, figures), left, group)
+            names = figures.snapshot.nodes
+            seated = unit.after({one.pod.key: names[one.node].name for one in out})
+            seats = self._seats(seated, left, group)
             back = self._kept([left[pod.key] for pod in unit.members if pod.key in left], seats)
             if back is None:
                 return None
@@ -178,12 +193,12 @@ class Returning:
         figures = self._figures
         if len(nodes) < len(pods):
             return None
-        dealt = deal([(pod, nodes[pod.key]) for pod in pods], figures)
-        if isinstance(dealt, str):
+        dealt = deal_returning([(pod, nodes[pod.key]) for pod in pods], figures)
+        if dealt is None:
             return None
-        out = [Back(pod, nodes[pod.key], dealt.get(pod.key, ())) for pod in pods]
+        out = [Back(pod, nodes[pod.key], dealt.get(pod.key, NOTHING_GIVEN)) for pod in pods]
         for one in out:
-            figures.draft.assign(one.pod, one.node, chips=one.chips)
+            figures.draft.assign(one.pod, one.node, given=one.given)
         return out
 
     def _seats(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
@@ -231,12 +246,12 @@ def _joined(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
     return alone
 
 
-def _placed(unit: Unit, problem: Problem, figures: Figures) -> dict[str, int]:
-    found = place_jointly(unit, problem, figures)
+def _placed(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int]:
+    found = place_unit(unit, problem, figures, Question.TRIAL)
     return {unit.members[rank].key: node for rank, node in found.nodes.items()}
 
 
-def _unit(moved: VictimUnit, again: dict[str, PodInfo], figures: Figures) -> tuple[Unit, int]:
+def _unit(moved: VictimUnit, again: dict[str, PodInfo], figures: RoundState) -> tuple[Unit, int]:
     """The unit with its moved pods pending, and the level of what its members have in common now."""
     first = moved.pods[0]
     if first.gang is None:

@@ -1,30 +1,35 @@
-"""The least harmful choice that stands its trial: by counting, else by the exact model, else the best that was found.
+"""The least harmful set of victims that passes its dry run: by counting, else by CP-SAT, else greedily.
 
-Source: preemption.md 6. What a trial refuses comes back to the model as what else would have to go.
+Source: preemption.md 6. A set that its dry run refuses comes back to the model as a no-good cut, or as the units of
+which one more has to go. A set that is not proven is reduced: units return, the most important first, while the members
+still fit (reprieve).
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from koordpy.planning.jobs.ascend.place import has_own_order
-from koordpy.planning.jobs.ascend.relief import more_is_no_harm
-from koordpy.planning.limits import (
+from koordpy.devices.rule_registry import is_monotone, rules_decide
+from koordpy.placement.goals import Goals
+from koordpy.plan.limits import (
     ASCEND_VICTIM_TRIES,
     BEST_PLACES_SHARE,
-    REFITS,
     REPRIEVE_PODS,
     REPRIEVE_SHARE,
     REPRIEVES,
     VICTIM_TRIALS,
     VICTIM_TRIES,
 )
-from koordpy.planning.placement.goals import Goals, violations
-from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.plan import Proof
-from koordpy.planning.victim_selection.choice import (
+from koordpy.plan.round_plan import Proof, SolverRun
+from koordpy.preemption.rules.victim_rules import BY_NAME
+from koordpy.preemption.search.candidates import OfferedChoice
+from koordpy.preemption.search.dry_run import DryRunResult
+from koordpy.preemption.search.preemption_plan import PreemptionPlan, SearchEnd, Victim
+from koordpy.preemption.search.preemption_scenario import PreemptionScenario
+from koordpy.preemption.selection.counted_victims import shortcut
+from koordpy.preemption.selection.lower_bounds import sums_allow
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
+from koordpy.preemption.selection.reprieve import cheapest, in_vain, reprieved
+from koordpy.preemption.selection.victim_choice import (
     Choice,
     Choices,
     Cut,
@@ -34,31 +39,33 @@ from koordpy.planning.victim_selection.choice import (
     fewest_pods,
     late_levels,
 )
-from koordpy.planning.victim_selection.lower_bounds import freed_by, sums_allow
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
-from koordpy.planning.victim_selection.reprieve import cheapest, in_vain, reprieved
-from koordpy.planning.victim_selection.shortcut import shortcut
-from koordpy.planning.victims.candidates import OfferedChoice
-from koordpy.planning.victims.dry_run import DryRun, DryRunResult
-from koordpy.planning.victims.relief import PreemptionPlan, Victim
-from koordpy.planning.victims.rules import Law
-from koordpy.planning.victims.victim_rules import BY_NAME
 
 
-class Taking:
-    """One choice on its way. `looked_at`: keys of pods that some filter of the members looks at."""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What came of one choice. cost: all levels, comparable within a scenario; empty without a plan."""
 
-    def __init__(
-        self, found: OfferedChoice, trial: DryRun, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
-    ) -> None:
+    end: SearchEnd
+    plan: PreemptionPlan | None = None
+    cost: tuple[object, ...] = ()
+    runs: tuple[SolverRun, ...] = ()
+
+
+class VictimSelection:
+    """One choice on its way through generators, dry runs and reprieve."""
+
+    def __init__(self, scenario: PreemptionScenario, found: OfferedChoice, ways: Collection[Way] = EVERY_WAY) -> None:
+        """ways: the generators that may be asked."""
+        trial, looked_at = scenario.dry_run, scenario.reachable.looked_at
         self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
         self.way = Way.COUNTING
-        """Which gave the choice."""
+        """The generator of the set."""
         self.stand = DryRunResult()
-        """Of the choice tried last that holds."""
+        """Result of the last dry run that the members fit in."""
         unit, figures = trial.asked.unit, trial.figures
-        self.own_order = has_own_order(unit, figures)
-        self.eased = not found.moves and more_is_no_harm(unit, figures)
+        self.own_order = rules_decide(unit, figures)
+        pulled = any(figures.of(pod).pulled for pod, _ in unit.kinds)
+        self.eased = not found.moves and not pulled and is_monotone(unit, figures)
         """Whether more victims never close a place, so that what fails, fails with fewer."""
         pool = trial.pool
         units = enumerate(found.units if looked_at else ())
@@ -138,8 +145,8 @@ class Taking:
             self.works(choice.options, share=BEST_PLACES_SHARE)
             self._unsure = before
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
-            options, stand = self._unproven(choice)
-            if options and self.works(options, stand.layout if stand is not None else None):
+            options = self._unproven(choice)
+            if options and self.works(options):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
         opens = set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options)
         # of units that move fewer may have been refused for where they were to return alone
@@ -178,159 +185,62 @@ class Taking:
         return max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.wanted) * len(problem.free))))
 
     def _by_model(self) -> Choice:
-        from koordpy.planning.solver.victims import choose
+        from koordpy.preemption.selection.victims_levels import choose
 
         self.way = Way.MODEL
         return choose(self.choices, self.refuse, most_tries=ASCEND_VICTIM_TRIES if self.own_order else VICTIM_TRIES)
 
-    def _unproven(self, found: Choice) -> "tuple[tuple[int, ...], _Stand | None]":
-        """The better of what was found in time, less what can be given back, and of the greedy plan. Where the members
-        stand then, if others might stay were they elsewhere: not all of that was tried."""
-        tries, most = 0, self._most_tries
-        stand: _Stand | None = None
-        """Where the members are known to stand."""
+    def _unproven(self, found: Choice) -> tuple[int, ...]:
+        """Returns the cheaper of the solver's incumbent and the greedy set, each after its reprieve; empty for none.
+
+        A reprieve makes at most `_most_tries` dry runs; units that were not given back by then are evicted.
+        """
+        tries = 0
 
         def enough(taken: tuple[int, ...]) -> bool:
-            nonlocal tries, stand
-            if stand is not None and stand.holds(taken):
-                return True
+            nonlocal tries
             if not sums_allow(self.choices, (self.choices.options[o].unit for o in taken)):
                 return False
             tries += 1
-            if tries > most:
-                return False  # whoever was not given back so far goes
-            fits = self._fits(taken, share=1.0 if tries == 1 and not found.options else REPRIEVE_SHARE)
-            if fits and stand is not None:
-                stand = self._stand(taken)  # elsewhere now
-            return fits
+            if tries > self._most_tries:
+                return False
+            return self._fits(taken, share=1.0 if tries == 1 and not found.options else REPRIEVE_SHARE)
 
-        best: tuple[object, tuple[int, ...], _Stand | None] | None = None
+        best: tuple[object, tuple[int, ...]] | None = None
         for way in (Way.MODEL, Way.GREEDY):
             if way not in self.ways:
                 continue
-            tries, stand = 0, None
+            tries = 0
             start = found.options if way is Way.MODEL else cheapest(self.choices, enough)
-            stand = self._stand(start)
             options = reprieved(self.choices, enough, start) if start else ()
             if options:
                 cost = cost_levels(self.choices, options), late_levels(self.choices, options)
                 if best is None or cost < best[0]:  # type: ignore[operator]
-                    best = cost, options, stand if tries > most else None
+                    best = cost, options
                     self.way = way
-        return best[1:] if best is not None else ((), None)
-
-    def _stand(self, taken: Sequence[int]) -> "_Stand | None":
-        """Where the members stand with all of these gone; None where that is not known, or where others count as
-        well."""
-        units, share = self.found.of(taken), BEST_PLACES_SHARE
-        stand = self.trial.stand(units, share=share) if taken and self._apart else DryRunResult()
-        if not stand.nodes:
-            return None
-        choices, problem = self.choices, self.choices.problem
-        more = choices.ties or choices.lots or choices.one_of or problem.allowances
-        by_room = not (more or any(pod.gpus for pod in self.trial.asked.pods))
-        return _Stand(choices, taken, stand.nodes, by_room=by_room)
+        return best[1] if best is not None else ()
 
 
-class _Stand:
-    """Where the members stand with some options taken, and whether they do with fewer."""
-
-    def __init__(self, choices: Choices, taken: Iterable[int], seats: Mapping[int, int], *, by_room: bool) -> None:
-        """seats: rank -> node. by_room: whether what is free on nodes decides alone who may stand there."""
-        self.seats = dict(seats)
-        self._choices, self._by_room = choices, by_room
-        self._looks = REFITS // (len(seats) + len(choices.units))
-        self._near = self._nearby(self._units(taken))
-
-    @property
-    def layout(self) -> Layout:
-        """The places."""
-        members = self._choices.problem.members
-        return Layout(places=Counter((members[rank].shape, node) for rank, node in self.seats.items()))
-
-    def holds(self, taken: Iterable[int]) -> bool:
-        """Whether they stand with these options alone, where they are or, some of them, where there is room beside:
-        told by sums, or because nobody on their nodes comes back."""
-        units = self._units(taken)
-        if self._near <= units:
-            return True
-        self._looks -= 1
-        if not self._by_room or self._looks < 0:
-            return False
-        problem = replace(self._choices.problem, free=freed_by(self._choices, units))
-        seats = self._reseated(problem, units)
-        if seats is None or violations(problem, seats):
-            return False
-        self.seats, self._near = seats, self._nearby(units)
-        return True
-
-    def _units(self, taken: Iterable[int]) -> set[int]:
-        return {self._choices.options[o].unit for o in taken}
-
-    def _nearby(self, units: Iterable[int]) -> set[int]:
-        """Those of the units that are on the members' nodes."""
-        nodes = set(self.seats.values())
-        return {u for u in units if any(n in nodes for n, _ in self._choices.units[u].frees)}
-
-    def _reseated(self, problem: Problem, units: set[int]) -> dict[int, int] | None:
-        """The members where they are, those for whom there is no room any more on the first nodes that have some."""
-        free, seats, homeless = problem.free.copy(), dict(self.seats), []
-        on: dict[int, list[int]] = {}
-        for rank, node in sorted(seats.items()):
-            self._put(problem, free, rank, node, 1)
-            on.setdefault(node, []).append(rank)
-        for node, ranks in on.items():
-            columns = sorted(
-                {column for rank in ranks for column, _ in problem.shapes[problem.members[rank].shape].request}
-            )
-            while ranks and (free[node, columns] < 0).any():
-                homeless.append(ranks.pop())
-                self._put(problem, free, homeless[-1], node, -1)
-            homeless += [rank for rank in ranks if not self._open(problem, rank, node, units)]
-        for rank in homeless:
-            shape = problem.shapes[problem.members[rank].shape]
-            able = shape.allowed > 0
-            for column, amount in shape.request:
-                able &= free[:, column] >= amount
-            nodes = (node for node in np.nonzero(able)[0].tolist() if self._open(problem, rank, node, units))
-            node = next(nodes, -1)
-            if node < 0:
-                return None
-            seats[rank] = node
-            self._put(problem, free, rank, node, 1)
-        return seats
-
-    def _open(self, problem: Problem, rank: int, node: int, units: set[int]) -> bool:
-        blockers = self._choices.blockers.get((problem.members[rank].shape, node), ())
-        return not any(units.isdisjoint(some) for some in blockers)
-
-    @staticmethod
-    def _put(problem: Problem, free: Ints, rank: int, node: int, sign: int) -> None:
-        for column, amount in problem.shapes[problem.members[rank].shape].request:
-            free[node, column] -= sign * amount
-
-
-def take(
-    found: OfferedChoice, trial: DryRun, law: Law, looked_at: frozenset[str], ways: Collection[Way] = EVERY_WAY
-) -> tuple[object, PreemptionPlan]:
-    """(what it costs by all levels, the plan) of the least harmful choice; no nodes where there is none."""
-    taking = Taking(found, trial, looked_at, ways)
-    choice = taking.choose()
-    stand = taking.stand
+def select_victims(scenario: PreemptionScenario, found: OfferedChoice, ways: Collection[Way] = EVERY_WAY) -> Selection:
+    """Returns the least harmful set of victims that passes its dry run, as a plan."""
+    selection = VictimSelection(scenario, found, ways)
+    choice = selection.choose()
+    stand = selection.stand
     if not stand.nodes or not choice.options:
-        return (), PreemptionPlan(proof=choice.proof, runs=choice.runs)
-    members = trial.asked.unit.members
-    relief = PreemptionPlan(
-        victims=tuple(_victim(found, o, law, stand, trial) for o in choice.options),
+        end = SearchEnd.BUDGET_USED if choice.proof is Proof.UNKNOWN else SearchEnd.RULED_OUT
+        return Selection(end, runs=choice.runs)
+    members = scenario.preemptors.unit.members
+    plan = PreemptionPlan(
+        victims=tuple(_victim(found, o, scenario, stand) for o in choice.options),
         nodes=tuple((members[rank].key, node) for rank, node in sorted(stand.nodes.items())),
         proof=choice.proof,
         runs=choice.runs,
         bound=None if choice.proof is Proof.OPTIMAL else fewest_pods(found.choices),
         back=stand.back,
         notes=stand.notes,
-        way=taking.way,
+        way=selection.way,
     )
-    return _cost(found.choices, choice, stand), relief
+    return Selection(SearchEnd.FOUND, plan, _cost(found.choices, choice, stand), choice.runs)
 
 
 def _cost(choices: Choices, choice: Choice, stand: DryRunResult) -> tuple[object, ...]:
@@ -341,14 +251,14 @@ def _cost(choices: Choices, choice: Choice, stand: DryRunResult) -> tuple[object
     return cost_levels(choices, choice.options), goals, late_levels(choices, choice.options)
 
 
-def _victim(found: OfferedChoice, option: int, law: Law, stand: DryRunResult, trial: DryRun) -> Victim:
+def _victim(found: OfferedChoice, option: int, scenario: PreemptionScenario, stand: DryRunResult) -> Victim:
     """One option's unit with its rule, and the numbers that the rule goes by."""
     [i] = found.of([option])
-    unit, rule = trial.pool.units[i], found.rules[found.choices.options[option].rule]
+    unit, rule = scenario.pool.units[i], found.rules[found.choices.options[option].rule]
     if rule in BY_NAME:
-        why = BY_NAME[rule].why(law, i)
+        why = BY_NAME[rule].why(scenario.law, i)
     else:
-        keys, nodes = {pod.key for pod in unit.pods}, trial.figures.snapshot.nodes
+        keys, nodes = {pod.key for pod in unit.pods}, scenario.figures.snapshot.nodes
         at = sorted({nodes[one.node].name for one in stand.back if one.pod.key in keys})
         why = f"room on {', '.join(at)} was planned for it"
     return Victim(unit, rule, why)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.figures import Figures
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victim_selection.cover import Item, NodeCovers, Unwieldy, packed
-from koordpy.planning.victim_selection.units import UnitKind
-from koordpy.planning.victims.pool import Mask, Pool
+from koordpy.feasibility.round_state import RoundState
+from koordpy.placement.problem import Problem
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.node_covers import Item, NodeCovers, Unwieldy, packed
+from koordpy.preemption.selection.victim_units import UnitKind
 
 Answer = tuple[int, int, tuple[int, ...]]
 """(highest priority, cost of the other levels, units of the pool)."""
@@ -34,7 +34,7 @@ class _UnitTable:
 class SinglePod:
     """The answers of a round. Holds for one pool; a pool that reads gangs anew starts it over."""
 
-    def __init__(self, pool: Pool, figures: Figures) -> None:
+    def __init__(self, pool: Pool, figures: RoundState) -> None:
         self.pool, self.figures = pool, figures
         self._tables: dict[Hashable, _UnitTable] = {}
         self._size = 0
@@ -49,7 +49,8 @@ class SinglePod:
         if self._size != len(self.pool.units):
             self._read()
         free_to_go = eligible & ~self.pool.spent
-        key = self.figures.key(pod), pod.priority, self.figures.snapshot.quotas.quota_of(pod), rule
+        quotas = self.figures.snapshot.quotas
+        key = self.figures.key(pod), pod.priority, quotas.quota_of(pod), quotas.user_of(pod), rule
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = _UnitTable(np.zeros(len(eligible), dtype=bool))

@@ -1,38 +1,19 @@
-"""Gangs that were bound and have lost members: after a grace they give back what they still hold.
+"""Which gangs have lost members, and since when: after a grace they release the nodes that they still hold.
 
-Source: preemption.md 7. Looked at when a round has tried everybody: where the missing members got room the gang
-is repaired. Nothing is remembered: since when follows from the PodGroup's condition, or from the members that failed.
+Source: preemption.md 7. The action that evicts them is `planner/actions/release_stale_gangs.py`; the live scheduler
+tells their state before that.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
-from koordpy.api.config import StaleGangs
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.figures import Figures
-from koordpy.planning.gangs import Gang, read_gang
-from koordpy.planning.grace import began, grace_seconds, since
-from koordpy.planning.plan import RejectedPlan
-from koordpy.planning.verify.leaving import STALE_GANG, Round, Taken, check_stale, rejection
-from koordpy.planning.victim_selection.budgets import budgets_of, forbid
-from koordpy.planning.victim_selection.units import protected, terminating, untouchable
-
-
-@dataclass(frozen=True, slots=True)
-class StaleGang:
-    """A gang that gives up: its bound members go. `have`: members bound or Succeeded."""
-
-    gang: Gang
-    pods: tuple[PodInfo, ...]
-    have: int
-    seconds: float
-
-    @property
-    def text(self) -> str:
-        """Of the event on each victim."""
-        return f"gang {self.gang.key} has {self.have} of {self.gang.min_member} members for {self.seconds:.0f}s"
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import StaleGangs
+from koordpy.gangs.gang_reading import read_gang
+from koordpy.gangs.gang_settings import Gang
+from koordpy.gangs.stale_grace import began, grace_seconds
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.preemption.selection.victim_units import protected, terminating
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +47,8 @@ def present(gang: Gang, draft: Draft) -> int:
 
 def is_stale(gang: Gang, draft: Draft) -> bool:
     """Strict, with members bound and fewer than its minimum of them. Not one that has as many as when it was whole: its
-    minimum was raised since."""
-    if not (gang.strict and gang.exists and gang.bound):
+    minimum was raised since. Nor one that is not served: its bound pods stay."""
+    if not (gang.strict and gang.exists and gang.bound) or gang.unsupported:
         return False
     if gang.derived is not None and gang.by_workload and not (gang.derived.lost and gang.pending):
         return False  # it began smaller, or its controller has not made the others yet
@@ -108,45 +89,3 @@ def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> Stale
     else:
         due = (snapshot.now if known is None else known) + grace
     return StaleState(present(gang, draft), gang.min_member, grace, due)
-
-
-def give_up(figures: Figures, *, tried: Collection[str] | None) -> tuple[list[StaleGang], list[RejectedPlan]]:
-    """The stale gangs whose grace has passed, whose members leave the draft, and what the independent check refuses.
-
-    tried: ids of the units that the round has tried, None for all; of others nothing can be said.
-    """
-    settings, snapshot, draft = figures.config.stale_gangs, figures.snapshot, figures.draft
-    groups = figures.groups
-    out: list[StaleGang] = []
-    rejected: list[RejectedPlan] = []
-    broken = {pod.gang for pod in draft.evicted.values()}
-    refs = [ref for ref in snapshot.members if thinned(ref, snapshot) or ref in broken]
-    for ref in sorted(refs, key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value)):
-        gang = groups.gang(ref)
-        if not is_stale(gang, draft):
-            continue
-        unit = groups.unit(ref)
-        if tried is not None and unit.pending and unit.id not in tried:
-            continue
-        waited = snapshot.now - since(gang, snapshot)
-        grace = grace_seconds(gang, snapshot, settings)
-        pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
-        if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
-            continue
-        if any(pod.key in draft.placed for pod in gang.pending):  # it has lost others in this very round
-            continue
-        at = Round(figures, None, budgets_of(draft))
-        if faults := check_stale(gang, pods, at):
-            rejected.append(rejection(unit.id, faults, [Taken(pods, STALE_GANG)]))
-            continue
-        for pod in pods:
-            draft.evict(pod)
-        out.append(StaleGang(gang, pods, present(gang, draft) + len(pods), waited))
-    return out, rejected
-
-
-def _may_go(pods: tuple[PodInfo, ...], figures: Figures) -> bool:
-    names = figures.snapshot.scheduler_names
-    if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
-        return False
-    return not forbid(budgets_of(figures.draft), pods)

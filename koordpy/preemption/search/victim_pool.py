@@ -12,15 +12,16 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.resources import Amounts
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.units import Groups
-from koordpy.planning.victim_selection.budgets import Budget, BudgetsLeft
-from koordpy.planning.victim_selection.choice import UnitFigures
-from koordpy.planning.victim_selection.lines import Lines
-from koordpy.planning.victim_selection.units import Lending, VictimUnit, by_importance, find_candidates
-from koordpy.planning.victims.holdings import Holdings
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints
+from koordpy.fairness.entitlement_lines import EntitlementLines
+from koordpy.gangs.queue_units import Groups
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts
+from koordpy.preemption.rules.tenant_usage import TenantUsage
+from koordpy.preemption.selection.disruption_budgets import Budget, BudgetsLeft
+from koordpy.preemption.selection.victim_choice import UnitFigures
+from koordpy.preemption.selection.victim_units import Lending, VictimUnit, by_importance, find_candidates
 
 Held = tuple[tuple[int, int], ...]
 """(column, amount) of what is held on a node. Pods with the same requests share one."""
@@ -46,7 +47,7 @@ class Pool:
     _frees: dict[int, Frees] = field(default_factory=dict)
     _held: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
     """By requests."""
-    _holdings: dict[type[Lines], Holdings] = field(default_factory=dict)
+    _holdings: dict[type[EntitlementLines], TenantUsage] = field(default_factory=dict)
     _spent: dict[tuple[frozenset[int], int], Mask] = field(default_factory=dict)
     """By the budgets that allow none, and the number of units; the last one asked for."""
 
@@ -178,28 +179,33 @@ class Pool:
 
     def relief(self, eligible: NDArray[np.bool_]) -> Ints:
         """[nodes, columns] what the eligible units hold together, each pod once: an upper bound of what they free."""
-        counted = eligible.copy()
-        for lendings in self.lendings.values():
-            for one in lendings:
-                if one.core is not None and eligible[self.at(one.core)]:
-                    for unit in one.surplus:
-                        counted[self.at(unit)] = False
+        counted = self.without_lent(eligible)
         out = np.zeros(self.draft.used.shape, dtype=np.int64)
         units, nodes, numbers, amounts = self.entries
         taken = counted[units]
         np.add.at(out, nodes[taken], amounts[numbers[taken]])
         return out
 
+    def without_lent(self, eligible: NDArray[np.bool_]) -> Mask:
+        """Some units without those whose pods go with the core of their gang, so that each pod is in one of them."""
+        counted = eligible.copy()
+        for lendings in self.lendings.values():
+            for one in lendings:
+                if one.core is not None and eligible[self.at(one.core)]:
+                    for unit in one.surplus:
+                        counted[self.at(unit)] = False
+        return counted
+
     def foreign(self, i: int) -> bool:
         """Whether another scheduler's pod is in a unit."""
         names = self.draft.snapshot.scheduler_names
         return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
 
-    def holdings(self, lines: Lines) -> Holdings:
+    def holdings(self, lines: EntitlementLines) -> TenantUsage:
         """What the units hold by the parties of some lines."""
         known = self._holdings.get(type(lines))
         if known is None:
-            known = self._holdings[type(lines)] = Holdings(self.units, self.foreign, lines)
+            known = self._holdings[type(lines)] = TenantUsage(self.units, self.foreign, lines)
         return known
 
     def group_units(self, group: str) -> list[int]:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from koordpy.planning.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEPS
-from koordpy.planning.placement.problem import hard_regions
-from koordpy.planning.plan import Proof
-from koordpy.planning.victim_selection.choice import Choice, Choices, cost_levels, keeps
-from koordpy.planning.victim_selection.cover import LEVEL_BITS, Item, NodeCovers, Unwieldy, packed
-from koordpy.planning.victim_selection.gathered import Gathered, NodeOffer
-from koordpy.planning.victim_selection.lower_bounds import sums_allow
+from koordpy.placement.problem import hard_regions
+from koordpy.plan.limits import COUNTED_VICTIMS_STATES, COUNTED_VICTIMS_STEPS
+from koordpy.plan.round_plan import Proof
+from koordpy.preemption.selection.gathered_victims import Gathered, NodeOffer
+from koordpy.preemption.selection.lower_bounds import sums_allow
+from koordpy.preemption.selection.node_covers import LEVEL_BITS, Item, NodeCovers, Unwieldy, packed
+from koordpy.preemption.selection.victim_choice import Choice, Choices, cost_levels, keeps
 
 Options = tuple[int, ...]
 Amounts = tuple[int, ...]
@@ -40,6 +40,7 @@ def applies(choices: Choices) -> bool:
         or problem.multiples
         or choices.blockers
         or choices.multiples
+        or choices.runtimes
         or choices.returns
         or choices.lots
         or choices.one_of

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from koordpy.api.label_selectors import selector_matches
 from koordpy.api.objects import IntOrString, PodDisruptionBudget
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import selector_matches
-from koordpy.cluster.snapshot import Draft, Snapshot
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.pods.pod_info import PodInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from koordpy.planning.limits import GATHERED_VICTIMS_STEPS
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.victim_selection.cover import LEVEL_BITS, Unwieldy
+from koordpy.placement.problem import Problem
+from koordpy.plan.limits import GATHERED_VICTIMS_STEPS
+from koordpy.preemption.selection.node_covers import LEVEL_BITS, Unwieldy
 
 Words = NDArray[np.int64]
 _NEVER = 1 << 61

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.placement.problem import Problem, hard_regions, slots
-from koordpy.planning.victim_selection.choice import Choices, Terms
+from koordpy.cache.snapshot import Ints
+from koordpy.placement.problem import Problem, hard_regions, slots
+from koordpy.preemption.selection.victim_choice import Choices, Terms
 
 
 @dataclass(frozen=True, slots=True)

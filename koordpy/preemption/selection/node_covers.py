@@ -10,7 +10,7 @@ from math import gcd
 from operator import attrgetter, lt
 from typing import NamedTuple
 
-from koordpy.planning.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
+from koordpy.plan.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
 
 LEVEL_BITS = 64
 """Bits of a level of the cost: more than any sum reaches."""

@@ -25,3 +25,21 @@ class Way(StrEnum):
 
 
 EVERY_WAY = tuple(Way)
+
+
+class Guard(StrEnum):
+    """What may withhold a plan that its rules allow (preemption.md 3.1, 3.4 and 3.7); also the reason in metrics."""
+
+    SHARE = "share"
+    SURPLUS = "surplus"
+    HARM = "harm"
+    ENTITLEMENT = "entitlement"
+    """Of moves alone, which are no evictions: in no metric."""
+
+
+WAIVABLE = (Guard.SURPLUS, Guard.HARM, Guard.ENTITLEMENT)
+"""Guards that a search may leave out, to learn whether there is a plan without them."""
+WITHHOLDING = (Guard.SHARE, Guard.SURPLUS, Guard.HARM)
+"""Guards that keep units from evictions."""
+
+NO_GUARD: frozenset[Guard] = frozenset()

@@ -4,10 +4,10 @@ What preemption.md 6 (2) calls the greedy plan. It is the answer where a choice 
 inclusion-minimal, the least important go, but not the least harmful of all sets.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from koordpy.planning.victim_selection.choice import Choices, keeps
+from koordpy.preemption.selection.victim_choice import Choices, Crossing, Limit, keeps
 
 T = TypeVar("T")
 
@@ -124,45 +124,74 @@ def _cheap_first(choices: Choices) -> list[int]:
 
 class _SparedRoom:
     """What the upper limits, crossings and multiples leave, option by option. A limit that holds for some only is taken
-    to hold for all."""
+    to hold for all; of alternatives the branches that are broken once are closed."""
 
     def __init__(self, choices: Choices) -> None:
-        bounded = [limit for limit in choices.limits if limit.most is not None]
+        self._bounds = _Bounds(choices.limits, choices.crossings)
+        self._uneven = {
+            o for one in choices.multiples for o, amount in one.terms if o in one.when and (one.have - amount) % one.k
+        }
+        self._eithers = [
+            (frozenset(one.when), [_Bounds(branch.limits, branch.crossings) for branch in one.branches])
+            for one in choices.eithers
+        ]
+
+    def take(self, o: int) -> bool:
+        """Takes an option where every limit has room for it."""
+        if o in self._uneven or not self._bounds.allows(o):
+            return False
+        open_ = [[branch for branch in branches if branch.allows(o)] for _, branches in self._eithers]
+        if any(o in when and not left for (when, _), left in zip(self._eithers, open_, strict=True)):
+            return False
+        self._bounds.take(o)
+        for i, left in enumerate(open_):
+            for branch in left:
+                branch.take(o)
+            self._eithers[i] = self._eithers[i][0], left
+        return True
+
+
+class _Bounds:
+    """What some upper limits and crossings leave."""
+
+    def __init__(self, limits: Iterable[Limit], crossings: Sequence[Crossing]) -> None:
+        bounded = [limit for limit in limits if limit.most is not None]
         self._left = [limit.most or 0 for limit in bounded]
         self._asks: dict[int, list[tuple[int, int]]] = {}
         for number, limit in enumerate(bounded):
             for o, amount in limit.terms:
                 self._asks.setdefault(o, []).append((number, amount))
-        self._rooms = [[room for _, room in crossing.resources] for crossing in choices.crossings]
+        self._rooms = [[room for _, room in crossing.resources] for crossing in crossings]
         self._crossed = [[(0, 0)] * len(rooms) for rooms in self._rooms]
         """Per crossing and resource (taken, the largest unit taken)."""
         self._crosses: dict[int, dict[int, list[int]]] = {}
-        for number, crossing in enumerate(choices.crossings):
+        for number, crossing in enumerate(crossings):
             for r, (terms, _) in enumerate(crossing.resources):
                 for o, amount in terms:
                     here = self._crosses.setdefault(o, {})
                     here.setdefault(number, [0] * len(crossing.resources))[r] = amount
-        self._uneven = {
-            o for one in choices.multiples for o, amount in one.terms if o in one.when and (one.have - amount) % one.k
-        }
 
-    def take(self, o: int) -> bool:
-        """Takes an option where every limit has room for it."""
-        asked = self._asks.get(o, ())
-        if o in self._uneven or any(amount > self._left[number] for number, amount in asked):
+    def allows(self, o: int) -> bool:
+        """Whether an option may be taken beside those that are."""
+        if any(amount > self._left[number] for number, amount in self._asks.get(o, ())):
             return False
-        after = {
+        return all(
+            any(taken - largest < room for (taken, largest), room in zip(sums, self._rooms[number], strict=True))
+            for number, sums in self._after(o).items()
+        )
+
+    def take(self, o: int) -> None:
+        """Counts an option."""
+        for number, sums in self._after(o).items():
+            self._crossed[number] = sums
+        for number, amount in self._asks.get(o, ()):
+            self._left[number] -= amount
+
+    def _after(self, o: int) -> dict[int, list[tuple[int, int]]]:
+        return {
             number: [
                 (taken + amount, max(largest, amount))
                 for (taken, largest), amount in zip(self._crossed[number], amounts, strict=True)
             ]
             for number, amounts in self._crosses.get(o, {}).items()
         }
-        for number, sums in after.items():
-            if all(taken - largest >= room for (taken, largest), room in zip(sums, self._rooms[number], strict=True)):
-                return False
-        for number, sums in after.items():
-            self._crossed[number] = sums
-        for number, amount in asked:
-            self._left[number] -= amount
-        return True

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.ties import Interaction
-from koordpy.planning.plan import Proof, SolverRun
+from koordpy.cache.snapshot import Ints
+from koordpy.placement.member_interactions import Interaction
+from koordpy.placement.problem import Problem
+from koordpy.plan.round_plan import Proof, SolverRun
 
 Terms = tuple[tuple[int, int], ...]
 """(option, amount) pairs."""
@@ -60,10 +60,48 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class RuntimeSteps:
+    """A quota's runtime that grows with what victims free of the total that quotas share (quota-fairness.md 4).
+
+    gives: what options free of that total; terms: what they free in the quota. steps: (from, least), by rising `from`,
+    the first one 0: where sum(gives) is at least `from`, and below the next step's, sum(terms) is at least `least`.
+    """
+
+    gives: Terms
+    terms: Terms
+    steps: tuple[tuple[int, int], ...]
+
+    def holds(self, gives: int, terms: int) -> bool:
+        """Whether the quota admits the beneficiary with so much freed."""
+        least = self.steps[0][1]
+        for start, needed in self.steps:
+            if gives < start:
+                break
+            least = needed
+        return terms >= least
+
+
+@dataclass(frozen=True, slots=True)
 class Crossing:
     """Where anything of it is taken, in one resource at least: (taken - the largest unit taken) < room."""
 
     resources: tuple[tuple[Terms, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Limits and crossings that hold together."""
+
+    limits: tuple[Limit, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one branch holds where any of the options `when` is chosen. No branch: none of them may be chosen."""
+
+    branches: tuple[Branch, ...]
+    when: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +181,9 @@ class Choices:
     options: tuple[Option, ...]
     budgets: tuple[int, ...] = ()
     limits: tuple[Limit, ...] = ()
+    runtimes: tuple[RuntimeSteps, ...] = ()
     crossings: tuple[Crossing, ...] = ()
+    eithers: tuple[Either, ...] = ()
     multiples: tuple[Multiple, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
@@ -215,15 +255,31 @@ def keeps(choices: Choices, taken: Collection[int]) -> bool:
     units = [choices.options[o].unit for o in chosen]
     if len(set(units)) < len(units):
         return False
-    for limit in choices.limits:
+    for one in choices.eithers:
+        if not chosen.isdisjoint(one.when) and not any(
+            _holds(branch.limits, branch.crossings, chosen) for branch in one.branches
+        ):
+            return False
+    return (
+        _holds(choices.limits, choices.crossings, chosen)
+        and not uneven(choices.multiples, chosen)
+        and all(_admits(one, chosen) for one in choices.runtimes)
+    )
+
+
+def _holds(limits: Iterable[Limit], crossings: Iterable[Crossing], chosen: set[int]) -> bool:
+    for limit in limits:
         if limit.when and not chosen.intersection(limit.when):
             continue
         total = sum(amount for option, amount in limit.terms if option in chosen)
         if (limit.most is not None and total > limit.most) or (limit.least is not None and total < limit.least):
             return False
-    return not uneven(choices.multiples, chosen) and all(
-        _crosses_once(crossing, chosen) for crossing in choices.crossings
-    )
+    return all(_crosses_once(crossing, chosen) for crossing in crossings)
+
+
+def _admits(one: RuntimeSteps, chosen: Collection[int]) -> bool:
+    gives, terms = (sum(n for o, n in some if o in chosen) for some in (one.gives, one.terms))
+    return one.holds(gives, terms)
 
 
 def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multiple]:
@@ -240,6 +296,11 @@ def reachable(choices: Choices) -> bool:
     """Whether everything together would be enough for the limits that ask for some."""
     for limit in choices.limits:
         if limit.least is not None and not limit.when and sum(amount for _, amount in limit.terms) < limit.least:
+            return False
+    every = range(len(choices.options))
+    for one in choices.runtimes:
+        most = sum(n for _, n in one.terms)
+        if not _admits(one, every) and all(least > most for _, least in one.steps):
             return False
     return True
 

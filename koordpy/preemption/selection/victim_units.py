@@ -13,11 +13,12 @@ from itertools import groupby
 import msgspec
 
 from koordpy.api import keys
-from koordpy.api.natural import natural_key
+from koordpy.api.natural_order import natural_key
 from koordpy.api.times import seconds
-from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.quotas import card_hundredths
-from koordpy.planning.units import Groups, Unit
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import card_hundredths
 
 
 class UnitKind(Enum):

@@ -7,14 +7,14 @@ model is asked again.
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from koordpy.planning.limits import EARLY_LEVEL_SHARE, LATE_LEVEL_SHARE, LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
-from koordpy.planning.plan import Proof, proof_of
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import TooLarge
-from koordpy.planning.solver.victims_model import VictimsModel
-from koordpy.planning.solver.victims_topology import Topology
-from koordpy.planning.victim_selection.choice import Choice, Choices, Cut, Layout, Need
-from koordpy.planning.victim_selection.lower_bounds import sums_allow
+from koordpy.placement.solver.region_cells import TooLarge
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.limits import EARLY_LEVEL_SHARE, LATE_LEVEL_SHARE, LEVEL_9_UNITS, PRIORITY_PARTS, VICTIM_TRIES
+from koordpy.plan.round_plan import Proof, proof_of
+from koordpy.preemption.selection.lower_bounds import sums_allow
+from koordpy.preemption.selection.victim_choice import Choice, Choices, Cut, Layout, Need
+from koordpy.preemption.selection.victims_model import VictimsModel
+from koordpy.preemption.selection.victims_topology import Topology
 
 _FIRST = "victims"
 """What the solve is called that finds any victims at all."""
@@ -25,8 +25,8 @@ Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
 
 def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) -> Choice:
     """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
-    watchdog, interrupts = choices.problem.watchdog_seconds, choices.problem.interrupts
-    budget = TimeBudget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False, interrupts=interrupts)
+    watchdog = choices.problem.watchdog_seconds
+    budget = TimeBudget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False)
     steps = _priorities(choices)
     if not steps:
         return Choice((), Proof.INFEASIBLE)

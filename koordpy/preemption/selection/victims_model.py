@@ -1,26 +1,35 @@
 """What a choice of victims is as a CP-SAT model: which options are taken, and that all members fit once they are gone.
 
-Source: preemption.md 6 (2). Units that are alike in all numbers but their rank are a kind, of which the least important
-go first: one integer per kind, on top of the model that counts pods per shape and node (`counts`) on nodes from which
-everybody is gone. What sums cannot say of filters comes back as a cut or a need.
+Source: preemption.md 6 (2). Units that are alike in all numbers but their rank are a kind (`victim_kinds.py`): one
+integer per kind, on top of the model that counts pods per shape and node (`counts`) on nodes without any pods. Their
+capacity is in `freed_capacity.py`. What sums cannot say of filters is added as a cut or a need.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import permutations
 from math import gcd
 
 import numpy as np
-from msgspec.structs import replace as changed
 
-from koordpy.planning.placement.problem import Ints, hard_regions
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.room import NodeType, Room, implied_by
-from koordpy.planning.solver.staged import Stage, Term, linear, span
-from koordpy.planning.victim_selection.choice import Choices, Crossing, Cut, Layout, MovedKind, Need, Rejoin
-from koordpy.planning.victim_selection.lower_bounds import freed_by
+from koordpy.placement.problem import Ints, hard_regions
+from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.region_room import FillingCapacity, NodeType
+from koordpy.placement.solver.staged_model import Stage, Term, linear, span
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.preemption.selection.freed_capacity import FreedCapacity
+from koordpy.preemption.selection.lower_bounds import freed_by
+from koordpy.preemption.selection.victim_choice import (
+    Choices,
+    Crossing,
+    Cut,
+    Either,
+    Layout,
+    Limit,
+    Need,
+    RuntimeSteps,
+)
+from koordpy.preemption.selection.victim_kinds import kinds_of
 
 
 class VictimsModel(CountModel):
@@ -34,7 +43,7 @@ class VictimsModel(CountModel):
         for o, option in enumerate(choices.options):
             if most is None or choices.units[option.unit].priority <= most:
                 every.setdefault(option.unit, []).append(o)
-        self.kinds = _kinds(choices, every)
+        self.kinds = kinds_of(choices, every)
         """First option of a kind -> all of it, the least important first."""
         self.of_unit = {u: options for u, options in every.items() if options[0] in self.kinds}
         """Unit that stands for its kind -> its options."""
@@ -42,7 +51,7 @@ class VictimsModel(CountModel):
         """Whether somebody is left out, or a budget might else be exceeded: there may be other choices."""
         # what nodes are worth by their pods is no matter of victims
         freed = replace(problem, free=freed_by(choices, every), by_count=None, standing=None)
-        room = Room(freed, dict(problem.wanted))
+        room = FillingCapacity(freed, dict(problem.wanted))
         fits = room.could(problem.hard)
         inside = [domain for _, domain in hard_regions(problem) if fits[domain]]
         keep = np.nonzero(np.isin(problem.tree.domain_of[problem.hard], inside))[0].tolist()
@@ -55,7 +64,7 @@ class VictimsModel(CountModel):
                 self.model.add_at_most_one(self.taken[o] for o in options)
         self._limits()
         self._blockers()
-        self._room()
+        self.back = FreedCapacity(self.model, choices, self.room, self.at, self.of_unit, self.unit).back
         self._together()
         self._levels()
 
@@ -65,7 +74,7 @@ class VictimsModel(CountModel):
         super()._build(level, domain)
 
     def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
-        """What a node has depends on who goes: `_room`."""
+        """What a node has depends on the victims: `freed_capacity.py`."""
 
     # --- what must hold ---------------------------------------------------------------------------------------------
 
@@ -91,25 +100,47 @@ class VictimsModel(CountModel):
 
     def _limits(self) -> None:
         for limit in self.choices.limits:
-            total = linear(self._terms(limit.terms))
-            when = [o for o in limit.when if o in self.taken]
-            if limit.when and not when:
-                continue
-            bounds = [total <= limit.most] if limit.most is not None else []
-            bounds += [total >= limit.least] if limit.least is not None else []
-            where = self._any(when) if when else None
-            for bound in bounds:
-                added = self.model.add(bound)
-                if where is not None:
-                    added.only_enforce_if(where)
+            self._limit(limit)
         for crossing in self.choices.crossings:
             self._crossing(crossing)
+        for either in self.choices.eithers:
+            self._either(either)
+        for runtime in self.choices.runtimes:
+            self._runtime(runtime)
         for one in self.choices.multiples:
             # of a gang that has fewer than a multiple already, nobody has to go for that
             times, terms = self.model.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
             if when := [o for o in one.when if o in self.taken]:
                 some = self._any(when)
                 self.model.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
+
+    def _limit(self, limit: Limit, within: Sequence[cp_model.IntVar] = ()) -> None:
+        """within: the limit holds where all of these do."""
+        total = linear(self._terms(limit.terms))
+        when = [o for o in limit.when if o in self.taken]
+        if limit.when and not when:
+            return
+        bounds = [total <= limit.most] if limit.most is not None else []
+        bounds += [total >= limit.least] if limit.least is not None else []
+        where = [*within, *([self._any(when)] if when else [])]
+        for bound in bounds:
+            added = self.model.add(bound)
+            if where:
+                added.only_enforce_if(where)
+
+    def _either(self, either: Either) -> None:
+        """One branch holds where any option of `when` is taken."""
+        holds = []
+        for branch in either.branches:
+            own = self.model.new_bool_var("")
+            for limit in branch.limits:
+                self._limit(limit, (own,))
+            for crossing in branch.crossings:
+                self._crossing(crossing, (own,))
+            holds.append(own)
+        for o in either.when:
+            if o in self.taken:
+                self.model.add_bool_or(holds).only_enforce_if(self.more(o, 0))
 
     def _any(self, options: list[int]) -> cp_model.IntVar:
         """True at least where any of some kinds is taken."""
@@ -120,7 +151,25 @@ class VictimsModel(CountModel):
             self.model.add(self.taken[o] <= 0).only_enforce_if(~out)
         return out
 
-    def _crossing(self, crossing: Crossing) -> None:
+    def _runtime(self, runtime: RuntimeSteps) -> None:
+        """One of the steps holds: what is freed of the total reaches it, and the quota gets back what it asks then."""
+        gives, terms = self._terms(runtime.gives), self._terms(runtime.terms)
+        held = []
+        for number, (start, least) in enumerate(runtime.steps):
+            if span(gives)[1] < start or span(terms)[1] < least:
+                continue
+            here = self.model.new_bool_var("")
+            self.model.add(linear(gives) >= start).only_enforce_if(here)
+            self.model.add(linear(terms) >= least).only_enforce_if(here)
+            # with a larger total a runtime may be one unit smaller: then the step ends where the next one begins
+            later = next((at for at, more in runtime.steps[number + 1 :] if more > least), None)
+            if later is not None:
+                self.model.add(linear(gives) < later).only_enforce_if(here)
+            held.append(here)
+        self.model.add_bool_or(held)
+
+    def _crossing(self, crossing: Crossing, within: Sequence[cp_model.IntVar] = ()) -> None:
+        """within: the crossing holds where all of these do."""
         everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o in self.taken)
         enough = []
         for terms, room in crossing.resources:
@@ -134,7 +183,7 @@ class VictimsModel(CountModel):
             self.model.add(linear([*self._terms(terms), *spared]) < room).only_enforce_if(holds)
             enough.append(holds)
         for o in everyone:
-            self.model.add_bool_or(enough).only_enforce_if(self.more(o, 0))
+            self.model.add_bool_or(enough).only_enforce_if(*within, self.more(o, 0))
 
     def _blockers(self) -> None:
         for (shape, node), blockers in self.choices.blockers.items():
@@ -143,106 +192,6 @@ class VictimsModel(CountModel):
             for units in blockers:
                 gone = [term for u in units for term in self.unit(u, -self.wanted[shape])]
                 self.model.add(linear([(self.at[shape, node], 1), *gone]) <= 0)
-
-    def _room(self) -> None:
-        """No node is asked for more of a resource than it has free and gets back; others are not looked at, nor those
-        that never bind where another does not."""
-        problem = self.choices.problem
-        self.relief: dict[int, list[tuple[int, dict[int, int]]]] = {}
-        for u in self.of_unit:
-            for node, amounts in self.choices.units[u].frees:
-                self.relief.setdefault(node, []).append((u, dict(amounts)))
-        slots = dict(zip(self.room.shapes, self.room.slots, strict=True))
-        loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]] = {}
-        for (shape, node), var in self.at.items():
-            loads.setdefault(node, []).append((var, problem.shapes[shape].request, int(slots[shape][node])))
-        self._returns(loads)
-        times = _implied([request for load in loads.values() for _, request, _ in load])
-        for node, load in loads.items():
-            implied: set[int] = set()
-            columns = sorted({column for _, request, _ in load for column, _ in request})
-            for column in columns:
-                asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
-                most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
-                free = int(problem.free[node, column])
-                if most <= free:
-                    continue
-                if any(
-                    other not in implied
-                    and (column, other) in times
-                    and self._looser(node, column, other, *times[column, other])
-                    for other in columns
-                ):
-                    implied.add(column)
-                    continue
-                relief = self.relief.get(node, ())
-                freed = [t for u, frees in relief for t in self.unit(u, -frees.get(column, 0)) if t[1]]
-                if free >= 0:
-                    self.model.add(linear([*asked, *freed]) <= free)
-                    continue
-                some = self.model.new_bool_var("")
-                for var, _ in asked:
-                    self.model.add(var <= 0).only_enforce_if(~some)
-                self.model.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
-
-    def _looser(self, node: int, column: int, other: int, weight: int, each: int) -> bool:
-        """Whether a node has weight / each times as much of one column as of another, whoever goes."""
-        free = self.choices.problem.free[node]
-        rooms = [dict(enumerate(free.tolist())), *(frees for _, frees in self.relief.get(node, ()))]
-        return bool(free[column] >= 0) and all(
-            room.get(column, 0) * each >= room.get(other, 0) * weight for room in rooms
-        )
-
-    def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
-        """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
-        moved: dict[MovedKind, list[Term]] = {}
-        for u, parts in enumerate(self.choices.returns):
-            for part in parts if u in self.of_unit else ():
-                moved.setdefault(part.kind, []).extend(self.unit(u, part.pods))
-        self.back: dict[MovedKind, dict[int, cp_model.IntVar]] = {}
-        for kind, terms in moved.items():
-            most = sum(pods for _, pods in terms)
-            here = self.back[kind] = {node: self.model.new_int_var(0, most, "") for node in kind.nodes}
-            self.model.add(linear([*((var, 1) for var in here.values()), *((var, -pods) for var, pods in terms)]) == 0)
-            for node, var in here.items():
-                loads.setdefault(node, []).append((var, kind.request, most))
-        for one in self.choices.rejoins:
-            self._rejoin(one)
-
-    def _rejoin(self, one: Rejoin) -> None:
-        """Where any of a group moves, its members stand together in the end as they have to."""
-        coming = [
-            (node, var) for kind, here in self.back.items() if kind.group == one.group for node, var in here.items()
-        ]
-        if not coming:
-            return
-        moved = self.model.new_bool_var("")
-        for unit in dict.fromkeys(u for _, units in one.members for u in units):
-            for var, _ in self.unit(unit):
-                self.model.add_implication(var, moved)
-        leaves = [(node, [term for u in units for term in self.unit(u)]) for node, units in one.members]
-        for domains in one.common:
-            found = dict.fromkeys(d for node, _ in (*coming, *leaves) if (d := int(domains[node])) >= 0)
-            chosen = {d: self.model.new_bool_var("") for d in found}
-            self.model.add_exactly_one(chosen.values())
-            for node, gone in leaves:
-                here = [(chosen[d], 1)] if (d := int(domains[node])) >= 0 else []
-                self.model.add(linear([*gone, *here]) >= 1).only_enforce_if(moved)
-            for node, var in coming:
-                if (d := int(domains[node])) >= 0:
-                    self.model.add(var == 0).only_enforce_if(~chosen[d])
-                else:
-                    self.model.add(var == 0)
-        for domains, k in one.multiples:
-            inside: dict[int, list[Term]] = {}
-            for node, var in coming:
-                inside.setdefault(int(domains[node]), []).append((var, 1))
-            for node, gone in leaves:
-                inside.setdefault(int(domains[node]), []).extend((var, -c) for var, c in gone)
-            for d, terms in inside.items():
-                stood = sum(int(domains[node]) == d for node, _ in leaves)
-                times = self.model.new_int_var(0, (stood + len(one.members)) // k + 1, "")
-                self.model.add(linear([*terms, (times, -k)]) == -stood).only_enforce_if(moved)
 
     def _together(self) -> None:
         """Where the members may stand together: the hard layer, regions, and what they ask of each other."""
@@ -409,36 +358,3 @@ class VictimsModel(CountModel):
             for kind, here in self.back.items()
         }
         return Layout(places, back)
-
-
-def _kinds(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """The options of some units by kind: first option -> all of the kind, the least important first."""
-    sums = [*(one.terms for one in choices.limits), *(one.terms for one in choices.multiples)]
-    sums += [one.terms for one in choices.shortfalls]
-    sums += [terms for crossing in choices.crossings for terms, _ in crossing.resources]
-    conditions = [*(limit.when for limit in choices.limits), *(one.when for one in choices.multiples)]
-    sums += [tuple((o, 1) for o in options) for options in conditions]
-    parts: dict[int, list[tuple[int, int]]] = {}
-    for number, terms in enumerate(sums):
-        for o, amount in terms:
-            parts.setdefault(o, []).append((number, amount))
-    found: dict[Hashable, list[int]] = {}
-    for u, options in of_unit.items():
-        alone = u in choices.told_apart or len(options) > 1
-        for o in options:
-            figures = changed(choices.units[u], rank=0), choices.options[o].rule, tuple(parts.get(o, ()))
-            found.setdefault(o if alone else figures, []).append(o)
-    kinds = (sorted(kind, key=lambda o: choices.units[choices.options[o].unit].rank) for kind in found.values())
-    return {kind[0]: kind for kind in kinds}
-
-
-def _implied(requests: Iterable[tuple[tuple[int, int], ...]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """(column, other) -> what pods ask of a column at most, as a part of what they ask of the other (`implied_by`)."""
-    every = [dict(request) for request in dict.fromkeys(requests)]
-    columns = sorted({column for request in every for column in request})
-    out = {}
-    for column, other in permutations(columns, 2):
-        times = implied_by([r.get(column, 0) for r in every], [r.get(other, 0) for r in every])
-        if times is not None:
-            out[column, other] = times
-    return out

@@ -6,10 +6,10 @@ that counts pods (`counts`). Where a placement goes through regions one by one, 
 
 import numpy as np
 
-from koordpy.planning.solver.cpsat import cp_model
-from koordpy.planning.solver.staged import Stage, Term, linear
-from koordpy.planning.solver.victims_model import VictimsModel
-from koordpy.planning.solver.whole_groups import group_types
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.staged_model import Stage, Term, linear
+from koordpy.placement.solver.whole_groups import group_types
+from koordpy.preemption.selection.victims_model import VictimsModel
 
 
 class Topology:

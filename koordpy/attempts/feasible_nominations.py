@@ -1,0 +1,94 @@
+"""Which nominations are still feasible: a plan must not invalidate an existing one.
+
+Source: preemption.md 4. Capacity on the nominated node is already protected by the ledger (`reservation_ledger.py`).
+Two other conditions can break a nomination: inter-pod affinity and topology spread (a new pod matches a term), and
+quota (a pod that is in no quota lowers what is left to share). If a nomination breaks, its victims were evicted for
+nothing, and new victims would be chosen.
+"""
+
+from collections.abc import Mapping
+
+from koordpy.api.keys import BUILT_IN_QUOTAS
+from koordpy.fairness.quota_admission import PLUGIN
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo
+from koordpy.reservations.capacity_view import STARTED
+
+BY_PODS: tuple[str, ...] = ("PodTopologySpread", "InterPodAffinity")
+BY_QUOTAS: tuple[str, ...] = (PLUGIN,)
+"""Filters that a nomination depends on beside those of its node."""
+Conditions = frozenset[tuple[str, tuple[str, ...]]]
+"""(pod key, filters that pass for the pod on its nominated node) of nominated pods."""
+
+
+def nominations_still_feasible(unit: Unit, figures: RoundState) -> Conditions:
+    """Nominations whose capacity is closed to a unit, with the other conditions that hold for them once terminating
+    pods are gone: those that the unit could break. Includes the nominations that this round has made."""
+    draft, pods = figures.draft, figures.snapshot.pods
+    made = {key: draft.placed[key] for key in draft.nominated if key in draft.placed}
+    found = figures.reservations.available_to(unit.pending, {pod.key for pod in unit.members})
+    others = found.others if found is not None else {}
+    has_anti_affinity = any(pod.ties.anti for pod in unit.pending)
+    dependent = {key: node for key, node in others.items() if has_anti_affinity or _is_interpod_dependent(pods[key])}
+    dependent |= {key: node for key, node in made.items() if _is_interpod_dependent(pods[key])}
+    nodes = {**others, **made}
+    out = {(key, BY_PODS) for key in _fitting(dependent, nodes, figures)} if dependent else set()
+    if _shrinks_quotas(unit, figures):
+        out |= {(key, BY_QUOTAS) for key in _admitted(nodes, figures)}
+    return frozenset(out)
+
+
+def _is_interpod_dependent(pod: PodInfo) -> bool:
+    """Whether a pod's nodes depend on where other pods are."""
+    return bool(pod.ties or pod.pod.spec.topology_spread_constraints)
+
+
+def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], figures: RoundState) -> set[str]:
+    """Pods that fit their node by inter-pod rules: without every other nominated pod, or with all of them in place.
+
+    nodes: key -> node position of all nominated pods, `dependent` of those that are to be judged.
+    """
+    draft, pods = figures.draft, figures.snapshot.pods
+    made = [key for key in nodes if key in draft.placed]
+    with draft.trial(without=[pod for pod in figures.reservations.terminating if pod.key not in draft.evicted]):
+        with draft.lifted(made):
+            out = {key for key, node in dependent.items() if figures.of(pods[key]).slots[node] > 0}
+        for key, node in dependent.items() if len(out) < len(dependent) and len(nodes) > 1 else ():
+            if key not in out:
+                with draft.lifted([key] if key in made else []), draft.trial():
+                    for other, at in nodes.items():
+                        if other != key and other not in made:
+                            draft.assign(pods[other], at)
+                    out |= {key} if figures.of(pods[key]).slots[node] > 0 else set()
+    return out
+
+
+def _shrinks_quotas(unit: Unit, figures: RoundState) -> bool:
+    """Whether less is left to quotas once a unit starts."""
+    quotas, settings = figures.snapshot.quotas, figures.config.quota
+    if not quotas.tree.quotas or not settings.enable_runtime_quota:
+        return False
+    return settings.guarantee_usage or any(quotas.quota_of(pod) in BUILT_IN_QUOTAS for pod in unit.pending)
+
+
+def _admitted(nodes: Mapping[str, int], figures: RoundState) -> list[str]:
+    """Nominated pods that their quotas admit once all nominated pods have started and the terminating ones are gone."""
+    draft, quotas, pods = figures.draft, figures.snapshot.quotas, figures.snapshot.pods
+    limits = figures.of_view(STARTED).admission.admission_limits()
+    left = {name: {r: n - draft.quotas.used(name, r) for r, n in of.items()} for name, of in limits.items()}
+    coming = [(1, pods[key]) for key in nodes if key not in draft.placed]
+    for sign, pod in coming + [(-1, pod) for pod in figures.reservations.terminating if pod.key not in draft.evicted]:
+        for name in quotas.tree.path(quotas.quota_of(pod)):
+            for r, amount in pod.requests.items():
+                if r in left[name]:
+                    left[name][r] -= sign * amount
+    return [
+        key
+        for key in nodes
+        if all(
+            left[name].get(r, 0) >= 0
+            for name in quotas.tree.path(quotas.quota_of(pods[key]))
+            for r in pods[key].requests
+        )
+    ]

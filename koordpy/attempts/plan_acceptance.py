@@ -1,0 +1,61 @@
+"""Checks the plan of a unit independently and puts it on the draft."""
+
+from collections.abc import Mapping, Sequence
+
+from koordpy.attempts.unit_outcome import Attempt, BoundUnit, RejectedUnit
+from koordpy.devices.family_registry import give, merged
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.round_plan import NOTHING_ALLOCATED, Proof, SolverRun
+from koordpy.pods.family_books import NOTHING_GIVEN
+from koordpy.preemption.search.preemption_plan import PreemptionPlan
+from koordpy.verify.eviction_check import EvictedUnit, rejection
+from koordpy.verify.plan_check import check_claims, check_plan, found
+from koordpy.verify.plan_fault import Check, PlanFault
+
+
+def accept(
+    unit: Unit,
+    nodes: dict[str, int],
+    figures: RoundState,
+    proof: Proof,
+    runs: tuple[SolverRun, ...],
+    notes: Mapping[str, Mapping[str, str]] | None = None,
+    relief: PreemptionPlan | None = None,
+) -> BoundUnit | RejectedUnit:
+    """Checks a plan independently and puts it on the draft. relief: whose victims are off the draft for it."""
+    names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
+    pods = figures.snapshot.pods
+    given = give(nodes, figures) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
+    own = merged(given.notes, notes) if notes else given.notes
+    faults = [*found(Check.DEVICES, given.faults), *check_plan(unit, names, figures, given.given, own)]
+    if faults:
+        return rejected_plan(unit, faults, nodes, figures, runs, relief)
+    mark = figures.draft.mark()
+    for key, node in nodes.items():
+        pod = pods[key]
+        gift = given.given.get(key, NOTHING_GIVEN)
+        figures.draft.assign(pod, node, figures.claims_at(pod, node), gift)
+    faults = check_claims([pods[key] for key in nodes], figures.draft)
+    if faults:
+        figures.draft.undo(mark)
+        return rejected_plan(unit, faults, nodes, figures, runs, relief)
+    figures.notes.update(own)
+    return BoundUnit(Attempt(unit, proof, runs=runs), nodes, own)
+
+
+def rejected_plan(
+    unit: Unit,
+    faults: Sequence[PlanFault],
+    nodes: Mapping[str, int],
+    figures: RoundState,
+    runs: tuple[SolverRun, ...],
+    relief: PreemptionPlan | None,
+) -> RejectedUnit:
+    """The outcome of a unit whose plan its check refuses."""
+    relief = relief or PreemptionPlan()
+    every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
+    taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in relief.victims]
+    names = [(key, figures.snapshot.nodes[node].name) for key, node in every]
+    plan = rejection(unit.id, faults, taken, names, relief.way or "")
+    return RejectedUnit(Attempt(unit, Proof.UNKNOWN, runs=runs, rejected=(plan,)), "; ".join(faults[:3]))

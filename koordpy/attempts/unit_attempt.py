@@ -1,0 +1,270 @@
+"""Plans one unit: gates, quotas, placement, the independent check, the draft; then victims, then nominations.
+
+Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+
+from koordpy.api.natural_order import natural_key
+from koordpy.api.reading_limits import GANG_KINDS, too_many
+from koordpy.attempts.feasible_nominations import nominations_still_feasible
+from koordpy.attempts.plan_acceptance import accept
+from koordpy.attempts.preemption_pipeline import preempt
+from koordpy.attempts.resources_gate import check_min_resources
+from koordpy.attempts.unit_outcome import (
+    Attempt,
+    BoundUnit,
+    DeferredUnit,
+    NoCapacity,
+    PlacedUnit,
+    PreemptingUnit,
+    RejectedUnit,
+    UnitOutcome,
+    WaitingUnit,
+)
+from koordpy.devices.placement_rules import JobPlan
+from koordpy.devices.rule_registry import device_gate, hold_returns, place_by_rules, placement_of
+from koordpy.fairness.quota_admission import QuotaRefusal
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gathered_parts import has_parts
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate, gate
+from koordpy.placement.problem import Problem, Solution, only_ranks
+from koordpy.plan.limits import COUNTED_KINDS
+from koordpy.plan.round_plan import GangStatus, Method, Proof
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.ending_pods import crowds_siblings
+from koordpy.preemption.search.preemption_plan import Victim
+from koordpy.preemption.search.preemption_search import PreemptionSearch
+from koordpy.preemption.search.preemptor_sets import members_preempt_individually
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.preemption.selection.victim_units import UnitKind, VictimUnit
+from koordpy.problems.placement_methods import needs_solver
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, place_unit
+from koordpy.quota.preemption_history import gainers
+
+PreemptorSource = Callable[[], PreemptionSearch]
+"""Returns the search for victims of the round, which is made when first asked for."""
+
+
+def equivalence_class(unit: Unit, figures: RoundState) -> Hashable | None:
+    """Returns the key of the units that have the same outcome on the same draft; None for a unit without an equal.
+
+    Equal are requests, constraints, quotas, preemption policies, and the layout of gangs. Gangs with bound members or
+    parts, and gangs with members whose place depends on other pods, have no equal.
+    """
+    quotas = figures.snapshot.quotas
+    # what a pod may take from others depends on whose it is and on its policy (preemption.md 1)
+    first = unit.members[0]
+    owner = quotas.user_of(first), quotas.queue_of(first)
+    kept_from = gainers(figures.snapshot.yielded, unit.id) if figures.snapshot.yielded else None
+    if unit.plain is not None:
+        return figures.key(first), owner, first.preemption_policy, kept_from
+    if unit.bound_any or has_parts(unit) or any(figures.concerned(pod) for pod in unit.pending):
+        return None
+    position = {gang.ref: i for i, gang in enumerate(unit.gangs)}
+    layout = tuple((unit.need(g), g.min_member, g.exists, g.fault, g.wish, g.hard_keys, g.links) for g in unit.gangs)
+    resources = tuple(tuple(sorted(gang.min_resources.items())) for gang in unit.gangs)
+    members = tuple((position[pod.gang] if pod.gang is not None else 0, figures.key(pod)) for pod in unit.pending)
+    return layout, resources, members, owner, tuple(pod.preemption_policy for pod in unit.pending), kept_from
+
+
+def plan_unit(
+    unit: Unit, figures: RoundState, preemptor: PreemptorSource | None = None, *, defers: bool = False
+) -> UnitOutcome:
+    """Plans one unit on the draft, whole or not at all: into free capacity, else into that of victims.
+
+    preemptor: None where no pod may be evicted for the unit. defers: whether a unit that needs the
+    solver is left to a search.
+    """
+    draft = figures.draft
+    protects = draft.has_nominations or draft.nominated
+    nominated = nominations_still_feasible(unit, figures) if protects else frozenset()
+    mark = draft.mark()
+    outcome = plan_in_free_capacity(unit, figures, preemptor, defers=defers)
+    if preemptor is not None and isinstance(outcome, WaitingUnit) and not isinstance(outcome.diagnosis, Gate):
+        outcome = preempt(outcome, figures, preemptor())
+    if isinstance(outcome, PlacedUnit):
+        return protect_nominations(outcome, nominated, mark, figures, preemptor)
+    return outcome
+
+
+def plan_in_free_capacity(
+    unit: Unit, figures: RoundState, preemptor: PreemptorSource | None, *, defers: bool
+) -> UnitOutcome:
+    """Places one unit into free capacity: gates, quotas, jobs with placement rules of their own, nodes, check, draft.
+
+    preemptor: for jobs whose rules evict members of their own; None where no pod may be evicted.
+    """
+    if (gate := find_gate(unit, figures)) is not None:
+        return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
+    if (refusal := refuse_by_quota(unit, figures)) is not None:
+        return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), refusal)
+    if (plan := plan_job(unit, figures)) is not None:
+        return accept_job(unit, plan, figures, preemptor).name_method(Method.RULES)
+    if unit.plain is not None:
+        return place_pod(unit, unit.plain, figures)
+    return place_members(unit, figures, defers=defers)
+
+
+# --- before any node --------------------------------------------------------------------------------------------------
+
+
+def find_gate(unit: Unit, figures: RoundState) -> Gate | None:
+    """Returns what holds a unit before its quotas and any node are looked at; None for nothing."""
+    evicted = figures.draft.evicted
+    if unit.plain is not None:
+        return device_gate(unit, figures) if unit.plain.extended else None
+    if evicted and any(pod.key in evicted for pod in unit.members):
+        text = f"gang {unit.group_id}: members are evicted in this round, it is planned anew in the next"
+        return Gate(text, GangStatus.UNSCHEDULABLE)
+    return gate(unit, figures.groups) or device_gate(unit, figures) or check_min_resources(unit, figures)
+
+
+def refuse_by_quota(unit: Unit, figures: RoundState) -> QuotaRefusal | None:
+    """Returns the refusal of a quota that does not admit the unit; None where all admit it."""
+    use = figures.draft.quotas
+    return figures.admission.refusal(unit, use) if use.quotas.tree.quotas else None
+
+
+def plan_job(unit: Unit, figures: RoundState) -> JobPlan | None:
+    """Returns the plan of a job whose devices have placement rules of their own; None for any other unit."""
+    return place_by_rules(unit, figures) if any(pod.extended for pod in unit.pending) else None
+
+
+# --- nodes, check and draft -------------------------------------------------------------------------------------------
+
+
+def place_pod(unit: Unit, pod: PodInfo, figures: RoundState) -> WaitingUnit | BoundUnit | RejectedUnit:
+    """Places a plain pod by filters and scores."""
+    node = choose_node(pod, figures)
+    if node is None:
+        return WaitingUnit(Attempt(unit, Proof.INFEASIBLE, Method.SCORES), NoCapacity())
+    return accept(unit, {pod.key: node}, figures, Proof.OPTIMAL, ()).name_method(Method.SCORES)
+
+
+def choose_node(pod: PodInfo, figures: RoundState) -> int | None:
+    """Returns a plain pod's node: the nominated one, else that of the largest total, then the fewest free slots, then
+    natural name order (kube-parity.md 3, 4.5); or by the rules of its devices. None where no node has a slot."""
+    nominated = figures.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
+    if nominated is not None and figures.of(pod).slots[nominated] > 0:
+        return nominated
+    family = placement_of(pod) if pod.extended else None
+    return family.choose_node(pod, figures) if family is not None else figures.of(pod).best_node()
+
+
+def place_members(unit: Unit, figures: RoundState, *, defers: bool) -> UnitOutcome:
+    """Places the members of a unit: the problem, its solution, and the check."""
+    if defers and len(unit.kinds) > COUNTED_KINDS:
+        return DeferredUnit(Attempt(unit, Proof.UNKNOWN))
+    problem = build(unit, figures)
+    if fault := too_many(len(problem.shapes), GANG_KINDS, "kinds of pods"):
+        gate = Gate(f"gang {unit.group_id}: {fault}", GangStatus.INVALID)
+        return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
+    if defers and needs_solver(problem):
+        return DeferredUnit(Attempt(unit, Proof.UNKNOWN))
+    best = solve_problem(unit, problem, figures)
+    attempt = Attempt(unit, best.proof, Method.SOLVER if best.runs else Method.COUNTING, best.runs)
+    if not best.placed:
+        refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
+        return WaitingUnit(attempt, refusal or NoCapacity())
+    nodes = {unit.members[rank].key: node for rank, node in sorted(best.nodes.items())}
+    if crowds_siblings(unit, nodes, figures):
+        return WaitingUnit(replace(attempt, proof=Proof.UNKNOWN), NoCapacity())
+    return accept(unit, nodes, figures, best.proof, best.runs).name_method(attempt.method)
+
+
+def solve_problem(unit: Unit, problem: Problem, figures: RoundState) -> Solution:
+    """Returns nodes for the members of a unit.
+
+    Where each further member is planned alone, members with a nomination come first: a pod that was evicted for one of
+    them would else take that node back from a less important member, and be evicted again.
+    """
+    if not unit.is_gang:
+        return place_unit(unit, problem, figures, Question.IN_ORDER)
+    nominated = {rank for rank in problem.pending if unit.members[rank].nominated_node}
+    if nominated and len(nominated) < len(problem.pending) and members_preempt_individually(unit):
+        found = place_unit(unit, only_ranks(problem, nominated), figures, Question.BEST)
+        if found.placed:
+            return found
+    return place_unit(unit, problem, figures, Question.BEST)
+
+
+# --- jobs with placement rules of their own ---------------------------------------------------------------------------
+
+
+def accept_job(unit: Unit, plan: JobPlan, figures: RoundState, preemptor: PreemptorSource | None) -> UnitOutcome:
+    """Checks the plan of a job and puts it on the draft."""
+    if not plan.nodes:
+        refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
+        attempt = Attempt(unit, plan.proof, Method.RULES, plan.runs)
+        return WaitingUnit(attempt, refusal or NoCapacity(plan.remark))
+    if plan.evicted:
+        return move_members(unit, plan, figures, preemptor)
+    outcome = accept(unit, dict(plan.nodes), figures, plan.proof, plan.runs, plan.notes)
+    return replace(outcome, remark=plan.remark) if isinstance(outcome, BoundUnit) else outcome
+
+
+def move_members(
+    unit: Unit, plan: JobPlan, figures: RoundState, preemptor: PreemptorSource | None
+) -> WaitingUnit | PreemptingUnit | RejectedUnit:
+    """Evicts members of the unit so that other members, and they, are placed together (ascend.md 5.3)."""
+    if preemptor is None:
+        return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), NoCapacity(plan.remark))
+    draft = figures.draft
+    mark = draft.mark()
+    draft.evict_all(plan.evicted)
+    outcome = accept(unit, dict(plan.nodes), figures, plan.proof, plan.runs, plan.notes)
+    if isinstance(outcome, RejectedUnit):
+        draft.undo(mark)
+        return outcome
+    hold_returns(unit, plan.returns, figures)
+    victim = Victim(VictimUnit(UnitKind.BROKEN, plan.evicted, unit.group_id), RuleName.STALE_GANG, plan.moved)
+    preemptor().reread()
+    return PreemptingUnit(outcome.attempt, outcome.nodes, (victim,), notes=outcome.notes, remark=plan.remark)
+
+
+# --- nominations of other pods ----------------------------------------------------------------------------------------
+
+
+def protect_nominations(
+    outcome: PlacedUnit,
+    nominated: frozenset[tuple[str, tuple[str, ...]]],
+    mark: int,
+    figures: RoundState,
+    preemptor: PreemptorSource | None,
+) -> UnitOutcome:
+    """Takes a plan back that closes the nominated place of another pod. That pod would else be evicted for again, or
+    each of the two would wait for the other.
+
+    nominated: nominations that were feasible before the plan; mark: of the draft at that time.
+    """
+    unit, draft = outcome.unit, figures.draft
+    closed = nominated - nominations_still_feasible(unit, figures) if nominated else frozenset()
+    if isinstance(outcome, PreemptingUnit):
+        # the unit is not bound now: a more important pod starts before it
+        closed = frozenset(one for one in closed if yields_to(figures.snapshot.pods[one[0]], outcome))
+    if not closed:
+        if isinstance(outcome, PreemptingUnit):
+            draft.nominate(outcome.nodes)
+        return outcome
+    draft.undo(mark)
+    if isinstance(outcome, PreemptingUnit) and preemptor is not None:
+        preemptor().reread()
+    promised = isinstance(outcome, BoundUnit) and any(figures.reservations.has(pod) for pod in unit.pending)
+    awaits = outcome.nodes if promised else {}
+    draft.reserve(awaits, waits_for={pod for pod, _ in closed})
+    key, plugins = min(closed, key=lambda one: natural_key(one[0]))
+    text = f"it would keep pod {key} from the room that is promised to it"
+    refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
+    held = Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins)
+    return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), held, awaits=awaits)
+
+
+def yields_to(pod: PodInfo, outcome: PreemptingUnit) -> bool:
+    """Returns True if the capacity that victims leave for a unit is closed to a pod (`ClosedTo.RANK`)."""
+    most = max(one.priority for one in outcome.unit.pending if one.key in outcome.nodes)
+    reclaimed = any(victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for victim in outcome.victims)
+    return reclaimed or pod.priority <= most

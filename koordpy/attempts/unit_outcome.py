@@ -1,0 +1,187 @@
+"""What a round decides for one unit: one of five variants.
+
+`BoundUnit` and `PreemptingUnit` have nodes for their pods (`PlacedUnit`). `WaitingUnit` has none, and a diagnosis;
+`DeferredUnit` was not decided; the plan of a `RejectedUnit` failed its independent check. Readers distinguish the
+variants by `match` or `isinstance`. What all variants share is the record `Attempt`. Values only: nothing here plans.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from koordpy.fairness.quota_admission import QuotaRefusal
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.round_plan import DeferralReason, Proof, RejectedPlan, SolverRun
+from koordpy.preemption.search.preemption_plan import Victim
+from koordpy.preemption.search.relocation import Back
+from koordpy.preemption.selection.preemption_names import NO_GUARD, Guard
+
+Nodes = Mapping[str, int]
+"""Pod key (`namespace/name`) -> node position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The search for a place for one unit, whatever its outcome."""
+
+    unit: Unit
+    proof: Proof
+    method: str = ""
+    """What found the nodes, or showed that there are none; empty where nothing was looked for."""
+    runs: tuple[SolverRun, ...] = ()
+    """Uses of the solver."""
+    rejected: tuple[RejectedPlan, ...] = ()
+    """Plans for the unit that their check refused, also where a later plan passed."""
+    seconds: float | None = None
+    """Wall time; None where it is not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    attempt: Attempt
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that was tried."""
+        return self.attempt.unit
+
+    def record_seconds(self, seconds: float) -> Self:
+        """Returns the same outcome with the wall time of its attempt."""
+        return replace(self, attempt=replace(self.attempt, seconds=seconds))
+
+    def name_method(self, method: str) -> Self:
+        """Returns the same outcome with its method, unless it has one."""
+        return self if self.attempt.method else replace(self, attempt=replace(self.attempt, method=method))
+
+
+@dataclass(frozen=True, slots=True)
+class BoundUnit(_Outcome):
+    """The round binds pods of the unit."""
+
+    nodes: Nodes
+    """Never empty."""
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Pod key -> annotations of its Binding for the devices that it is given."""
+    remark: str = ""
+    """What limits the unit; added to the message of members that still wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptingUnit(_Outcome):
+    """The round evicts victims for the unit, and nominates its pods."""
+
+    nodes: Nodes
+    """Never empty."""
+    victims: tuple[Victim, ...]
+    """Never empty."""
+    back: tuple[Back, ...] = ()
+    """Nodes reserved for victims that are only moved."""
+    least: int | None = None
+    """Lower bound of the number of evicted pods, where the set is not proven least; None where it is."""
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """As of `BoundUnit`."""
+    remark: str = ""
+    """As of `BoundUnit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoCapacity:
+    """The diagnosis that no node or domain has capacity for a unit. Each text is empty where it does not apply."""
+
+    remark: str = ""
+    """What limits the unit beside slots; added to the message of its pods."""
+    hold: str = ""
+    """Nodes that are held for the unit because it starves."""
+    promise: str = ""
+    """The start that is promised to the unit, or the promised start of another unit that it would delay."""
+    beside_promise: bool = False
+    """True if the unit was tried without the capacity that is reserved for a promised start."""
+
+
+Diagnosis = Gate | QuotaRefusal | NoCapacity
+"""Why a unit waits: held before any node is looked at, refused by a quota, or without capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingUnit(_Outcome):
+    """The unit was tried, and has no nodes."""
+
+    diagnosis: Diagnosis
+    reasons: tuple[str, ...] = ()
+    """Why no pod is evicted for the unit, and other sentences that follow the count of nodes."""
+    withheld: frozenset[Guard] = NO_GUARD
+    """Guards; without any one of them there would be a plan with victims."""
+    awaits: Nodes = field(default_factory=dict)
+    """Nodes that are reserved for the unit while running pods end there; empty for none."""
+
+    @property
+    def lacks_capacity(self) -> bool:
+        """True if nodes were looked at, and no node or domain had capacity for the unit."""
+        return isinstance(self.diagnosis, NoCapacity)
+
+    @property
+    def refusal(self) -> QuotaRefusal | None:
+        """The quota that refuses the unit; None where none does."""
+        return self.diagnosis if isinstance(self.diagnosis, QuotaRefusal) else None
+
+    def note_capacity(self, *, hold: str = "", promise: str = "", beside_promise: bool = False) -> Self:
+        """Returns the outcome with more in its diagnosis, which must be `NoCapacity`."""
+        lack = self.diagnosis
+        assert isinstance(lack, NoCapacity)
+        beside_promise |= lack.beside_promise
+        noted = NoCapacity(lack.remark, hold or lack.hold, promise or lack.promise, beside_promise)
+        return replace(self, diagnosis=noted)
+
+    def copy_for(self, unit: Unit) -> Self:
+        """Returns the outcome of a unit of the same equivalence class, which is not tried."""
+        diagnosis: Diagnosis = self.diagnosis
+        match diagnosis:
+            case QuotaRefusal():
+                diagnosis = _refusal_for(unit, diagnosis)
+            case NoCapacity():
+                diagnosis = replace(diagnosis, hold="")
+        return replace(self, attempt=replace(self.attempt, unit=unit, seconds=None), diagnosis=diagnosis)
+
+
+@dataclass(frozen=True, slots=True)
+class DeferredUnit(_Outcome):
+    """The unit was not decided; a later round tries it."""
+
+    reason: DeferralReason = DeferralReason.SEARCH
+    refusal: QuotaRefusal | None = None
+    """The quota that refused the unit before its search for victims was deferred; None where none did."""
+
+    def copy_for(self, unit: Unit) -> Self:
+        """Returns the outcome of a unit of the same equivalence class, which is not tried."""
+        refusal = _refusal_for(unit, self.refusal) if self.refusal is not None else None
+        return replace(self, attempt=replace(self.attempt, unit=unit, seconds=None), refusal=refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedUnit(_Outcome):
+    """The independent check refused the plan of the unit, which is a mistake of the planner."""
+
+    fault: str
+    """The first faults, as the pods of the unit are told."""
+
+
+PlacedUnit = BoundUnit | PreemptingUnit
+DecidedUnit = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit
+UnitOutcome = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit | DeferredUnit
+
+
+def is_refused_by_runtime(outcome: UnitOutcome) -> bool:
+    """Returns True if the runtime of a quota refused the unit, and no capacity is reserved for it."""
+    match outcome:
+        case WaitingUnit(awaits=awaits):
+            refusal = None if awaits else outcome.refusal
+        case DeferredUnit(refusal=refusal):
+            pass
+        case _:
+            return False
+    return refusal is not None and refusal.limit_name == "runtime"
+
+
+def _refusal_for(unit: Unit, refusal: QuotaRefusal) -> QuotaRefusal:
+    return refusal if unit.plain is not None else replace(refusal, gang=unit.group_id)

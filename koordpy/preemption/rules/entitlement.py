@@ -1,0 +1,109 @@
+"""Units that consolidation does not move: those of tenants within their entitlement, and those that say so themselves.
+
+Source: docs/rules/preemption.md 3.4. A quota within its min is not disturbed for a beneficiary without a guarantee, a
+user or queue within its share is not disturbed for one that would end above its own (lines and tenants of
+`across_users`). Annotations that other evictors know keep a unit where it is; live also a missing controller, because
+nothing would make the pod again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from koordpy.api import keys
+from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
+from koordpy.cache.snapshot import Snapshot
+from koordpy.fairness.entitlement_lines import Party
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.rules.across_users import AcrossUsers, party_name, party_order
+from koordpy.preemption.rules.reclaim import Reclaim
+from koordpy.preemption.rules.tenant_usage import below
+from koordpy.preemption.search.victim_pool import Mask, Pool
+
+
+@dataclass(frozen=True, eq=False)
+class Entitlement:
+    """Who is within its entitlement against one beneficiary. users: None where no shares are drawn, or the beneficiary
+    belongs to none."""
+
+    pool: Pool
+    mins: Reclaim
+    users: AcrossUsers | None
+    priority: int
+    """Of the beneficiary."""
+
+    def undisturbed(self, free: Mask) -> Mask:
+        """The units that may be moved without disturbing a tenant within its entitlement."""
+        if self.priority >= SYSTEM_PRIORITY_FLOOR:
+            return free
+        out = self.mins.holdings.of_kinds(free, lambda i: next(self._quotas(i), None) is None)
+        if self.users is not None and self._ends_above(self.users):
+            users = self.users
+            out = users.holdings.of_kinds(out, lambda i: next(self._tenants(i, users), None) is None)
+        return out
+
+    def refusal(self, units: list[int]) -> str:
+        """Of the naturally first tenant within its entitlement with one of some units."""
+        found: list[tuple[Party, str]] = []
+        for i in units:
+            found += [(party, f"quota {party.quota} is within its min") for party in self._quotas(i)]
+            if self.users is not None and self._ends_above(self.users):
+                found += [
+                    (party, f"{party_name(party, self.users.requested[0])} is within its share")
+                    for party in self._tenants(i, self.users)
+                ]
+        return f"consolidation: {min(found, key=lambda one: party_order(one[0]))[1]}" if found else ""
+
+    def _quotas(self, i: int) -> Iterator[Party]:
+        """Quotas of a unit below the LCA that use no more than their min of all that it holds."""
+        mins, held = self.mins, self.mins.holdings
+        for path in held.held(i):
+            if not self._is_guaranteed(tuple(below(mins.path, path))):
+                for party in below(path, mins.path):
+                    amounts = held.below(i, mins.path)[party]
+                    if all(
+                        mins.used(party, resource) <= mins.lines.share(party, resource)
+                        for resource, amount in amounts.items()
+                        if amount and mins.lines.counted(party, resource)
+                    ):
+                        yield party
+
+    def _is_guaranteed(self, own: tuple[Party, ...]) -> bool:
+        """Whether the beneficiary ends within its guarantee: its quotas of `own` within their min, nothing gone."""
+        mins = self.mins
+        if not own or not mins.counted(mins.path[-1]):
+            return False
+        return all(
+            mins.after(party, resource) <= mins.lines.share(party, resource)
+            for party in own
+            for resource in mins.counted(party)
+        )
+
+    @staticmethod
+    def _ends_above(users: AcrossUsers) -> bool:
+        lines, own = users.lines, users.own.tenant
+        return any(lines.after(own, resource) > lines.lines.share(own, resource) for resource in users.requested)
+
+    @staticmethod
+    def _tenants(i: int, users: AcrossUsers) -> Iterator[Party]:
+        """Tenants of a unit that use no more than their share of what it holds, or of what is asked for."""
+        lines = users.lines
+        for one in users.asked(i):
+            held = [r for r, n in users.held(i, one.tenant).items() if n and lines.lines.counted(one.tenant, r)]
+            resources = held or [r for r in users.requested if lines.lines.counted(one.tenant, r)]
+            if all(lines.used(one.tenant, r) <= lines.lines.share(one.tenant, r) for r in resources):
+                yield one.tenant
+
+
+def wants_to_stay(pod: PodInfo, snapshot: Snapshot) -> bool:
+    """Whether a pod, or its PodGroup, says that it is not to be moved; live also one that nothing would make again."""
+    notes = pod.pod.metadata.annotations
+    group = snapshot.pod_groups.get(pod.gang.key) if pod.gang is not None else None
+    return (
+        notes.get(keys.DEFRAG) == "never"
+        or (group is not None and group.metadata.annotations.get(keys.DEFRAG) == "never")
+        or keys.PREFER_NO_EVICTION in notes
+        or notes.get(keys.DO_NOT_DISRUPT, "false") != "false"
+        or notes.get(keys.SAFE_TO_EVICT) == "false"
+        or notes.get(keys.SAFE_TO_CONSOLIDATE) == "false"
+        or (snapshot.live and pod.pod.metadata.controller is None)
+    )

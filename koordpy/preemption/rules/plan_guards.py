@@ -1,0 +1,174 @@
+"""Limits of a plan beyond its rules: a limit on its harm; and members above minMember may not break gangs.
+
+Source: preemption.md 3.7. Both are conditions of the choice, so the plan of least cost that keeps them is
+found. A guard may be waived, to learn whether a plan exists without it. Plans for system priorities have no guards.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.quantity import quantity_text
+from koordpy.config.configuration import KoordpyConfiguration, MaxHarm
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.preemption_names import NO_GUARD, Guard, RuleName
+from koordpy.preemption.selection.victim_choice import Limit, Terms
+from koordpy.preemption.selection.victim_units import UnitKind, VictimUnit
+from koordpy.quota.quota_book import card_hundredths
+
+CPU = "cpu"
+BREAKS_NO_GANG = "preemption: members above minMember break no gang."
+_WOULD: Mapping[RuleName, str] = {
+    RuleName.CONSOLIDATION: "consolidation: would move",
+    RuleName.PRIORITY: "preemption: would evict",
+    RuleName.QUOTA: "reclaim: would evict",
+    RuleName.FAIR_SHARE: "reclaim: would evict",
+}
+
+
+def factor_of(rule: RuleName, limits: MaxHarm) -> Fraction | None:
+    """The largest harm of a rule as a multiple of what the plan places; None without a limit."""
+    factors = {
+        RuleName.PRIORITY: limits.priority,
+        RuleName.QUOTA: limits.quota,
+        RuleName.FAIR_SHARE: limits.fair_share,
+        RuleName.CONSOLIDATION: limits.consolidation,
+    }
+    factor = factors.get(rule)
+    return None if factor is None else Fraction(str(factor))
+
+
+class PlanGuards:
+    """The guards of one beneficiary's plan."""
+
+    def __init__(
+        self, unit: Unit, pods: Sequence[PodInfo], config: KoordpyConfiguration, waived: frozenset[Guard] = NO_GUARD
+    ) -> None:
+        """pods: those of the unit that are placed together. waived: guards that are left out."""
+        exempt = min(pod.priority for pod in pods) >= keys.SYSTEM_PRIORITY_FLOOR
+        limited = not exempt and Guard.HARM not in waived
+        self._factors = {
+            rule: factor
+            for rule in _WOULD
+            if limited and (factor := factor_of(rule, config.protection.max_harm)) is not None
+        }
+        self._moves = config.consolidation.enabled or config.preemption.across_users == "overShare"
+        self.accelerators = sum(card_hundredths(pod.requests) for pod in pods)
+        self.cpu = sum(pod.requests.get(CPU, 0) for pod in pods)
+        self.pods = len(pods)
+        spares = config.preemption.surplus_victims == "pods" and not exempt and Guard.SURPLUS not in waived
+        self._spares_gangs = spares and places_surplus(unit, pods)
+
+    # --- surplus ------------------------------------------------------------------------------------------------------
+
+    def allowed(self, rule: RuleName, pool: Pool, eligible: Mask) -> Mask:
+        """[units] those that a rule may evict or move. For members above minMember these are no gangs and no rests of
+        broken gangs; the quota rule is exempt."""
+        if not self._spares_gangs or rule is RuleName.QUOTA:
+            return eligible
+        out = eligible.copy()
+        for i in np.nonzero(eligible)[0].tolist():
+            out[i] = pool.units[i].kind not in (UnitKind.CORE, UnitKind.BROKEN)
+        return out
+
+    # --- harm ---------------------------------------------------------------------------------------------------------
+
+    def harm(self, unit: VictimUnit) -> int:
+        """The harm of evicting a unit: accelerators in hundredths; milli-cores of cpu if the members request no
+        accelerator; pods if they request no cpu either."""
+        if self.accelerators:
+            return unit.devices
+        return sum(pod.requests.get(CPU, 0) for pod in unit.pods) if self.cpu else len(unit.pods)
+
+    def most(self, rule: RuleName) -> int | None:
+        """The most harm that victims of a rule may do; None without a limit."""
+        factor = self._factors.get(rule)
+        return None if factor is None else floor(factor * (self.accelerators or self.cpu or self.pods))
+
+    def limits(self, rule: RuleName, own: Mapping[int, int], pool: Pool) -> list[Limit]:
+        """The limits on the victims of one rule, for the solver. own: index of a unit in the pool -> its option."""
+        most = self.most(rule)
+        if most is None:
+            return []
+        out = []
+        if not self.accelerators and (holding := _terms((o, pool.units[i].devices) for i, o in own.items())):
+            out.append(Limit(holding, most=0))
+        terms = _terms((o, self.harm(pool.units[i])) for i, o in own.items())
+        if sum(amount for _, amount in terms) > most:
+            out.append(Limit(terms, most=most))
+        return out
+
+    # --- what is withheld ---------------------------------------------------------------------------------------------
+
+    def may_withhold(self, guard: Guard) -> bool:
+        """Whether a guard is on at all for these members."""
+        if guard is Guard.SURPLUS:
+            return self._spares_gangs
+        if guard is Guard.ENTITLEMENT:
+            return self._moves
+        return any(self._moves or rule is not RuleName.CONSOLIDATION for rule in self._factors)
+
+    def bears(self, guard: Guard, rules: Mapping[RuleName, Mask], pool: Pool) -> bool:
+        """True if a guard changes the victims of one step of rules. rules: the units that each of its rules allows."""
+        if guard is Guard.SURPLUS:
+            return any((mask & ~self.allowed(rule, pool, mask)).any() for rule, mask in rules.items())
+        every = ((rule, {i: i for i in np.nonzero(mask)[0].tolist()}) for rule, mask in rules.items())
+        return any(self.limits(rule, own, pool) for rule, own in every)
+
+    def withheld(
+        self, guard: Guard, victims: Iterable[tuple[RuleName, VictimUnit]], config: KoordpyConfiguration
+    ) -> str:
+        """The sentence for the message of a pod that waits. victims: those of the least plan without the guard."""
+        if guard is Guard.SURPLUS:
+            return BREAKS_NO_GANG
+        units: dict[RuleName, list[VictimUnit]] = {}
+        for rule, unit in victims:
+            units.setdefault(rule, []).append(unit)
+        texts = (self._too_much(rule, some, config.protection.max_harm) for rule, some in units.items())
+        return " ".join(filter(None, texts))
+
+    def _too_much(self, rule: RuleName, units: Sequence[VictimUnit], limits: MaxHarm) -> str:
+        """Describes units above the limit of their rule; empty if they are within it."""
+        factor = factor_of(rule, limits)
+        devices, harm = sum(unit.devices for unit in units), sum(map(self.harm, units))
+        gain = self.accelerators or self.cpu or self.pods
+        if factor is None or (harm <= factor * gain and (self.accelerators or not devices)):
+            return ""
+        if self.accelerators or devices:
+            gain, kind = self.accelerators, "accelerators"
+            texts = [_cards(amount) for amount in (devices, gain, _rounded(factor * gain, devices, gain))]
+        elif self.cpu:
+            kind, texts = CPU, [quantity_text(CPU, amount) for amount in (harm, gain, floor(factor * gain))]
+        else:
+            kind, texts = "pods", [str(amount) for amount in (harm, gain, floor(factor * gain))]
+        if texts[0] == "1":
+            kind = kind.removesuffix("s")
+        return f"{_WOULD[rule]} {texts[0]} {kind} for {texts[1]}, limit {texts[2]}."
+
+
+def places_surplus(unit: Unit, pods: Sequence[PodInfo]) -> bool:
+    """Whether a plan places more members of some gang than it lacks of its minimum."""
+    return any(
+        gang.min_member >= 1
+        and sum(pod.gang == gang.ref for pod in pods) > max(0, gang.min_member - len(gang.standing) - gang.succeeded)
+        for gang in unit.gangs
+    )
+
+
+def _terms(amounts: Iterable[tuple[int, int]]) -> Terms:
+    return tuple((o, amount) for o, amount in amounts if amount)
+
+
+def _rounded(limit: Fraction, *amounts: int) -> int:
+    """A limit in hundredths, rounded down: to whole accelerators, unless parts of some are counted."""
+    whole = not any(amount % 100 for amount in amounts)
+    return floor(limit / 100) * 100 if whole else floor(limit)
+
+
+def _cards(hundredths: int) -> str:
+    return f"{hundredths / 100:g}"

@@ -1,0 +1,92 @@
+"""The steps of preemption.md 1 for one preemptor set: which victim units which rules let go, in the order of the steps.
+
+A step is a mapping of rules to masks over the pool. Steps are made lazily, because some ask for more than others:
+moves first, then each rule alone, moves for a priority that the shares of tenants limit, and the open rules together.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from koordpy.feasibility.round_state import RoundState
+from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.victim_rules import BY_NAME, Preempt, parted, steps
+from koordpy.preemption.search.candidates import Rules
+from koordpy.preemption.search.preemption_plan import SearchEnd
+from koordpy.preemption.search.preemptor_sets import PreemptorSet
+from koordpy.preemption.search.relocation import movable
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.preemption_names import Guard, RuleName
+
+
+def free_units(preemptors: PreemptorSet, pool: Pool, figures: RoundState) -> Mask:
+    """Returns [units] that are alive, not the preemptor's own, and in no gang that this round placed a member of."""
+    out = np.array(pool.alive, dtype=bool)
+    own = {preemptors.unit.group_id} if preemptors.unit.plain is None else set[str]()
+    placed = {figures.snapshot.pods[key].gang for key in figures.draft.placed} - {None}
+    own |= {figures.groups.unit(ref).group_id for ref in placed if ref is not None}
+    if own:
+        for i, unit in enumerate(pool.units):
+            if unit.group and unit.group in own:
+                out[i] = False
+    return out
+
+
+def rule_steps(law: Law, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rules]:
+    """Steps 3 to 7, each made when its turn comes.
+
+    ends: why the search of each step so far ended; the caller appends to it between two steps. Moves for a limited
+    priority (5b) are left out where the moves of step 3 are proven to make no room.
+    """
+    moves = consolidation_steps(law, free)
+    yield from moves
+    ruled_out = bool(moves) and ends[0].is_proven
+    first, later = parted(steps(law, free))
+    yield from first
+    if not ruled_out:
+        yield from limited_steps(law, free)
+    yield from later
+
+
+def consolidation_steps(law: Law, free: Mask) -> list[Rules]:
+    """Step 3: the units that may move. Empty where consolidation is off, or a quota refuses the preemptor: that is no
+    reason to move anything."""
+    return _moves(law, free) if law.config.consolidation.enabled else []
+
+
+def limited_steps(law: Law, free: Mask) -> list[Rules]:
+    """Step 5b: moves of units of lower priority, where shares of other tenants limit what priority evicts."""
+    if law.config.preemption.across_users != "overShare" or law.users is None:
+        return []
+    if not law.users.any_asked(_preemptable(law, free)):
+        return []
+    return _moves(law, free & (law.pool.priority < law.priority))
+
+
+def closing_reasons(law: Law, free: Mask) -> tuple[list[str], bool]:
+    """Returns (sentences on rules that evict nothing for the preemptor, True if shares of tenants withhold a plan)."""
+    reasons = []
+    if law.mins.closed and BY_NAME[RuleName.QUOTA].is_open(law.figures.snapshot, law.config):
+        reasons.append(f"{law.mins.closed}.")
+    if spared := law.mins.spared or (law.fair.spared if law.fair is not None else ""):
+        kind, _, name = spared.rpartition(":")
+        reasons.append(f"reclaim: {kind or 'pod'} {name} has gained by its eviction, and keeps that for an hour.")
+    share = law.users.refusal(_preemptable(law, free)) if law.users is not None else ""
+    return [*reasons, *([f"{share}."] if share else [])], bool(share)
+
+
+def _preemptable(law: Law, free: Mask) -> Mask:
+    """[units] that rule `priority` would let go if it did not distinguish tenants."""
+    rule = BY_NAME[RuleName.PRIORITY]
+    if not isinstance(rule, Preempt) or not rule.is_open(law.figures.snapshot, law.config):
+        return np.zeros(len(free), dtype=bool)
+    return rule.units_of_any_tenant(law, free)
+
+
+def _moves(law: Law, free: Mask) -> list[Rules]:
+    if law.figures.admission.core_refusal(law.unit, law.figures.draft.quotas) is not None:
+        return []
+    eligible = law.protection.allowed(RuleName.CONSOLIDATION, law.pool, free)
+    if Guard.ENTITLEMENT not in law.waived:
+        eligible = law.entitlement.undisturbed(eligible)
+    return [{RuleName.CONSOLIDATION: movable(law.pool, eligible, law.figures, priority=law.priority)}]

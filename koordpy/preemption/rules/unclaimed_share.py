@@ -1,0 +1,56 @@
+"""What a waiting tenant would get back if fair shares were reclaimed: told where the configuration does not do that.
+
+Source: docs/rules/preemption.md 8. `fairness.reclaim` is off or quotas, the tenant would end within its share, and
+another one uses more than its own.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Party
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.preemption.rules.across_users import party_name, party_order
+from koordpy.preemption.rules.reclaim import amount_text
+from koordpy.quota.quota_book import CARDS
+
+
+def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: EntitlementLines | None) -> str:
+    """`fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`; empty where the
+    share of the pods' tenant is reclaimed, or would give it nothing. lines: those of shares, None in mode off."""
+    fairness, use = figures.config.fairness, figures.draft.quotas
+    path = lines.path(pods[0]) if lines is not None else ()
+    if lines is None or not path or fairness.reclaim == "all":
+        return ""
+    own, asked = path[-1], Amounts()
+    for pod in pods:
+        add_amounts(asked, lines.amounts(pod.requests))
+    asked = {r: n for r, n in asked.items() if n > 0 and lines.counted(own, r)}
+    if not asked or any(lines.use(use, own, r) + n > lines.share(own, r) for r, n in asked.items()):
+        return ""
+    found: list[tuple[Fraction, object, Party, str]] = []
+    for resource in sorted(asked):
+        for other in _tenants(figures, by_user=resource == ACCELERATORS):
+            if other != own and lines.counted(other, resource):
+                excess = Fraction(lines.use(use, other, resource)) - Fraction(lines.share(other, resource))
+                if excess > 0:
+                    found.append((-excess, party_order(other), other, resource))
+    if not found:
+        return ""
+    _, _, other, resource = min(found, key=lambda one: one[:2])
+
+    def held(party: Party) -> str:
+        uses, share = lines.use(use, party, resource), lines.share(party, resource)
+        return f"{party_name(party, resource)} uses {amount_text(resource, uses)}, share {amount_text(resource, share)}"
+
+    unit = "" if resource == ACCELERATORS else f" {resource}"
+    return f"fairness: {held(own)}; {held(other)}{unit}; fairness.reclaim is {fairness.reclaim}"
+
+
+def _tenants(figures: RoundState, *, by_user: bool) -> list[Party]:
+    """Tenants with running pods: those alone can be above their share."""
+    quotas = figures.snapshot.quotas
+    if by_user:
+        return [Party("", user) for user, held in quotas.users_sharing.items() if held.get(CARDS)]
+    return list(quotas.queues)

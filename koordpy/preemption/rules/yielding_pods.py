@@ -1,0 +1,70 @@
+"""What pods in no quota would give up for a unit of a quota if that waited (quota-fairness.md 4).
+
+By priority those of strictly lower priority yield; with `quota.noQuotaYields: always` all of ours in the default quota
+do to a unit within the min of its quotas. With `fairness.reclaim: all` these count as yielding, whatever their shares.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from koordpy.api.keys import DEFAULT_QUOTA
+from koordpy.fairness.entitlement_lines import Mins
+from koordpy.feasibility.round_state import RoundState
+from koordpy.pods.resource_amounts import add_amounts
+from koordpy.preemption.search.victim_pool import Pool
+
+Freed = tuple[tuple[str, int], ...]
+"""(resource, amount), by resource."""
+
+
+class YieldingPods:
+    """The units of a pool with pods in no quota."""
+
+    def __init__(self, pool: Pool, figures: RoundState) -> None:
+        self._pool, self._figures, self._config = pool, figures, figures.config
+        self._holdings = pool.holdings(Mins(figures.snapshot.quotas))
+        self._units: list[int] | None = None
+        self._known: dict[tuple[int | None, bool], Freed] = {}
+
+    def to(self, i: int) -> Freed:
+        """What yields to a unit of the pool, which is in quotas."""
+        setting, pods = self._config.quota.no_quota_yields, self._pool.units[i].pods
+        if setting == "never":
+            return ()
+        shares = self._config.fairness.reclaim == "all" and self._config.fairness.mode != "off"
+        never = not self._config.preemption.enabled or any(p.preemption_policy == "Never" for p in pods)
+        default = shares or (setting == "always" and self._within_min(i))
+        key = None if never else min(pod.priority for pod in pods), default
+        if key not in self._known:
+            self._known[key] = self._freed(*key)
+        return self._known[key]
+
+    def _freed(self, below: int | None, default: bool) -> Freed:
+        """below: units of a lower priority yield, None for none; default: so do all of ours in the default quota."""
+        pool, quotas = self._pool, self._figures.snapshot.quotas
+        if self._units is None:
+            every = np.nonzero(np.array(pool.alive, dtype=bool))[0].tolist()
+            self._units = [k for k in every if () in self._holdings.held(k)]
+        total: dict[str, int] = {}
+        for k in self._units:
+            unit = pool.units[k]
+            ours = default and not pool.foreign(k) and all(quotas.quota_of(pod) == DEFAULT_QUOTA for pod in unit.pods)
+            if ours or (below is not None and unit.priority < below):
+                add_amounts(total, self._holdings.held(k)[()])
+        return tuple(sorted((r, amount) for r, amount in total.items() if amount > 0))
+
+    def _within_min(self, i: int) -> bool:
+        """Whether a unit's quotas use no more than their min of what it holds."""
+        config, tree = self._config, self._figures.snapshot.quotas.tree
+        if config.fairness.reclaim == "off" or config.preemption.across_quotas == "any":
+            return False
+        use = self._figures.draft.quotas
+        held: Mapping[str, int] = {r: n for of in self._holdings.held(i).values() for r, n in of.items() if n}
+        return all(
+            use.used(name, resource) <= tree.quotas[name].least(resource)
+            for path in self._holdings.held(i)
+            for name in (party.quota for party in path)
+            for resource in held
+            if resource in tree.quotas[name].max
+        )

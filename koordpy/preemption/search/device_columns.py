@@ -1,0 +1,51 @@
+"""Adds a column of free devices per device family to the victim problem, and the devices that victims would free.
+
+A column is an upper bound of the devices that are free once victims are evicted. Which devices they are, and whether
+they serve the members together, is decided in the dry run (`dry_run.py`).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from koordpy.devices.family_registry import asked_of, freeable_columns, held_of
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.problem import Problem
+from koordpy.preemption.search.victim_pool import Pool
+
+
+def with_devices(unit: Unit, problem: Problem, figures: RoundState) -> tuple[Problem, dict[str, int]]:
+    """Returns the problem with a column for each family that reports free devices, and the column of each family.
+
+    figures: the round's state, for the draft and the reservations.
+    """
+    shapes = {m.shape: pod for m, pod in zip(problem.members, unit.members, strict=True) if pod.pending}
+    if not any(pod.asks for pod in shapes.values()):
+        return problem, {}
+    reserved = figures.available_to(min(unit.pending, key=lambda pod: pod.priority))
+    kept: dict[int, dict[str, int]] = {}
+    for i, node in enumerate(reserved.at.tolist() if reserved is not None else ()):
+        assert reserved is not None
+        kept[node] = reserved.requests(i, figures.snapshot.columns)
+    devices: dict[str, int] = {}
+    for family, free in freeable_columns(tuple(shapes.values()), figures.scene, kept).items():
+        devices[family] = column = problem.free.shape[1]
+        asked = {i: number for i, pod in shapes.items() if (number := asked_of(pod, family))}
+        requests = tuple(
+            replace(shape, request=(*shape.request, (column, asked[i]))) if i in asked else shape
+            for i, shape in enumerate(problem.shapes)
+        )
+        problem = replace(problem, free=np.concatenate([problem.free, free[:, None]], axis=1), shapes=requests)
+    return problem, devices
+
+
+def device_relief(pool: Pool, i: int, family: str, figures: RoundState) -> dict[int, int]:
+    """Node position -> devices of a family that evicting unit i of the pool frees."""
+    out: dict[int, int] = {}
+    for pod in pool.units[i].pods:
+        held = held_of(pod, family, figures.scene)
+        if held:
+            node = pool.draft.snapshot.index[pod.node]
+            out[node] = out.get(node, 0) + held
+    return out

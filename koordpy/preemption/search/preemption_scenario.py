@@ -1,0 +1,134 @@
+"""One scenario of preemption: a preemptor set, and the victim units that each rule lets go for it.
+
+Bounds by sums say that no set of these victims can help, before any set is generated. What generators choose from
+(`candidates`) is made for a part of the nodes at a time. The dry run of the scenario tries a set with all filters.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
+
+from koordpy.cache.snapshot import Ints
+from koordpy.placement.problem import Problem
+from koordpy.plan.limits import MOVES
+from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.search.candidates import OfferedChoice, Rules, candidates, eligible_under
+from koordpy.preemption.search.device_columns import device_relief
+from koordpy.preemption.search.dry_run import DryRun
+from koordpy.preemption.search.preemption_plan import SearchEnd
+from koordpy.preemption.search.preemptor_sets import PreemptorSet
+from koordpy.preemption.search.reachable_nodes import ReachableNodes, find_reachable_nodes
+from koordpy.preemption.search.single_pod import SinglePod
+from koordpy.preemption.selection.lower_bounds import lacking, most_freed
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.preemption.selection.victim_choice import reachable
+from koordpy.problems.problem_building import partitions
+
+Bound = tuple[SearchEnd, str]
+"""Why no set of victims helps, and the sentence on it; empty where there is nothing to say."""
+
+
+class PreemptionScenario:
+    """Victims for one preemptor set under some rules, in the order in which a victim would carry them."""
+
+    def __init__(
+        self, preemptors: PreemptorSet, law: Law, rules: Rules, node_table: Callable[[], SinglePod] | None = None
+    ) -> None:
+        """node_table: the cheapest victims of each node for a plain pod, kept between units of the round."""
+        self.preemptors, self.law, self.rules, self._node_table = preemptors, law, rules, node_table
+        self.figures, self.pool = law.figures, law.pool
+        self.eligible = eligible_under(rules)
+        self.dry_run = DryRun(preemptors, law.pool, law.figures)
+
+    @property
+    def moves(self) -> bool:
+        """True if the victims are moved and placed again, instead of evicted."""
+        return RuleName.CONSOLIDATION in self.rules
+
+    @cached_property
+    def reachable(self) -> ReachableNodes:
+        """The problem with every node that victims might open."""
+        preemptors, figures = self.preemptors, self.figures
+        if not any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in preemptors.pods}.values()):
+            return ReachableNodes(preemptors.problem, {}, frozenset())
+        units = self.pool.units
+        victims = {pod.key: pod for i in np.nonzero(self.eligible)[0].tolist() for pod in units[i].pods}
+        return find_reachable_nodes(preemptors.unit, preemptors.problem, figures, list(victims.values()))
+
+    # --- bounds -------------------------------------------------------------------------------------------------------
+
+    def bound(self) -> Bound | None:
+        """Why no set of all eligible units helps, by sums: O(units x nodes of each). None where sums allow it."""
+        if self.moves and (bound := self._bound_of_moves()) is not None:
+            return bound
+        lack = lacking(self.reachable.problem, self._freed, self._columns)
+        if lack is not None:
+            return SearchEnd.BOUNDED, f"preemption: {lack.text}." if lack.reclaimable else ""
+        return None if self.eligible.any() else (SearchEnd.NO_CANDIDATES, "")
+
+    def bound_of(self, found: OfferedChoice) -> Bound | None:
+        """The same of one part of the nodes, with what limits and crossings of quotas let go at most."""
+        if not reachable(found.choices):
+            return SearchEnd.BOUNDED, ""
+        if self.moves or not (most := most_freed(found.choices)):
+            return None
+        lack = lacking(found.choices.problem, self._freed, self._columns, most)
+        if lack is None:
+            return None
+        return SearchEnd.BOUNDED, f"preemption: {lack.text}." if lack.reclaimable else ""
+
+    def _bound_of_moves(self) -> Bound | None:
+        """Moves change nothing about what is free on all nodes together. Too many pods are not looked at (`MOVES`)."""
+        pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(self.eligible)[0].tolist())
+        free = np.maximum(self.figures.draft.free(), 0).sum(axis=0)
+        asked = self.preemptors.problem.asked.items()
+        if not pods or any(column < len(free) and amount > free[column] for column, amount in asked):
+            return SearchEnd.NO_CANDIDATES, ""
+        return (SearchEnd.BUDGET_USED, "") if pods * len(self.figures.snapshot.nodes) > MOVES else None
+
+    @cached_property
+    def _freed(self) -> Ints:
+        """[nodes, columns] what the eligible units hold together, at most."""
+        held, devices = self.pool.relief(self.eligible), self.preemptors.devices
+        if not devices:
+            return held
+        out = np.zeros(self.preemptors.problem.free.shape, dtype=np.int64)
+        out[:, : held.shape[1]] = held
+        for i in np.nonzero(self.eligible)[0].tolist():
+            for family, column in devices.items():
+                for node, number in device_relief(self.pool, i, family, self.figures).items():
+                    out[node, column] += number
+        return out
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        columns = self.figures.snapshot.columns
+        return tuple(sorted(columns, key=lambda name: columns[name]))
+
+    # --- candidates ---------------------------------------------------------------------------------------------------
+
+    def parts(self) -> Iterator[OfferedChoice]:
+        """The candidates of each part of the nodes that the preemptor set may be placed in."""
+        for part in partitions(self.preemptors.unit, self.reachable.problem, self.figures):
+            yield self.candidates(part, self.rules)
+
+    def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
+        """What generators choose from on a part of the nodes, under rules that are no wider than the scenario's."""
+        return candidates(self.preemptors, part, rules=rules, law=self.law, open_to=self.reachable)
+
+    def cheapest_node(self) -> Rules | None:
+        """The victims of the node that is cheapest to free for a plain pod. An empty mask is a proof that no node can
+        be freed. None: not decided here, because more than the nodes decides; the general search must run."""
+        plain, figures = self.preemptors.unit.plain, self.figures
+        if self._node_table is None or plain is None or len(self.rules) > 1 or self.moves:
+            return None
+        if self.preemptors.devices or self.reachable.looked_at:
+            return None
+        if figures.draft.has_nominations or figures.of(plain).has_rules:
+            return None
+        if figures.admission.core_refusal(self.preemptors.unit, figures.draft.quotas) is not None:
+            return None  # capacity may be missing in a quota alone
+        [(name, eligible)] = self.rules.items()
+        found = self._node_table().cheapest(plain, self.preemptors.problem, name, eligible)
+        return None if found is None else {name: found}

@@ -1,0 +1,185 @@
+"""What the searches for victims of one round share: the pool of victim units, tables, shares, and the check of plans.
+
+`preemption_pipeline` runs the searches. A plan that is carried out is recorded with `record_evictions`; the tables
+are current to the draft as it is. The search itself leaves the draft as it was.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from koordpy.devices.rule_registry import add_demands
+from koordpy.fairness.entitlement_lines import EntitlementLines, Mins, lines_of
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.placement.problem import Problem, only_ranks
+from koordpy.preemption.rules.rule_protocol import Law
+from koordpy.preemption.rules.rule_steps import free_units
+from koordpy.preemption.rules.usable_shares import TenantShares
+from koordpy.preemption.rules.victim_rules import VICTIM_RULES
+from koordpy.preemption.search.candidates import Rules
+from koordpy.preemption.search.device_columns import with_devices
+from koordpy.preemption.search.preemption_plan import PreemptionPlan, Victim
+from koordpy.preemption.search.preemption_scenario import PreemptionScenario
+from koordpy.preemption.search.preemptor_sets import PreemptorSet, preemptor_sets
+from koordpy.preemption.search.single_pod import SinglePod
+from koordpy.preemption.search.victim_pool import Mask, Pool
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, NO_GUARD, Guard, Way
+from koordpy.problems.problem_building import build
+from koordpy.reservations.capacity_view import PREEMPTOR
+from koordpy.verify.eviction_check import EvictedUnit, Round
+from koordpy.verify.plan_check import check_returns
+from koordpy.verify.plan_fault import PlanFault
+from koordpy.verify.preemption_check import VictimCheck, check_moves, check_victims
+
+
+class PreemptionSearch:
+    """State of the searches of one round."""
+
+    def __init__(self, figures: RoundState, ways: Sequence[Way] = EVERY_WAY, *, defers: bool = False) -> None:
+        """figures: in the view of a unit that starts now.
+
+        defers: whether a unit is deferred for which there is more to do than to wait for terminating pods.
+        """
+        self.now, self.ways, self.defers = figures, ways, defers
+        self.config = figures.config
+        self._checked: dict[object, Any] = {}
+        """What the check of plans has worked out in the round."""
+        self.not_minimal: list[str] = []
+        """Units whose accepted plan evicts more than it needs, as far as `VictimCheck.needless` sees it."""
+        self._pool: Pool | None = None
+        self._alone: SinglePod | None = None
+
+    @cached_property
+    def figures(self) -> RoundState:
+        """Figures in the view of a preemptor."""
+        return self.now.of_view(PREEMPTOR)
+
+    @property
+    def pool(self) -> Pool:
+        """The victim units, read for the first preemptor set."""
+        if self._pool is None:
+            self._pool = Pool(self.now.groups, self.now.draft, self._useless_from)
+        return self._pool
+
+    @property
+    def _useless_from(self) -> int | None:
+        """The priority from which on no pod could be a victim, where priority is the only rule; else None."""
+        snapshot, config = self.now.snapshot, self.config
+        if config.quota.monitor_all_quotas or config.consolidation.enabled:
+            return None
+        if any(rule.above_priority and rule.is_open(snapshot, config) for rule in VICTIM_RULES):
+            return None
+        return max((pod.priority for pod in snapshot.pending), default=None)
+
+    @property
+    def has_open_rule(self) -> bool:
+        """True if any rule may evict or move a pod in this round."""
+        snapshot, config = self.now.snapshot, self.config
+        return config.consolidation.enabled or any(rule.is_open(snapshot, config) for rule in VICTIM_RULES)
+
+    def record_evictions(self, victims: Sequence[Victim]) -> None:
+        """Records the victims of a plan that is on the draft now."""
+        if victims:
+            self.pool.evicted([victim.unit for victim in victims])
+
+    def take_apart(self) -> None:
+        """Ends the search and its units, which refer to each other in cycles."""
+        if self._pool is not None:
+            vars(self._pool).clear()
+        vars(self).clear()
+
+    def reread(self) -> None:
+        """Forgets the victim units, because pods have left the draft by no plan of this search."""
+        self._pool = None
+
+    def faults(self, unit: Unit, plan: PreemptionPlan) -> list[PlanFault]:
+        """Returns what the independent check finds wrong with a plan, on the draft as it was before the plan."""
+        return check_victims(unit, *self._read_plan(plan))
+
+    def needless(self, unit: Unit, plan: PreemptionPlan) -> list[str]:
+        """Returns pods of a lawful plan that need not be evicted: a lower bound, for the count of such plans."""
+        taken, nodes, back, at = self._read_plan(plan)
+        return VictimCheck(unit, nodes, back, at).needless(taken)
+
+    def _read_plan(
+        self, plan: PreemptionPlan
+    ) -> tuple[Sequence[EvictedUnit], Mapping[str, int], Mapping[str, int], Round]:
+        """What a check reads: victims, pod key -> node position of the members and of moved pods, the round."""
+        taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in plan.victims]
+        back = {one.pod.key: one.node for one in plan.back}
+        return taken, dict(plan.nodes), back, Round(self.figures, self._lines, self.pool.budgets, self._checked)
+
+    def faults_of_returns(self, plan: PreemptionPlan) -> list[PlanFault]:
+        """Returns what is wrong with where moved pods return to, on the draft with the members placed and the victims
+        evicted."""
+        if not plan.back:
+            return []
+        figures = self.figures
+        names = {one.pod.key: figures.snapshot.nodes[one.node].name for one in plan.back}
+        faults = check_returns([(one.pod, names[one.pod.key]) for one in plan.back], figures)
+        for gang in dict.fromkeys(one.pod.gang for one in plan.back if one.pod.gang is not None):
+            faults += check_moves(figures.groups.unit(gang), names, self.now)
+        return faults
+
+    # --- what is searched for -----------------------------------------------------------------------------------------
+
+    def preemptor_sets(self, unit: Unit, placed: Mapping[str, int]) -> Iterator[PreemptorSet]:
+        """Yields the sets of pending members that preempt together, in the order in which they are tried.
+
+        placed: pod key -> node position of members that the round has just placed.
+        """
+        problem, devices = self._problem(unit, placed)
+        for ranks in preemptor_sets(unit, problem, self.figures):
+            yield PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks), devices)
+
+    def _problem(self, unit: Unit, placed: Mapping[str, int]) -> tuple[Problem, Mapping[str, int]]:
+        problem = add_demands(unit, build(unit, self.figures, emptied=True), self.figures)
+        problem, devices = with_devices(unit, problem, self.figures)
+        if placed:
+            members = tuple(
+                replace(member, node=placed.get(pod.key, member.node))
+                for member, pod in zip(problem.members, unit.members, strict=True)
+            )
+            problem = replace(problem, members=members)
+        return problem, devices
+
+    def law(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> Law:
+        """The inputs of the rules for one preemptor set. waived: guards that are left out."""
+        mins, lines, tenants = self._mins, self._lines, self._tenants
+        pool, figures = self.pool, self.figures
+        unit, pods = preemptors.unit, preemptors.pods
+        return Law(unit, pods, pool, figures, mins=mins, lines=lines, tenants=tenants, waived=waived)
+
+    def free_units(self, preemptors: PreemptorSet) -> Mask:
+        """[units] of the pool that may be evicted for one preemptor set as far as no rule is asked."""
+        return free_units(preemptors, self.pool, self.figures)
+
+    def scenario(self, preemptors: PreemptorSet, law: Law, rules: Rules) -> PreemptionScenario:
+        """One scenario, with the table of nodes that is kept between plain pods."""
+        return PreemptionScenario(preemptors, law, rules, self._node_table)
+
+    def _node_table(self) -> SinglePod:
+        if self._alone is None or self._alone.pool is not self.pool:
+            self._alone = SinglePod(self.pool, self.figures)
+        return self._alone
+
+    # --- lines --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _mins(self) -> Mins:
+        return Mins(self.figures.snapshot.quotas)
+
+    @cached_property
+    def _lines(self) -> EntitlementLines | None:
+        return self.shares if self.config.fairness.reclaim == "all" else None
+
+    @cached_property
+    def shares(self) -> EntitlementLines | None:
+        """Fair shares of tenants; None in mode off."""
+        return lines_of(self.figures.snapshot, self.config.fairness)
+
+    @cached_property
+    def _tenants(self) -> TenantShares:
+        return TenantShares(self.figures, self._mins)

@@ -1,0 +1,145 @@
+"""The capacity of nodes in the CP-SAT model of victims: free amounts, amounts that victims free, and returning pods.
+
+A column of a node is left out where it cannot bind, or where another column binds first in every case.
+Source: preemption.md 6 (2).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import permutations
+
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.region_room import FillingCapacity, implied_by
+from koordpy.placement.solver.staged_model import Term, linear
+from koordpy.preemption.selection.victim_choice import Choices, MovedKind, Rejoin
+
+
+class FreedCapacity:
+    """Adds the capacity of nodes to a model of victims: free amounts, amounts that victims free, pods that return."""
+
+    def __init__(
+        self,
+        model: cp_model.CpModel,
+        choices: Choices,
+        room: FillingCapacity,
+        at: Mapping[tuple[int, int], cp_model.IntVar],
+        of_unit: Mapping[int, Sequence[int]],
+        unit: Callable[[int, int], list[Term]],
+    ) -> None:
+        """at: (shape, node) -> new pods; of_unit: unit that stands for its kind -> its options; unit: the terms that a
+        unit adds to a sum, times an amount."""
+        self.model, self._choices, self._room, self._at = model, choices, room, at
+        self._of_unit, self._unit = of_unit, unit
+        self.back: dict[MovedKind, dict[int, cp_model.IntVar]] = {}
+        """Kind of returning pods -> node -> pods of it that return there."""
+        self._limit()
+
+    def _limit(self) -> None:
+        """No node is asked for more of a resource than it has free and gets back; others are not looked at, nor those
+        that never bind where another does not."""
+        problem = self._choices.problem
+        self._relief: dict[int, list[tuple[int, dict[int, int]]]] = {}
+        for u in self._of_unit:
+            for node, amounts in self._choices.units[u].frees:
+                self._relief.setdefault(node, []).append((u, dict(amounts)))
+        slots = dict(zip(self._room.shapes, self._room.slots, strict=True))
+        loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]] = {}
+        for (shape, node), var in self._at.items():
+            loads.setdefault(node, []).append((var, problem.shapes[shape].request, int(slots[shape][node])))
+        self._returns(loads)
+        times = _implied([request for load in loads.values() for _, request, _ in load])
+        for node, load in loads.items():
+            implied: set[int] = set()
+            columns = sorted({column for _, request, _ in load for column, _ in request})
+            for column in columns:
+                asked = [(var, amount) for var, request, _ in load for c, amount in request if c == column]
+                most = sum(amount * number for _, request, number in load for c, amount in request if c == column)
+                free = int(problem.free[node, column])
+                if most <= free:
+                    continue
+                if any(
+                    other not in implied
+                    and (column, other) in times
+                    and self._looser(node, column, other, *times[column, other])
+                    for other in columns
+                ):
+                    implied.add(column)
+                    continue
+                relief = self._relief.get(node, ())
+                freed = [t for u, frees in relief for t in self._unit(u, -frees.get(column, 0)) if t[1]]
+                if free >= 0:
+                    self.model.add(linear([*asked, *freed]) <= free)
+                    continue
+                some = self.model.new_bool_var("")
+                for var, _ in asked:
+                    self.model.add(var <= 0).only_enforce_if(~some)
+                self.model.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
+
+    def _looser(self, node: int, column: int, other: int, weight: int, each: int) -> bool:
+        """Whether a node has weight / each times as much of one column as of another, whoever goes."""
+        free = self._choices.problem.free[node]
+        rooms = [dict(enumerate(free.tolist())), *(frees for _, frees in self._relief.get(node, ()))]
+        return bool(free[column] >= 0) and all(
+            room.get(column, 0) * each >= room.get(other, 0) * weight for room in rooms
+        )
+
+    def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
+        """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
+        moved: dict[MovedKind, list[Term]] = {}
+        for u, parts in enumerate(self._choices.returns):
+            for part in parts if u in self._of_unit else ():
+                moved.setdefault(part.kind, []).extend(self._unit(u, part.pods))
+        for kind, terms in moved.items():
+            most = sum(pods for _, pods in terms)
+            here = self.back[kind] = {node: self.model.new_int_var(0, most, "") for node in kind.nodes}
+            self.model.add(linear([*((var, 1) for var in here.values()), *((var, -pods) for var, pods in terms)]) == 0)
+            for node, var in here.items():
+                loads.setdefault(node, []).append((var, kind.request, most))
+        for one in self._choices.rejoins:
+            self._rejoin(one)
+
+    def _rejoin(self, one: Rejoin) -> None:
+        """Where any of a group moves, its members stand together in the end as they have to."""
+        coming = [
+            (node, var) for kind, here in self.back.items() if kind.group == one.group for node, var in here.items()
+        ]
+        if not coming:
+            return
+        moved = self.model.new_bool_var("")
+        for unit in dict.fromkeys(u for _, units in one.members for u in units):
+            for var, _ in self._unit(unit, 1):
+                self.model.add_implication(var, moved)
+        leaves = [(node, [term for u in units for term in self._unit(u, 1)]) for node, units in one.members]
+        for domains in one.common:
+            found = dict.fromkeys(d for node, _ in (*coming, *leaves) if (d := int(domains[node])) >= 0)
+            chosen = {d: self.model.new_bool_var("") for d in found}
+            self.model.add_exactly_one(chosen.values())
+            for node, gone in leaves:
+                here = [(chosen[d], 1)] if (d := int(domains[node])) >= 0 else []
+                self.model.add(linear([*gone, *here]) >= 1).only_enforce_if(moved)
+            for node, var in coming:
+                if (d := int(domains[node])) >= 0:
+                    self.model.add(var == 0).only_enforce_if(~chosen[d])
+                else:
+                    self.model.add(var == 0)
+        for domains, k in one.multiples:
+            inside: dict[int, list[Term]] = {}
+            for node, var in coming:
+                inside.setdefault(int(domains[node]), []).append((var, 1))
+            for node, gone in leaves:
+                inside.setdefault(int(domains[node]), []).extend((var, -c) for var, c in gone)
+            for d, terms in inside.items():
+                stood = sum(int(domains[node]) == d for node, _ in leaves)
+                times = self.model.new_int_var(0, (stood + len(one.members)) // k + 1, "")
+                self.model.add(linear([*terms, (times, -k)]) == -stood).only_enforce_if(moved)
+
+
+def _implied(requests: Iterable[tuple[tuple[int, int], ...]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """(column, other) -> what pods ask of a column at most, as a part of what they ask of the other (`implied_by`)."""
+    every = [dict(request) for request in dict.fromkeys(requests)]
+    columns = sorted({column for request in every for column in request})
+    out = {}
+    for column, other in permutations(columns, 2):
+        times = implied_by([r.get(column, 0) for r in every], [r.get(other, 0) for r in every])
+        if times is not None:
+            out[column, other] = times
+    return out

@@ -1,0 +1,40 @@
+"""Kinds of victims: options of units that are equal in all numbers but their rank, the least important first.
+
+Source: preemption.md 6 (2).
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from msgspec.structs import replace as changed
+
+from koordpy.preemption.selection.victim_choice import (
+    Choices,
+)
+
+
+def kinds_of(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """The options of some units by kind: first option -> all of the kind, the least important first."""
+    sums = [*(one.terms for one in choices.limits), *(one.terms for one in choices.multiples)]
+    sums += [one.terms for one in choices.shortfalls]
+    sums += [terms for one in choices.runtimes for terms in (one.gives, one.terms)]
+    sums += [terms for crossing in choices.crossings for terms, _ in crossing.resources]
+    conditions = [*(limit.when for limit in choices.limits), *(one.when for one in choices.multiples)]
+    for either in choices.eithers:
+        conditions.append(either.when)
+        for branch in either.branches:
+            sums += [limit.terms for limit in branch.limits]
+            sums += [terms for crossing in branch.crossings for terms, _ in crossing.resources]
+            conditions += [limit.when for limit in branch.limits]
+    sums += [tuple((o, 1) for o in options) for options in conditions]
+    parts: dict[int, list[tuple[int, int]]] = {}
+    for number, terms in enumerate(sums):
+        for o, amount in terms:
+            parts.setdefault(o, []).append((number, amount))
+    found: dict[Hashable, list[int]] = {}
+    for u, options in of_unit.items():
+        alone = u in choices.told_apart or len(options) > 1
+        for o in options:
+            figures = changed(choices.units[u], rank=0), choices.options[o].rule, tuple(parts.get(o, ()))
+            found.setdefault(o if alone else figures, []).append(o)
+    kinds = (sorted(kind, key=lambda o: choices.units[choices.options[o].unit].rank) for kind in found.values())
+    return {kind[0]: kind for kind in kinds}

@@ -1,0 +1,275 @@
+"""The independent check of what a plan takes of other tenants, or moves: priority between users, and entitlements.
+
+Source: docs/rules/preemption.md 3.1 and 3.4. Pod by pod over the objects: the nodes that count by labels, taints and
+size, what each tenant holds and asks for there, and each condition of the rules. Only the formula of shares is the
+round's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.keys import SYSTEM_PRIORITY_FLOOR
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.fairness.entitlement_lines import EntitlementLines, lines_of
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import Owner, PodInfo
+from koordpy.quota.quota_book import CARDS, Quotas, QuotaUse, ShareQueue, card_hundredths
+from koordpy.verify.eviction_check import EvictedUnit
+from koordpy.verify.plan_check import allows
+
+Known = dict[object, Any]
+"""What is worked out once in a round: of kinds of members the lines on their nodes and the names of these (None: all),
+of such names the use there and how many changes of the draft it counts."""
+Sums = dict[Owner, Counter[str]]
+GateOpen = Callable[[PodInfo], bool]
+"""Whether the plan ends within the beneficiary's guarantee against a pod."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Scene:
+    lines: EntitlementLines
+    names: frozenset[str] | None
+    use: QuotaUse
+
+
+class TenantCheck:
+    """One plan: the members that it places, and the gates of the guarantee."""
+
+    def __init__(
+        self, unit: Unit, placed: Sequence[PodInfo], figures: RoundState, known: Known, *, gate_open: GateOpen
+    ) -> None:
+        self.unit, self.placed, self.figures, self.known, self.gate_open = unit, placed, figures, known, gate_open
+        self.snapshot, self.config = figures.snapshot, figures.config
+        self.quotas = figures.snapshot.quotas
+        self.least = min((pod.priority for pod in placed), default=0)
+        self._scene: _Scene | None = None
+
+    # --- whose, and where ---------------------------------------------------------------------------------------------
+
+    def tenant(self, pod: PodInfo) -> ShareQueue | None:
+        """The user or queue of a pod; None for the system quota."""
+        if self.quotas.quota_of(pod) == keys.SYSTEM_QUOTA:
+            return None
+        if self.config.fairness.mode == "gpu-count":
+            return ShareQueue("", self.quotas.user_of(pod))
+        return self.quotas.queue_of(pod)
+
+    def _is_quota(self, pod: PodInfo) -> bool:
+        """Whether the tenant of a pod is an ElasticQuota."""
+        if self.quotas.quota_of(pod) not in self.quotas.tree.quotas:
+            return False
+        return self.config.fairness.mode != "gpu-count" or not pod.owner.user
+
+    def _usable(self) -> frozenset[str] | None:
+        """Names of the nodes that count; None for all."""
+        members = {pod.shape: pod for pod in self.placed}.values()
+        names, every = set[str](), True
+        for node in self.snapshot.nodes:
+            fits = any(self._could_hold(node, pod) for pod in members)
+            if fits:
+                names.add(node.name)
+            every &= fits or (self.config.fairness.mode == "gpu-count" and not card_hundredths(node.allocatable))
+        return None if every else frozenset(names)
+
+    def _could_hold(self, node: NodeInfo, pod: PodInfo) -> bool:
+        """Whether an empty node could take a pod."""
+        asked = {"pods": 1, **{r: n for r, n in pod.requests.items() if not self.figures.ignored(r)}}
+        return allows(pod, node, self.config) and all(node.allocatable.get(r, 0) >= n for r, n in asked.items())
+
+    @property
+    def scene(self) -> _Scene | None:
+        """The lines and what is held; None in mode off."""
+        if self._scene is None and self.config.fairness.mode != "off":
+            kinds = frozenset(pod.shape for pod in self.placed)
+            if kinds not in self.known:
+                names = self._usable()
+                quotas = self.quotas if names is None else self._on(names)
+                self.known[kinds] = lines_of(self.snapshot, self.config.fairness, quotas), names
+            lines, names = self.known[kinds]
+            if lines is not None:
+                self._scene = _Scene(lines, names, self._use(names))
+        return self._scene
+
+    def _on(self, names: frozenset[str]) -> Quotas:
+        total, cards = Counter[str](), 0
+        for node in self.snapshot.nodes:
+            if node.name in names and node.node.metadata.deletion_timestamp is None:
+                total.update(node.allocatable)
+                cards += card_hundredths(node.allocatable)
+        held: Sums = {}
+        waiting: Sums = {}
+        nodes = [node for node in self.snapshot.nodes if node.name in names]
+        able: dict[bytes, bool] = {}
+        for pod in self.snapshot.pods.values():
+            if pod.bound and pod.node in names:
+                self._add(held, pod)
+            elif pod.pending:
+                if pod.shape not in able:
+                    able[pod.shape] = any(self._could_hold(node, pod) for node in nodes)
+                if able[pod.shape]:
+                    self._add(waiting, pod)
+        return replace(self.quotas, total=dict(total), cards=cards, held=held, waiting=waiting)
+
+    @staticmethod
+    def _add(sums: Sums, pod: PodInfo) -> None:
+        sums.setdefault(pod.owner, Counter()).update({**pod.requests, "pods": 1, CARDS: card_hundredths(pod.requests)})
+
+    def _use(self, names: frozenset[str] | None) -> QuotaUse:
+        """What tenants hold on the draft before the plan, with what is promised."""
+        draft, nodes = self.figures.draft, self.snapshot.nodes
+        if names is None:
+            return self.figures.reservations.use(self.unit, draft.quotas, net=True)
+        known = self.known.get(names)
+        if known is None:
+            known = self.known[names] = [QuotaUse(replace(self.quotas, held={}, waiting={})), 0]
+            for pod in self.snapshot.pods.values():
+                if pod.bound and pod.node in names:
+                    known[0].change(pod, 1)
+        use, seen = known
+        for pod, position, sign in draft.changes[seen:]:
+            if nodes[position].name in names:
+                use.change(pod, sign)
+        known[1] = len(draft.changes)
+        there = {position for position, node in enumerate(nodes) if node.name in names}
+        return self.figures.reservations.use(self.unit, use, net=True, at=there.__contains__)
+
+    # --- who is asked for ---------------------------------------------------------------------------------------------
+
+    def asks(self, pod: PodInfo) -> bool:
+        """Whether priority between users asks for the tenant of a pod."""
+        own, other = self.tenant(self.placed[0]), self.tenant(pod)
+        if self.scene is None or self.least >= SYSTEM_PRIORITY_FLOOR or own is None or other is None or own == other:
+            return False
+        if self._is_quota(pod) and self._is_quota(self.placed[0]):
+            return False
+        return bool(self._wanted(self.scene)) and not self.gate_open(pod)
+
+    def _wanted(self, scene: _Scene) -> dict[str, int]:
+        """What the members ask for, of what is shared out to their tenant."""
+        own, asked = self.tenant(self.placed[0]), Counter[str]()
+        for pod in self.placed:
+            asked.update(scene.lines.amounts(pod.requests))
+        return {r: n for r, n in asked.items() if n > 0 and own is not None and scene.lines.counted(own, r)}
+
+    def _held(self, tenant: ShareQueue, pods: Iterable[PodInfo], scene: _Scene) -> Counter[str]:
+        out = Counter[str]()
+        for pod in pods:
+            if self.tenant(pod) == tenant and (scene.names is None or pod.node in scene.names):
+                out.update(scene.lines.amounts(pod.requests))
+        return out
+
+    def _gain(self, tenant: ShareQueue, scene: _Scene) -> Counter[str]:
+        """What members bring to a tenant."""
+        out = Counter[str]()
+        for pod in self.placed:
+            if self.tenant(pod) == tenant:
+                out.update(scene.lines.amounts(pod.requests))
+        return out
+
+    # --- the rules ----------------------------------------------------------------------------------------------------
+
+    def preempted(self, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo]) -> list[str]:
+        """3.1 of what goes by rule priority. gone: all pods that leave with the plan."""
+        across = self.config.preemption.across_users
+        asked = [pod for one in taken for pod in one.pods if across != "any" and self.asks(pod)]
+        scene = self.scene
+        if not asked or scene is None:
+            return []
+        if across == "never":
+            return [f"{pod.key} is of another tenant" for pod in asked]
+        if self.config.fairness.reclaim == "all":
+            return []
+        own, faults = self.tenant(self.placed[0]), []
+        for tenant in dict.fromkeys(self.tenant(pod) for pod in asked):
+            if tenant is None or own is None:
+                continue
+            if self._keeps_share(tenant, taken, gone, scene):
+                continue
+            units = [self._held(tenant, one.pods, scene) for one in taken]
+            given, gain = self._held(own, gone, scene), self._gain(own, scene)
+            if not any(
+                self._passes_on(own, tenant, r, gain[r] - given[r], units, scene)
+                for r, n in self._wanted(scene).items()
+            ):
+                faults.append(f"{tenant.quota or tenant.user} would lose what is within its share")
+        return faults
+
+    def _keeps_share(
+        self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], scene: _Scene
+    ) -> bool:
+        """(a)"""
+        lost, gain = self._held(tenant, gone, scene), self._gain(tenant, scene)
+        held = self._held(tenant, (pod for one in taken for pod in one.pods), scene)
+        for resource, amount in held.items():
+            before = scene.lines.use(scene.use, tenant, resource)
+            line = min(before, scene.lines.share(tenant, resource))
+            if amount and scene.lines.counted(tenant, resource) and before - lost[resource] + gain[resource] < line:
+                return False
+        return True
+
+    @staticmethod
+    def _passes_on(
+        own: ShareQueue, tenant: ShareQueue, resource: str, more: int, units: Sequence[Mapping[str, int]], scene: _Scene
+    ) -> bool:
+        """(b) in one resource. more: what the own tenant gains of it."""
+        lines = scene.lines
+        if not lines.counted(tenant, resource):
+            return False
+        use, mine = lines.use(scene.use, tenant, resource), lines.use(scene.use, own, resource)
+        for amount in sorted(held.get(resource, 0) for held in units):  # the largest last
+            if use <= lines.share(tenant, resource):
+                return False
+            use -= amount
+        before = lines.use(scene.use, tenant, resource) - lines.exact(tenant, resource)
+        return mine + more - lines.exact(own, resource) <= before
+
+    def may_move(self, pods: Sequence[PodInfo], running: Iterable[PodInfo]) -> bool:
+        """Whether pods may move although consolidation is off: step 5b. running: pods on their nodes."""
+        if not self.config.preemption.enabled or self.config.preemption.across_users != "overShare":
+            return False
+        if any(pod.preemption_policy == "Never" for pod in self.placed):
+            return False
+        if any(pod.priority >= self.least for pod in pods):
+            return False
+        return any(pod.priority < self.least and self.asks(pod) for pod in running)
+
+    def disturbed(self, taken: Sequence[EvictedUnit]) -> list[str]:
+        """3.4: who is within its share and moves for one that would end above its own; who is not to be moved."""
+        if self.least >= SYSTEM_PRIORITY_FLOOR:
+            return []
+        faults = [f"{pod.key} is not to be moved" for one in taken for pod in one.pods if self._stays(pod)]
+        scene, own = self.scene, self.tenant(self.placed[0])
+        if scene is None or own is None:
+            return faults
+        lines, wanted, gain = scene.lines, self._wanted(scene), self._gain(own, scene)
+        if not any(lines.use(scene.use, own, r) + gain[r] > lines.share(own, r) for r in wanted):
+            return faults
+        for one in taken:
+            for tenant in {self.tenant(pod) for pod in one.pods if self.asks(pod)}:
+                if tenant is None:
+                    continue
+                held = [r for r, n in self._held(tenant, one.pods, scene).items() if n and lines.counted(tenant, r)]
+                counted = held or [r for r in wanted if lines.counted(tenant, r)]
+                if all(lines.use(scene.use, tenant, r) <= lines.share(tenant, r) for r in counted):
+                    faults.append(f"{one.pods[0].key} is moved, and {tenant.quota or tenant.user} is within its share")
+        return faults
+
+    def _stays(self, pod: PodInfo) -> bool:
+        notes, group = pod.pod.metadata.annotations, None
+        if pod.gang is not None:
+            group = self.snapshot.pod_groups.get(pod.gang.key)
+        marks = [notes, *([group.metadata.annotations] if group is not None else [])]
+        if any(one.get(keys.DEFRAG) == "never" for one in marks):
+            return True
+        if "descheduler.alpha.kubernetes.io/prefer-no-eviction" in notes:
+            return True
+        if notes.get("karpenter.sh/do-not-disrupt") not in (None, "false"):
+            return True
+        refusing = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "kai.scheduler/safe-to-consolidate")
+        if any(notes.get(key) == "false" for key in refusing):
+            return True
+        return self.snapshot.live and not any(owner.controller for owner in pod.pod.metadata.owner_references)
