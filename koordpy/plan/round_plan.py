@@ -7,9 +7,10 @@ exception.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
-from koordpy.cluster.devices import DeviceId
-from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.pods.family_books import NOTHING_GIVEN, Given
+from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class Proof(StrEnum):
@@ -37,6 +38,8 @@ class Reason(StrEnum):
     """Reason of PodScheduled=False, and of pending[] offline."""
 
     UNSCHEDULABLE = "Unschedulable"
+    NEVER_FITS = "NeverFits"
+    """Of pending[] offline alone: the condition says Unschedulable, because larger nodes may be for sale."""
     SCHEDULER_ERROR = "SchedulerError"
     JOB_VALIDATE_FAILED = "JobValidateFailed"
 
@@ -62,23 +65,33 @@ class Placement:
     claims: Mapping[str, str] = field(default_factory=dict)
     """Claim (`namespace/name`) -> volume that it is to be bound to, empty where one is to be provisioned for the node;
     written before the Binding (kube-parity.md 2.8)."""
-    devices: Mapping[str, tuple[tuple[str, DeviceId], ...]] = field(default_factory=dict)
-    """Resource claim (`namespace/name`) -> (request, device) of its allocation; written before the Binding, with the
-    pod's reservation (kube-parity.md 6)."""
-    chips: tuple[int, ...] = ()
-    """GPUs (minors) or NPUs of the node that it is given by name; they are in the annotations, too."""
+    given: Given = field(default_factory=lambda: NOTHING_GIVEN)
+    """Devices of each family that it is given by name. Annotations say them, or objects that are written before the
+    Binding: allocations of resource claims, with the pod's reservation (kube-parity.md 6)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """Devices of a plan's pods, by pod key (`namespace/name`)."""
+class FamilyAllocation:
+    """Devices of one family for a plan's pods, by pod key (`namespace/name`)."""
 
-    chips: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Numbers of the devices on the pod's node."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """What each pod is given, in the family's own form; pods that are given nothing by name are left out."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Annotations of the pod's Binding."""
     faults: tuple[str, ...] = ()
     """Pods that cannot have what they were placed for: then the plan is not carried out, and says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAllocation:
+    """Devices of all families for a plan's pods, by pod key; as those of one family."""
+
+    given: Mapping[str, Given] = field(default_factory=dict)
+    notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+
+NOTHING_ALLOCATED = PlanAllocation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +152,13 @@ class PendingPod:
     """Held before planning: missing group or members, unreadable setting (gang-network.md 2.3)."""
     plugins: tuple[str, ...] = ()
     """Filters that refused a node; empty for a gang's own verdict."""
+    never: str = ""
+    """Why its unit never fits, as the message says (gang-network.md 6); empty where it may."""
+
+    @property
+    def offline_reason(self) -> Reason:
+        """Its reason in the output of the offline commands."""
+        return Reason.NEVER_FITS if self.never and self.reason is Reason.UNSCHEDULABLE else self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +183,8 @@ class GangReport:
     """What its owner should know of the plan that starts it."""
     awaits: bool = False
     """Whether it waits for room that pods are leaving, which is kept for it."""
+    never: str = ""
+    """Why it never fits; empty where it may."""
 
     @property
     def ref(self) -> GangRef:
@@ -222,8 +244,13 @@ class UnitReport:
     pipeline_crossings: Mapping[str, int] | None = None
     """Layer -> pipeline groups whose lowest common layer it is."""
     ring_crossings: int | None = None
+    withheld: tuple[str, ...] = ()
+    """What alone keeps its plan with victims from being carried out: `share` (preemption.acrossUsers), `harm`
+    (protection.maxHarm), `surplus` (preemption.surplusVictims)."""
     gpu_bottlenecks_gbps: tuple[float, ...] = ()
     """Weakest link within the GPUs of each pod that is given two or more by name, where links are known."""
+    never: str = ""
+    """Why it never fits; empty where it may."""
 
     @property
     def solver_faults(self) -> tuple[str, ...]:
@@ -270,19 +297,25 @@ class PromisedStart:
     """Unit -> what it is told, of those that it keeps from room they could take now."""
 
 
+class DeferralReason(StrEnum):
+    """Why a unit was not decided in a round."""
+
+    SEARCH = "search"
+    """It needs victims, units to move, or the solver. A search decides."""
+    CUT = "cut"
+    """The round ended before its turn."""
+    TURN = "turn"
+    """Its namespace had its part of the round, and units of others wait that are as important."""
+
+
 @dataclass(frozen=True, slots=True)
-class Deferred:
-    """A unit whose search, or the room that it could have, waits for another round."""
+class Deferral:
+    """A unit that was not decided. A later round tries it."""
 
     unit: str
-    kept_off: bool = False
-    """It would fit, into room that is kept for units ahead of it while those are searched for."""
-    interrupted: bool = False
-    """Its search was given up for somebody who came meanwhile."""
-    passed_over: bool = False
-    """Its namespace had its part of the round, and others as important wait."""
+    reason: DeferralReason = DeferralReason.SEARCH
     seconds: float | None = field(default=None, compare=False)
-    """What it took; None where nobody asked."""
+    """Wall time of its attempt; None where it is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +334,12 @@ class RoundPlan:
     benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
+    counted: tuple[tuple[str, str], ...] = ()
+    """(object, resource) of resources that mean parts of devices and are counted by number: of each the first pod of
+    the round that asks for it. It is said once a run or process."""
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: PromisedStart | None = None
-    deferred: tuple[Deferred, ...] = ()
+    deferred: tuple[Deferral, ...] = ()
     """Units that were not decided, in queue order."""
+    not_minimal: tuple[str, ...] = ()
+    """Units whose plan evicts a unit that could stay where it is; as far as that is looked at (preemption.md 5)."""

@@ -1,42 +1,39 @@
-"""Quotas that use more than their runtime for too long give back, before anybody is planned.
+"""Quotas that use more than their runtime for too long give back, before any unit is planned.
 
-Source: quota-fairness.md 5. From the least important unit on until the use is within the
-runtime; then, from the most important of these, each is kept that is not needed for that, or that nobody would start
-for (a dry run of the queue). Budgets forbid, protected pods stay.
+Source: quota-fairness.md 5. From the least important unit on until the use is within the runtime; then, from the most
+important of these, each is kept that is not needed for that, or that nobody would start for (a dry run of the queue).
+Budgets forbid, protected pods stay. What pods in no quota use does not count as far as they would yield to a unit
+(quota-fairness.md 4): it would take that room back, and be given back for it again.
 What pods hold that are ending counts as given back: else every round until they are gone would take more.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.planning.figures import Figures
-from koordpy.planning.limits import GIVE_BACK_TRIALS
-from koordpy.planning.plan import RejectedPlan
-from koordpy.planning.quota.runtime import overdue
-from koordpy.planning.units import Unit
-from koordpy.planning.vain_demand import Reaches, startless, without
-from koordpy.planning.verify.leaving import QUOTA, Round, Taken, check_given_back, rejection
-from koordpy.planning.victim_selection.budgets import forbid
-from koordpy.planning.victim_selection.choice import Multiple, uneven
-from koordpy.planning.victim_selection.lines import Mins, Party
-from koordpy.planning.victim_selection.reprieve import settled
-from koordpy.planning.victim_selection.units import UnitKind, VictimUnit
-from koordpy.planning.victims.candidates import multiples_of
-from koordpy.planning.victims.pool import Pool
+from koordpy.fairness.entitlement_lines import Mins, Party
+from koordpy.fairness.quota_runtime import overdue
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.infeasibility.unsatisfiable_demand import Reaches, startless, without
+from koordpy.plan.limits import GIVE_BACK_TRIALS
+from koordpy.planner.queue.starters import starters
+from koordpy.planner.round_context import RoundContext
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.preemption.rules.yielding_pods import Freed, YieldingPods
+from koordpy.preemption.search.candidates import multiples_of
+from koordpy.preemption.search.victim_pool import Pool
+from koordpy.preemption.selection.disruption_budgets import forbid
+from koordpy.preemption.selection.reprieve import settled
+from koordpy.preemption.selection.victim_choice import Multiple, uneven
+from koordpy.preemption.selection.victim_units import UnitKind
+from koordpy.report.eviction_words import given_back_evictions
+from koordpy.verify.eviction_check import QUOTA, EvictedUnit, Round, check_given_back, rejection
 
 _Unit = tuple[int, int]
 """(position of a quota that is due, position of a unit that it would give back)."""
-
-
-@dataclass(frozen=True, slots=True)
-class GivenBack:
-    """A unit that goes for its quota's runtime."""
-
-    unit: VictimUnit
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,53 +43,50 @@ class _Due:
     name: str
     limit: Amounts
     over: Amounts
-    floor: Amounts
-    """What it uses above the runtime that it has where nobody else asks."""
+    floors: Mapping[int, Amounts]
+    """Unit -> what the quota uses above the runtime that it has where nobody else asks."""
     taken: list[int]
     held: Mapping[int, Amounts]
     """Unit -> what it holds in the quota."""
     multiples: Sequence[Multiple]
 
 
-def give_back(
-    pool: Pool, figures: Figures, starters: Callable[[], frozenset[str]]
-) -> tuple[list[GivenBack], list[RejectedPlan]]:
-    """What overdue quotas give back, which leaves the draft, and what the independent check refuses of it.
+def give_back_overuse(context: RoundContext) -> None:
+    """Evicts what overdue quotas give back. What the independent check refuses of it stays.
 
-    Nothing for units that do not start in any case. What is on some nodes goes only as far as the quota is above the
-    runtime that it has beside those that could use these nodes: else it would be lent there again (`queue/lending.py`).
-    Of that, only what lets pods of other quotas start goes. starters: pods that would start on the draft as it is.
+    Nothing is evicted for units that do not start in any case. What is on some nodes is evicted only as far as the
+    quota is above the runtime that it has beside those that could use these nodes: else it would be lent there again
+    (`lend_runtimes.py`). Of that, only what lets pods of other quotas start is evicted.
     """
+    figures, pool = context.figures, context.preemptor.pool
     draft = figures.draft
-    out: list[GivenBack] = []
-    rejected: list[RejectedPlan] = []
     with draft.trial():
         due = _due(pool, figures)
-    for one, taken in zip(due, _needed(pool, figures, due, starters), strict=True):
+    for one, taken in zip(due, _needed(pool, figures, due), strict=True):
         at = Round(figures, None, pool.budgets)
-        going = [Taken(pool.units[i].pods, QUOTA) for i in taken]
+        going = [EvictedUnit(pool.units[i].pods, QUOTA) for i in taken]
         if faults := check_given_back(one.name, one.limit, going, at):
-            rejected.append(rejection(f"quota {one.name}", faults, going))
+            context.rejected.append(rejection(f"quota {one.name}", faults, going))
             continue
         resource = min(one.over, default="")
         for i in taken:
             uses = quantity_text(resource, draft.quotas.used(one.name, resource))
             limit = quantity_text(resource, one.limit[resource])
             text = f"Reclaimed: quota {one.name} uses {uses} of runtime {limit} {resource}"
-            out.append(GivenBack(pool.units[i], text))
+            context.evictions += given_back_evictions(pool.units[i].pods, text)
         draft.evict_all(pod for unit in going for pod in unit.pods)
         if taken:
             pool.evicted([pool.units[i] for i in taken])
-    return out, rejected
 
 
-def _due(pool: Pool, figures: Figures) -> list[_Due]:
+def _due(pool: Pool, figures: RoundState) -> list[_Due]:
     """What each overdue quota would give back, one after the other; it leaves the draft."""
     admission, quotas = figures.admission, figures.snapshot.quotas
     names = overdue(quotas, admission.figures, figures.config.quota, now=figures.snapshot.now)
     waiting = figures.groups.units() if names else []
     refused = {unit.id for unit in startless(waiting, figures)}
     reaches = Reaches(figures)
+    outside = YieldingPods(pool, figures)
     out: list[_Due] = []
     for name in names:
         gone = {i for one in out for i in one.taken}
@@ -110,37 +104,38 @@ def _due(pool: Pool, figures: Figures) -> list[_Due]:
         limit = runtime({unit.id for unit in able})
         over = _exceeded(name, limit, figures)
         spans = [(unit.id, reaches.of(unit)) for unit in able]
-        overs: dict[frozenset[str], Amounts] = {frozenset(): _exceeded(name, runtime(()), figures)}
+        overs: dict[tuple[frozenset[str], Freed], Amounts] = {}
         over_of: dict[int, Amounts] = {}
+        floors: dict[int, Amounts] = {}
         for i in held if over else ():
             # what stands where few of them could go is given back for these few alone
             asking = frozenset(one for one, nodes in spans if nodes[at_nodes[i]].any())
-            if asking not in overs:
-                overs[asking] = _exceeded(name, runtime(asking), figures)
-            over_of[i] = overs[asking]
+            freed = outside.to(i)
+            for some in (asking, frozenset[str]()):
+                if (some, freed) not in overs:
+                    overs[some, freed] = _exceeded(name, runtime(some, dict(freed)), figures)
+            over_of[i], floors[i] = overs[asking, freed], overs[frozenset(), freed]
         multiples = _multiples(pool, figures, held)
         taken = _least(pool, held, over_of, multiples)
-        out.append(_Due(name, limit, over, overs[frozenset()], taken, held, multiples))
+        out.append(_Due(name, limit, over, floors, taken, held, multiples))
         for i in taken:
             figures.draft.evict_all(pool.units[i].pods)
     return out
 
 
-def _needed(
-    pool: Pool, figures: Figures, due: Sequence[_Due], starters: Callable[[], frozenset[str]]
-) -> list[list[int]]:
+def _needed(pool: Pool, figures: RoundState, due: Sequence[_Due]) -> list[list[int]]:
     """A reprieve: of what each would give back, the most important first, all goes on running that nobody starts for.
 
     Nobody: no pod of another quota. The draft is left as it was.
     """
     draft, quotas, pods = figures.draft, figures.snapshot.quotas, figures.snapshot.pods
-    ending = figures.promises.ending
+    ending = figures.reservations.terminating
 
     def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
         """Pods in quotas that start once some units are gone: key -> its quotas."""
         with draft.trial():
             draft.evict_all([*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
-            paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters()}
+            paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters(figures)}
         return {key: path for key, path in paths.items() if path}
 
     every = sorted(((k, i) for k, one in enumerate(due) for i in one.taken), key=lambda one: -pool.ranks[one[1]])
@@ -151,7 +146,8 @@ def _needed(
         nonlocal trials
         for k in {k for k, _ in part}:
             one, kept = due[k], [i for other, i in rest if other == k]
-            if any(sum(one.held[i].get(r, 0) for i in kept) < amount for r, amount in one.floor.items()):
+            floors = (one.floors[i] for other, i in part if other == k)
+            if any(sum(one.held[i].get(r, 0) for i in kept) < n for floor in floors for r, n in floor.items()):
                 return False
             if uneven(one.multiples, kept):
                 return False
@@ -165,23 +161,32 @@ def _needed(
     return [[i for k, i in needed if k == number] for number in range(len(due))]
 
 
-def _runtime(name: str, waiting: Sequence[Unit], figures: Figures, asking: Collection[str]) -> Amounts:
-    """What a quota's use is held against: its runtime where of all units that wait only these ask."""
+def _runtime(
+    name: str,
+    waiting: Sequence[Unit],
+    figures: RoundState,
+    asking: Collection[str],
+    freed: Mapping[str, int] = MappingProxyType({}),
+) -> Amounts:
+    """What a quota's use is held against: its runtime where of all units that wait only these ask, and pods in no quota
+    use so much less."""
     admission, quotas = figures.admission, figures.snapshot.quotas
     others = [unit for unit in waiting if unit.id not in asking]
-    with admission.among(without(others, quotas, {name})):
-        return dict(admission.limits[name])
+    view = replace(figures.view, demand=without(others, quotas, {name}))
+    return dict(admission.of_view(view).limits_after(freed)[name])
 
 
-def _exceeded(name: str, limit: Amounts, figures: Figures) -> Amounts:
+def _exceeded(name: str, limit: Amounts, figures: RoundState) -> Amounts:
     """By how much the use is above a limit, where it is; without what pods hold that are ending."""
     quotas, use = figures.snapshot.quotas, figures.draft.quotas
-    ending = [pod.requests for pod in figures.promises.ending if name in quotas.tree.path(quotas.quota_of(pod))]
+    ending = [
+        pod.requests for pod in figures.reservations.terminating if name in quotas.tree.path(quotas.quota_of(pod))
+    ]
     leaving = {r: sum(asked.get(r, 0) for asked in ending) for r in limit}
     return {r: amount for r, most in limit.items() if (amount := use.used(name, r) - leaving[r] - most) > 0}
 
 
-def _multiples(pool: Pool, figures: Figures, held: Collection[int]) -> list[Multiple]:
+def _multiples(pool: Pool, figures: RoundState, held: Collection[int]) -> list[Multiple]:
     """What gangs that stay must be multiples of."""
     own = {i: [i] for i in held}
     groups = {unit.group: figures.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
@@ -235,7 +240,7 @@ def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
     return [*taken, i]
 
 
-def _inside(pool: Pool, figures: Figures, name: str) -> dict[int, Amounts]:
+def _inside(pool: Pool, figures: RoundState, name: str) -> dict[int, Amounts]:
     """Unit -> what it holds in a quota and below it; units of our own schedulers, wholly inside."""
     holdings, party = pool.holdings(Mins(figures.snapshot.quotas)), Party(name)
     out: dict[int, Amounts] = {}

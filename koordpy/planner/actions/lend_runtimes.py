@@ -8,59 +8,73 @@ count no longer either that cannot use all nodes that it could, and what they ca
 free room; nobody is evicted for it. Own decision: Koordinator leaves it waiting.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Iterable
 
-from koordpy.planning.attempt import Tried, unit_shape
-from koordpy.planning.figures import Figures
-from koordpy.planning.queue.kept import KeptRoom, closed
-from koordpy.planning.quota.admission import Asking
-from koordpy.planning.units import Unit
-from koordpy.planning.vain_demand import Reaches, startless, without
+import numpy as np
+from numpy.typing import NDArray
+
+from koordpy.attempts.unit_attempt import equivalence_class
+from koordpy.attempts.unit_outcome import (
+    DeferredUnit,
+    PlacedUnit,
+    PreemptingUnit,
+    UnitOutcome,
+    WaitingUnit,
+    is_refused_by_runtime,
+)
+from koordpy.cache.reservations import ClosedTo, withheld
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.infeasibility.unsatisfiable_demand import Reaches, startless, without
+from koordpy.planner.round_context import RoundContext
+from koordpy.reservations.capacity_view import QuotaDemand, View
 
 
-def lend(tried: list[Tried], figures: Figures, attempt: Callable[[Unit], Tried]) -> None:
-    """Gives the units that a runtime refused their second turn. tried: in the order of their turns, which it stays.
+def lend_runtimes(context: RoundContext) -> None:
+    """Gives the units that a runtime refused their second turn, in the order of their first ones.
 
-    attempt: places a unit in free room.
+    Also in a round whose planning time is used up: a unit that it has refused is not in the next round.
     """
-    second = [one for one in tried if one.by_runtime]
-    if not second:
-        return
-    got = {one.unit.id for one in tried if one.nodes or one.awaits}
-    loans = _Loans([unit for unit in figures.groups.units() if unit.id not in got], figures, attempt)
-    promised = _promised(tried, figures)
+    outcomes, figures = context.outcomes, context.figures
+    second = [one for one in outcomes if is_refused_by_runtime(one)]
+    served = [one for one in outcomes if isinstance(one, PlacedUnit) or (isinstance(one, WaitingUnit) and one.awaits)]
+    got = {one.unit.id for one in served}
+    loans = _Loans([unit for unit in figures.groups.units() if unit.id not in got], context)
+    promised = _promised(outcomes, figures)
     failed: set[Hashable] = set()
-    done: dict[str, Tried] = {}
+    done: dict[str, UnitOutcome] = {}
     for one in second:
-        unit, shape = one.unit, unit_shape(one.unit, figures)
-        if shape is not None and shape in failed:
+        unit, key = one.unit, equivalence_class(one.unit, figures)
+        if key is not None and key in failed:
             continue
         refusals = figures.admission.core_refusals(unit, figures.draft.quotas)
         if not promised.isdisjoint(refusal.quota for refusal in refusals):
             continue  # what is promised there would be above the runtime, and somebody evicted for it anew
         outcome = loans.attempt(unit)
-        if outcome.nodes or outcome.deferred:
+        if isinstance(outcome, PlacedUnit | DeferredUnit):
             done[unit.id] = outcome
         else:
-            failed.add(shape)
+            failed.add(key)
     if done:
-        tried[:] = [*(one for one in tried if one.unit.id not in done), *done.values()]
+        outcomes[:] = [*(one for one in outcomes if one.unit.id not in done), *done.values()]
 
 
-def _promised(tried: list[Tried], figures: Figures) -> frozenset[str]:
+def _promised(outcomes: list[UnitOutcome], figures: RoundState) -> frozenset[str]:
     """Quotas that pods are in or below whose room is being made, or kept: they start in a later round."""
     pods, draft, quotas = figures.snapshot.pods, figures.draft, figures.snapshot.quotas
-    keys = {key for one in tried if one.victims for key in one.nodes or ()}
-    keys |= {key for key in figures.promises.kept if key not in draft.placed}
+    keys = {key for one in outcomes if isinstance(one, PreemptingUnit) for key in one.nodes}
+    keys |= {key for key in figures.reservations.feasible if key not in draft.placed}
     return frozenset(name for key in keys for name in quotas.tree.path(quotas.quota_of(pods[key])))
 
 
 class _Loans:
     """What the second turns of a round lend."""
 
-    def __init__(self, waiting: list[Unit], figures: Figures, attempt: Callable[[Unit], Tried]) -> None:
+    def __init__(self, waiting: list[Unit], context: RoundContext) -> None:
+        figures = context.figures
         vain = startless(waiting, figures)
-        self._figures, self._attempt, self._reaches = figures, attempt, Reaches(figures)
+        self._figures, self._reaches = figures, Reaches(figures)
+        self._attempt = context.attempt_in_free_capacity
         self._vain = {unit.id: unit for unit in vain}
         quotas = figures.snapshot.quotas
         self._able = {
@@ -69,26 +83,23 @@ class _Loans:
             if unit.id not in self._vain
         }
         """The others that wait, with the quotas that they are in or below."""
-        self._views: dict[Hashable, Asking] = {}
+        self._demands: dict[Hashable, QuotaDemand] = {}
 
-    def attempt(self, unit: Unit) -> Tried:
+    def attempt(self, unit: Unit) -> UnitOutcome:
         """Tries a unit without what is asked for in vain, then on the nodes alone that others could not use."""
         figures, quotas = self._figures, self._figures.snapshot.quotas
         own = frozenset(quotas.quota_of(pod) for pod in unit.pending)
-        with figures.admission.among(self._view(own, [])):
-            outcome = self._attempt(unit)
-        if outcome.by_runtime and (apart := self._apart(unit, own)):
-            kept = KeptRoom(figures)
-            for one in apart:
-                kept.keep(one)
-            with figures.admission.among(self._view(own, apart)):
-                if figures.admission.refusal(unit, figures.draft.quotas) is None:
-                    with closed([kept]):
-                        outcome = self._attempt(unit)
-        if outcome.nodes:
+        outcome = self._attempt(unit, self._lent(own, []))
+        if is_refused_by_runtime(outcome) and (apart := self._apart(unit, own)):
+            lent = self._lent(own, apart)
+            if lent.admission.refusal(unit, figures.draft.quotas) is None:
+                usable = _usable_capacity(apart, figures)
+                with figures.draft.withholding(withheld("units of other quotas", ClosedTo.BEHIND, usable)):
+                    outcome = self._attempt(unit, lent)
+        if isinstance(outcome, PlacedUnit):
             self._vain.pop(unit.id, None)
             self._able.pop(unit.id, None)
-            self._views.clear()
+            self._demands.clear()
         return outcome
 
     def _apart(self, unit: Unit, own: frozenset[str]) -> list[Unit]:
@@ -97,9 +108,24 @@ class _Loans:
         others = [other for other, paths in self._able.values() if not paths & own]
         return [other for other in others if (reach & ~self._reaches.of(other)).any()]
 
-    def _view(self, own: frozenset[str], apart: list[Unit]) -> Asking:
+    def _lent(self, own: frozenset[str], apart: list[Unit]) -> RoundState:
+        """Figures without unsatisfiable demand, and without that of `apart`; demand in the quotas of `own` counts."""
         key = own, frozenset(unit.id for unit in apart)
-        if key not in self._views:
+        if key not in self._demands:
             quotas = self._figures.snapshot.quotas
-            self._views[key] = without([*self._vain.values(), *apart], quotas, own)
-        return self._views[key]
+            self._demands[key] = without([*self._vain.values(), *apart], quotas, own)
+        return self._figures.of_view(View(demand=self._demands[key]))
+
+
+def _usable_capacity(units: Iterable[Unit], figures: RoundState) -> NDArray[np.int64]:
+    """Returns [nodes, columns]: free capacity that pending pods of the units could use, by labels, taints and size,
+    now or once other pods are gone."""
+    draft, columns = figures.draft, figures.snapshot.columns
+    free, amounts = draft.free(), np.zeros_like(draft.used)
+    for pod in {pod.shape: pod for unit in units for pod, _ in unit.kinds}.values():
+        able = figures.could_hold(pod)
+        for name, amount in pod.requests.items():
+            if amount and not figures.ignored(name):
+                column = columns[name]
+                amounts[able, column] = np.maximum(free[able, column], 0)
+    return amounts

@@ -9,23 +9,28 @@ bring the time forward.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil, inf
+from typing import TypeGuard
 
 import numpy as np
 
-from koordpy.api.counted import counted
+from koordpy.api.counted_nouns import counted
 from koordpy.api.times import rfc3339
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.reservations import Purpose
-from koordpy.cluster.snapshot import Draft, Ints
-from koordpy.planning.attempt import Tried, try_unit
-from koordpy.planning.figures import Figures
-from koordpy.planning.plan import PromisedStart, Proof
-from koordpy.planning.queue.known_ends import Runtimes
-from koordpy.planning.queue.starvation import AllEnded
-from koordpy.planning.units import Unit
-from koordpy.planning.victims.search import Preemptor
+from koordpy.attempts.unit_attempt import plan_unit
+from koordpy.attempts.unit_outcome import Attempt, NoCapacity, PlacedUnit, PreemptingUnit, UnitOutcome, WaitingUnit
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import ClosedTo, Reservation, withheld
+from koordpy.cache.snapshot import Ints
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.round_plan import PromisedStart, Proof, RoundPlan
+from koordpy.planner.queue.known_ends import Runtimes
+from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.planner.queue.starvation import AllEnded
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.preemption_search import PreemptionSearch
+from koordpy.preemption.selection.preemption_names import Way
 
 NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
@@ -49,64 +54,60 @@ class _Promise:
     """Node position -> pods that run there and whose room is counted on: they will have ended by the start."""
 
 
-class Backfill:
-    """The attempts of one round. `attempt` stands in for `try_unit`."""
+class Backfill(QueuePolicy):
+    """The policy of one round: at most one promised start."""
 
-    def __init__(self, figures: Figures, *, due: Callable[[Unit], bool], search: Preemptor | None) -> None:
-        """due: whether the round may place a unit; others are looked at only as far as they hold room.
-
-        search: where units may look for victims, until something is reserved; None where nobody is evicted.
-        """
-        self._search = search
-        self._figures, self._due = figures, due
+    def __init__(self, figures: RoundState, ways: Sequence[Way]) -> None:
+        """ways: of choosing victims, for units behind the promised start; empty where no pod is evicted."""
+        self._figures, self._ways = figures, ways
         self._all_ended = AllEnded(figures)
         self.runtimes = Runtimes(figures.snapshot)
         self._head = False
         """Whether the first unit that lacks room has been met."""
         self._held: _Promise | None = None
         self._told: dict[str, str] = {}
-        """Unit -> remark of those that are kept from reserved room."""
+        """Unit -> what it is told, of those that are kept from reserved room."""
 
     @property
-    def reservation(self) -> PromisedStart | None:
-        """The round's reservation."""
+    def promise(self) -> PromisedStart | None:
+        """The start that is promised to a unit; None for none."""
         held = self._held
         if held is None:
             return None
         names = {key: self._figures.snapshot.nodes[node].name for key, node in held.nodes.items()}
         return PromisedStart(held.unit.id, held.start, names, dict(self._told))
 
-    @property
-    def warnings(self) -> list[tuple[str, str]]:
-        """(object, text) of annotations that cannot be read."""
-        return sorted(self.runtimes.unreadable.items())
+    def complete(self, plan: RoundPlan) -> RoundPlan:
+        """Returns the plan with the promised start, and with warnings of annotations that cannot be read."""
+        warnings = dict.fromkeys((*plan.warnings, *sorted(self.runtimes.unreadable.items())))
+        return replace(plan, reservation=self.promise, warnings=tuple(warnings))
 
-    def key(self, unit: Unit, shape: Hashable) -> Hashable:
-        """Equal for units that fare alike: of one shape, and on the same side of the reservation."""
-        return shape, self._head, self._held is not None and self._ends_in_time(unit, self._held)
+    def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
+        """Equal for units of one class on the same side of the promised start."""
+        return key, self._head, self._held is not None and self._ends_in_time(unit, self._held)
 
-    def wanted(self, unit: Unit) -> bool:
-        """Whether a unit is to be tried: it is due, or comes before the reservation and may hold room."""
-        return self._due(unit) or not self._head
+    def considers(self, unit: Unit) -> bool:
+        """A unit that is not due is tried before the promised start, because it may hold capacity."""
+        return not self._head
 
-    def attempt(self, unit: Unit) -> Tried:
-        """Places one unit on the round's draft, beside the reservation where there is one."""
+    def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
+        """Places one unit on the round's draft, beside the promised start where there is one."""
         if self._held is None:
-            outcome = try_unit(unit, self._figures, self._search)
-            if self._head or not _lacks_room(outcome):
+            outcome = attempt(unit)
+            if self._head or not _lacks_capacity(outcome):
                 return outcome
             found = self._earliest(unit)
-            self._head = found is not None or bool(self._all_ended.attempt(unit).nodes)
+            self._head = found is not None or isinstance(self._all_ended.attempt(unit), PlacedUnit)
             if found is not None:
                 self._reserve(unit, *found)
-                return replace(outcome, remark=f"start promised at {moment(found[0])}")
-            return replace(outcome, remark=NO_PROMISE) if self._head else outcome
+                return outcome.note_capacity(promise=f"start promised at {moment(found[0])}")
+            return outcome.note_capacity(promise=NO_PROMISE) if self._head else outcome
         return self._beside(unit, self._held)
 
     # -- the reservation ----------------------------------------------------------------------------------------------
 
-    def _at(self, unit: Unit, end: float) -> Tried:
-        """The unit's attempt once every pod with a known end by then has ended."""
+    def _nodes_at(self, unit: Unit, end: float) -> Mapping[str, int] | None:
+        """The unit's nodes once every pod with a known end by then has ended; None where it has no place."""
         snapshot, main = self._figures.snapshot, self._figures.draft
         draft = Draft(snapshot)
         own = {pod.key for pod in unit.members}
@@ -115,11 +116,11 @@ class Backfill:
                 draft.evict(pod)
         for key, node in main.placed.items():
             if self._placed_end(key) > end:
-                chips = main.chips.get(key, ())
-                draft.assign(snapshot.pods[key], node, main.claims(key), main.allocations(key), chips)
-        if (starving := main.aside.get(Purpose.STARVING)) is not None:
-            draft.set_aside(Purpose.STARVING, starving)
-        return try_unit(unit, self._figures.of_draft(draft))
+                draft.assign(snapshot.pods[key], node, main.claims(key), main.given(key))
+        for one in main.withheld:
+            draft.withhold(one)
+        outcome = plan_unit(unit, self._figures.of_draft(draft))
+        return outcome.nodes if isinstance(outcome, PlacedUnit) else None
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:
@@ -146,9 +147,9 @@ class Backfill:
         self._held = _Promise(unit, start, nodes, asked, leaving)
 
     @property
-    def aside(self) -> Ints | None:
-        """[nodes, resources] what the reservation takes beyond what pods will have left by then, those that run and
-        those that this round has placed: counted as used for units that will not have ended."""
+    def withheld(self) -> Reservation | None:
+        """What the reservation takes beyond what pods will have left by then, those that run and those that this round
+        has placed: counted as used for units that will not have ended."""
         held = self._held
         if held is None:
             return None
@@ -158,7 +159,7 @@ class Backfill:
             gone = [pod for pod in held.leaving.get(node, ()) if pod.key not in draft.evicted]
             gone += [pod for key, pod in draft.placed_on.get(node, {}).items() if self._placed_end(key) <= held.start]
             out[node] -= draft.snapshot.asked(gone)
-        return np.asarray(np.maximum(out, 0))
+        return withheld(held.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), held.start)
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
         """(time, pod key -> node) of the earliest end after which the unit can be placed."""
@@ -168,23 +169,21 @@ class Backfill:
         times = sorted(ends)
         if not times:
             return None
-        last = self._at(unit, times[-1])
-        if not last.nodes:
+        last = self._nodes_at(unit, times[-1])
+        if last is None:
             return None
-        found = times[-1], last.nodes
+        found = times[-1], last
         if any(self._figures.of(pod).follows for pod in unit.pending):
             # more room need not help a pod that wants others near it: the times are tried one by one
             for time in times[:-1]:
-                tried = self._at(unit, time)
-                if tried.nodes:
-                    return time, tried.nodes
+                if (nodes := self._nodes_at(unit, time)) is not None:
+                    return time, nodes
             return found
         low, high = 0, len(times) - 1
         while low < high:
             middle = (low + high) // 2
-            tried = self._at(unit, times[middle])
-            if tried.nodes:
-                found, high = (times[middle], tried.nodes), middle
+            if (nodes := self._nodes_at(unit, times[middle])) is not None:
+                found, high = (times[middle], nodes), middle
             else:
                 low = middle + 1
         return found
@@ -194,40 +193,41 @@ class Backfill:
     def _ends_in_time(self, unit: Unit, held: _Promise) -> bool:
         return self.runtimes.end_from_now(unit) <= held.start
 
-    def _beside(self, unit: Unit, held: _Promise) -> Tried:
-        aside = None if self._ends_in_time(unit, held) else self.aside
+    def _beside(self, unit: Unit, held: _Promise) -> UnitOutcome:
+        closed = None if self._ends_in_time(unit, held) else self.withheld
         # a search of its own: victims are those of the draft as it is now
-        search = Preemptor(self._figures, self._search.ways) if self._search is not None else None
-        if aside is None:
-            return try_unit(unit, self._figures, search)
+        search = cache(lambda: PreemptionSearch(self._figures, self._ways)) if self._ways else None
+        if closed is None:
+            return plan_unit(unit, self._figures, search)
         draft = self._figures.draft
         mark = draft.mark()
-        with draft.beside(Purpose.PROMISED, aside):
-            outcome = try_unit(unit, self._figures, search)
-            slots = [] if outcome.nodes else self._slots(unit)
-        if outcome.nodes:
+        with draft.withholding(closed):
+            outcome = plan_unit(unit, self._figures, search)
+            slots = [] if isinstance(outcome, PlacedUnit) else self._slots(unit)
+        if isinstance(outcome, PlacedUnit):
             if self._disturbs(outcome, held):
                 draft.undo(mark)
                 text = f"it would keep {held.unit.title} from its promised start at {moment(held.start)}"
                 self._told[unit.id] = text
-                return Tried(unit, Proof.INFEASIBLE, remark=text, behind=True)
+                lack = NoCapacity(promise=text, beside_promise=True)
+                return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), lack)
             return outcome
-        if not _lacks_room(outcome):
+        if not _lacks_capacity(outcome):
             return outcome
-        remark = self._kept(unit, held, slots)
-        if remark:
-            self._told[unit.id] = remark
-        return replace(outcome, behind=True, remark=remark)
+        reserved = self._kept(unit, held, slots)
+        if reserved:
+            self._told[unit.id] = reserved
+        return outcome.note_capacity(promise=reserved, beside_promise=True)
 
-    def _disturbs(self, outcome: Tried, held: _Promise) -> bool:
+    def _disturbs(self, outcome: PlacedUnit, held: _Promise) -> bool:
         """Whether pods that stay keep the reserved unit from its start by more than the room they take."""
-        draft, nodes = self._figures.draft, outcome.nodes or {}
-        plain = not any(self._figures.snapshot.pods[key].ties or key in draft.chips for key in nodes)
-        plain = plain and not outcome.victims
-        plain = plain and not any(draft.allocations(key) or draft.claims(key) for key in nodes)
+        draft, nodes = self._figures.draft, outcome.nodes
+        plain = not any(self._figures.snapshot.pods[key].ties or draft.given(key) for key in nodes)
+        plain = plain and not isinstance(outcome, PreemptingUnit)
+        plain = plain and not any(draft.claims(key) for key in nodes)
         if plain and not any(self._figures.of(pod).follows for pod in held.unit.pending):
             return False
-        return not self._at(held.unit, held.start).nodes
+        return self._nodes_at(held.unit, held.start) is None
 
     def _slots(self, unit: Unit) -> list[Ints]:
         """[nodes] of each shape of the unit: how many of its pods the draft has room for."""
@@ -242,6 +242,6 @@ class Backfill:
         return f"room on {counted(count, 'node')} is reserved for {held.unit.title} until {moment(held.start)}"
 
 
-def _lacks_room(outcome: Tried) -> bool:
+def _lacks_capacity(outcome: UnitOutcome) -> TypeGuard[WaitingUnit]:
     """Proven not to fit: not held by a gate or a quota, nor refused by the check, nor undecided."""
-    return outcome.lacks_room and outcome.proof is Proof.INFEASIBLE
+    return isinstance(outcome, WaitingUnit) and outcome.lacks_capacity and outcome.attempt.proof is Proof.INFEASIBLE

@@ -10,12 +10,13 @@ from math import inf
 
 from koordpy.api import keys
 from koordpy.api.durations import parse_duration
-from koordpy.api.settings import OF_RUNS, odd_values
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.gangs import settings_of
-from koordpy.planning.units import Unit
-from koordpy.planning.victim_selection.units import started
+from koordpy.cache.snapshot import Snapshot
+from koordpy.decoding.annotation_settings import OF_RUNS, odd_values
+from koordpy.gangs.gang_reading import settings_of
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.victim_units import started
 
 
 class Runtimes:

@@ -1,7 +1,7 @@
 """Where a waiting job stands: its place in the queue, what its user or queue holds, and what it deserves.
 
 Source: quota-fairness.md 2 and 3. The place is the one it has if everything before it is placed; nothing is
-placed here. Jobs that are held before planning (members or settings that are missing) stand in nobody's way. The lines
+placed here. Jobs that are held before planning (members or settings that are missing) have no place. The lines
 are those by which shares are taken back (preemption.md 3.3).
 """
 
@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.natural import natural_key
+from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.gates import gate
-from koordpy.planning.orders.keys import Job
-from koordpy.planning.queue.order import UnitOrder
-from koordpy.planning.units import Groups, Unit
-from koordpy.planning.victim_selection.lines import ACCELERATORS, lines_of
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.fairness.entitlement_lines import ACCELERATORS, lines_of
+from koordpy.fairness.order_keys import Job
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.gangs.unit_gates import gate
+from koordpy.planner.queue.unit_order import UnitOrder
 
 _HUNDREDTHS = 100
 GPUS = "gpus"
@@ -26,12 +27,13 @@ GPUS = "gpus"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """place: from 1, among `waiting` jobs. owner: the user, or the queue where the mode is exact or kai; empty for off.
+    """place: from 1, among `waiting` jobs; None for a job that is held before planning. owner: the user, or the queue
+    where the mode is exact or kai; empty for off.
 
     held, share: resource -> quantity that the owner's pods have, and that it deserves, of what the job asks for.
     """
 
-    place: int
+    place: int | None
     waiting: int
     mode: str
     owner: str
@@ -42,8 +44,9 @@ class Standing:
 def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> Standing:
     """Where a pending unit stands on a snapshot."""
     fairness = config.fairness
-    units = [one for one in groups.units() if one.id == unit.id or one.plain is not None or gate(one, groups) is None]
-    place = next(place for place, one in enumerate(in_turn(units, snapshot, config), 1) if one.id == unit.id)
+    units = [one for one in groups.units() if one.plain is not None or gate(one, groups) is None]
+    turns = enumerate(in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
+    place = next((place for place, one in turns if one.id == unit.id), None)
     first = unit.members[0]  # whose queue is the unit's
     lines = lines_of(snapshot, fairness)
     path = lines.path(first) if lines is not None else ()

@@ -2,12 +2,14 @@
 
 from collections.abc import Hashable
 
-from koordpy.planning.attempt import try_unit, unit_shape
-from koordpy.planning.figures import Figures
-from koordpy.planning.queue.order import UnitOrder
+from koordpy.attempts.unit_attempt import equivalence_class, plan_unit
+from koordpy.attempts.unit_outcome import BoundUnit, PreemptingUnit, WaitingUnit
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.unit_gates import Gate
+from koordpy.planner.queue.unit_order import UnitOrder
 
 
-def starters(figures: Figures) -> frozenset[str]:
+def starters(figures: RoundState) -> frozenset[str]:
     """Keys of the pods that would be placed."""
     draft, snapshot = figures.draft, figures.snapshot
     pods, fairness = snapshot.pods.values(), figures.config.fairness
@@ -16,13 +18,16 @@ def starters(figures: Figures) -> frozenset[str]:
     failed: set[Hashable] = set()
     with draft.trial():
         for unit in queue:
-            shape = unit_shape(unit, figures)
-            if shape is not None and shape in failed:
+            key = equivalence_class(unit, figures)
+            if key is not None and key in failed:
                 continue
-            outcome = try_unit(unit, figures)
-            if outcome.nodes:
-                found.update(outcome.nodes)
-                queue.placed()
-            elif outcome.gate is None:
-                failed.add(shape)
+            outcome = plan_unit(unit, figures)
+            match outcome:
+                case BoundUnit(nodes=nodes) | PreemptingUnit(nodes=nodes):
+                    found.update(nodes)
+                    queue.placed()
+                case WaitingUnit(diagnosis=Gate()):
+                    pass
+                case _:
+                    failed.add(key)
     return frozenset(found)

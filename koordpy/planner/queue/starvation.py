@@ -1,38 +1,43 @@
-"""Nodes held for a job that has waited too long: the starvation guard.
+"""The starvation guard: nodes withheld for a job that has waited too long.
 
-Source: quota-fairness.md 2. A job that fits an empty cluster and nothing of the present one would lose its
-nodes to small jobs for ever. So the first such job keeps, for one round, the nodes of the placement that needs the
-fewest accelerators still to come free, then the fewest pods to end, then natural order. No job behind it that asks for
-what is short there gets anything on them; the others do, whatever they ask for.
+Source: quota-fairness.md 2. A job that fits an empty cluster, but nowhere in the present one, would lose its nodes to
+small jobs for ever. So the first such job has, for one round, a reservation of the nodes of the placement that needs
+the fewest accelerators still to come free, then the fewest pods to end, then natural order. What is short there is
+closed to all jobs behind it; other resources of these nodes are not.
 """
 
 import heapq
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 import numpy as np
 
-from koordpy.api.counted import counted
-from koordpy.api.natural import natural_key
+from koordpy.api.counted_nouns import counted
+from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import card_hundredths
-from koordpy.cluster.reservations import Purpose
-from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.cluster.snapshot import PODS, Snapshot
-from koordpy.planning.attempt import Tried, try_unit
-from koordpy.planning.build import build
-from koordpy.planning.emptied import emptied, stays
-from koordpy.planning.figures import Figures
-from koordpy.planning.limits import STARVING_BESIDE
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.reach import able_domains
-from koordpy.planning.units import Groups, Unit
+from koordpy.attempts.unit_attempt import plan_unit
+from koordpy.attempts.unit_outcome import PlacedUnit, UnitOutcome, WaitingUnit
+from koordpy.cache.reservations import ClosedTo, Reservation, withheld
+from koordpy.cache.snapshot import PODS, Snapshot
+from koordpy.devices.family_registry import counts_decide
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.infeasibility.without_evictable import emptied
+from koordpy.placement.allowed_counts import able_domains
+from koordpy.placement.problem import Problem
+from koordpy.plan.limits import STARVING_BESIDE
+from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.pods.pod_info import PodInfo, stays
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.problems.problem_building import build
+from koordpy.quota.quota_book import card_hundredths
 
 
-def starving_beside(groups: Groups, only: Collection[str], after: float) -> list[Unit]:
-    """Units that are not due in this round and may be starving, the longest wait first: their nodes are held, too."""
-    latest = groups.snapshot.now - after
+def starving_beside(groups: Groups, only: Collection[str], latest: float) -> list[Unit]:
+    """Returns units that are not due in this round and may be starving, the longest wait first.
+
+    Their nodes are reserved, too. latest: creation time of a starving pod at most, in seconds since the epoch.
+    """
     waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
     out: dict[str, Unit] = {}
     for pod in waiting:
@@ -47,11 +52,11 @@ def starving_beside(groups: Groups, only: Collection[str], after: float) -> list
 class AllEnded:
     """The cluster once every pod that can end has ended, and what has room there."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: RoundState) -> None:
         self._figures = figures
-        self._known: Figures | None = None
+        self._known: RoundState | None = None
 
-    def figures(self, unit: Unit) -> Figures:
+    def figures(self, unit: Unit) -> RoundState:
         """Of that cluster, in which the unit's own bound members stay."""
         own = {pod.key for pod in unit.members if pod.bound}
         if own:
@@ -59,31 +64,33 @@ class AllEnded:
         self._known = self._known or emptied(self._figures)
         return self._known
 
-    def attempt(self, unit: Unit) -> Tried:
+    def attempt(self, unit: Unit) -> UnitOutcome:
         """Where the unit would be placed; nothing of it stays."""
         ended = self.figures(unit)
         with ended.draft.trial():
-            return try_unit(unit, ended)
+            return plan_unit(unit, ended)
 
 
-class StarvationGuard:
-    """The guard of one round: at most one hold."""
+class StarvationGuard(QueuePolicy):
+    """The policy of one round: at most one hold."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: RoundState, starving: Collection[str], backfill: QueuePolicy | None = None) -> None:
+        """starving: ids of units. backfill: a promised start of it takes the place of a hold; None without one."""
         self._figures, self._ended = figures, AllEnded(figures)
-        self._holder = ""
-        """Whom nodes are held for."""
+        self._starving, self._backfill = starving, backfill
+        self._hold: Reservation | None = None
+        """Of the first starving unit; None until one is met."""
 
     def keep(self, unit: Unit) -> str:
-        """Holds the nodes of a starving unit that has no room: nothing of what is short is left there; where nothing is
-        short, what the unit needs there counts as used.
+        """Reserves nodes for the first starving unit that does not fit.
 
-        What its pods are told; empty where nodes are held already, or where it would not fit an empty cluster either.
+        On each reserved node all free capacity of the resources that the unit lacks is withheld from other units; where
+        it lacks none, only its own requests are. Returns the message for its pods; empty if another unit has the
+        reservation already, or if the unit would not fit an empty cluster.
         """
-        needs = self._find(unit) if not self._holder else {}
+        needs = self._find(unit) if self._hold is None else {}
         if not needs:
             return ""
-        self._holder = unit.title
         draft, columns = self._figures.draft, self._figures.snapshot.columns
         free, held = np.maximum(draft.free(), 0), np.zeros_like(draft.used)
         lacking: Amounts = {}
@@ -93,27 +100,37 @@ class StarvationGuard:
         for node, amounts in needs.items():
             for name in lacking or amounts:
                 held[node, columns[name]] += free[node, columns[name]] if lacking else amounts[name]
-        draft.set_aside(Purpose.STARVING, held)
+        self._hold = withheld(unit.title, ClosedTo.ALL, held)
+        draft.withhold(self._hold)
         names = sorted((self._figures.snapshot.nodes[node].name for node in needs), key=natural_key)
         waiting = ", ".join(f"{quantity_text(name, amount)} {name}" for name, amount in sorted(lacking.items()))
         return f"holding nodes [{' '.join(names)}]" + (f": waiting for {waiting}" if waiting else "")
 
-    def keep_waiting(self, unit: Unit) -> None:
-        """The same for a starving unit that is not due in this round: it is looked at, and not placed."""
-        if self._holder:
-            return
-        with self._figures.draft.trial():
-            outcome = try_unit(unit, self._figures)
-        if outcome.lacks_room:
-            self.keep(unit)
+    def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
+        """Holds nodes for a starving unit without capacity; notes for others what the hold keeps from them."""
+        if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity:
+            return outcome
+        if kept := self.kept_from(unit):
+            outcome = replace(outcome, reasons=(*outcome.reasons, f"{kept}."))
+        if unit.id in self._starving and (self._backfill is None or self._backfill.promise is None):
+            outcome = outcome.note_capacity(hold=self.keep(unit))
+        return outcome
+
+    def considers(self, unit: Unit) -> bool:
+        """Holds nodes for a starving unit that is not due, too. It is not placed. Backfill alone considers others."""
+        if self._backfill is None and self._hold is None and unit.id in self._starving:
+            with self._figures.draft.trial():
+                outcome = plan_unit(unit, self._figures)
+            if isinstance(outcome, WaitingUnit) and outcome.lacks_capacity:
+                self.keep(unit)
+        return False
 
     def kept_from(self, unit: Unit) -> str:
-        """On how many nodes a unit that found no room would have had some but for the hold; empty where on none."""
-        draft = self._figures.draft
-        held = draft.aside.get(Purpose.STARVING)
-        if held is None:
+        """Returns a message with the number of nodes where a unit would fit but for the hold; empty for none."""
+        hold = self._hold
+        if hold is None or hold.amounts is None:
             return ""
-        free = draft.free()
+        free, held = self._figures.draft.free(), hold.amounts
         requests = [self._figures.of(pod).request for pod in {pod.shape: pod for pod in unit.pending}.values()]
         nodes = [
             node
@@ -124,12 +141,12 @@ class StarvationGuard:
                 for request in requests
             )
         ]
-        return f"room on {counted(len(nodes), 'node')} is held for {self._holder}, which starves" if nodes else ""
+        return f"room on {counted(len(nodes), 'node')} is held for {hold.holder}, which starves" if nodes else ""
 
     def _find(self, unit: Unit) -> dict[int, Amounts]:
         """Node -> what the unit's pods would ask there, their number under PODS, once all have ended."""
         found = self._ended.attempt(unit)
-        if not found.nodes:
+        if not isinstance(found, PlacedUnit):
             return {}
         pods = [pod for pod in unit.pending if pod.key in found.nodes]
         nodes = [found.nodes[pod.key] for pod in pods]
@@ -146,11 +163,11 @@ def _simple(unit: Unit, problem: Problem) -> bool:
     """Whether pods go anywhere that has a slot, under a hard layer at most: equal ones without further ties."""
     equal = len({problem.members[rank].shape for rank in problem.pending}) == 1
     keyed = any(gang.hard_keys for gang in unit.gangs)
-    free = equal and npu_resource(unit.pending[0].requests) is None
+    free = equal and counts_decide(unit.pending[0])
     return free and not problem.interactions and not problem.multiples and not keyed
 
 
-def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: Figures) -> list[int]:
+def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: RoundState) -> list[int]:
     """Nodes of `number` equal pods, in natural order: pod by pod where the next one waits for least."""
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
@@ -191,7 +208,7 @@ def _fill(nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_Waits")
 class _Waits:
     """What has to end on a node before so many pods of one kind fit."""
 
-    def __init__(self, pod: PodInfo, figures: Figures) -> None:
+    def __init__(self, pod: PodInfo, figures: RoundState) -> None:
         self.snapshot: Snapshot = figures.snapshot
         self.draft = figures.draft
         self.request = {PODS: 1, **{r: n for r, n in pod.requests.items() if not figures.ignored(r)}}

@@ -2,7 +2,7 @@
 
 Source: quota-fairness.md 2. Half-bound gangs come first, then system priorities, then starving jobs, then
 a tree of queues: at each level the queue with the least key goes first, and after every placement the queues
-on the way to it are compared anew. Each mode is a way to give a queue its key (`planning/orders`); jobs inside one
+on the way to it are compared anew. Each mode is a way to give a queue its key (`fairness`); jobs inside one
 queue go by priority, age and name. A job that failed gives its turn to the next one of its queue.
 """
 
@@ -13,13 +13,13 @@ from operator import attrgetter
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import QuotaUse, ShareQueue
-from koordpy.planning.orders.keys import INFINITE, Job, QueueKeys
-from koordpy.planning.orders.registry import ORDERS
-from koordpy.planning.units import Unit
+from koordpy.api.natural_order import natural_key
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.order_keys import INFINITE, Job, QueueKeys
+from koordpy.fairness.order_registry import ORDERS
+from koordpy.gangs.queue_units import Unit
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 
 def half_bound(unit: Unit) -> bool:

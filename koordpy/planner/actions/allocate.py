@@ -1,0 +1,110 @@
+"""Tries the pending units in queue order: the main action of a round.
+
+Units of one equivalence class that lack capacity share the outcome of the first of them. Policies reserve capacity for
+units at the head of the queue (`planner/queue/queue_policy.py`).
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import TypeGuard
+
+from koordpy.attempts.unit_attempt import equivalence_class
+from koordpy.attempts.unit_outcome import DeferredUnit, PlacedUnit, UnitOutcome, WaitingUnit
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.round_plan import DeferralReason
+from koordpy.planner.bounded_round import BoundedRound
+from koordpy.planner.queue.backfill import Backfill
+from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.planner.queue.starvation import StarvationGuard, starving_beside
+from koordpy.planner.queue.unit_order import UnitOrder
+from koordpy.planner.round_context import RoundContext
+
+Failures = Mapping[Hashable, WaitingUnit | DeferredUnit]
+"""Equivalence class -> the outcome of its units."""
+
+
+def allocate(context: RoundContext) -> None:
+    """Gives each due unit its turn, and adds its outcome to the context."""
+    figures, outcomes = context.figures, context.outcomes
+    units = queued_units(context)
+    queue = order_units(units, context)
+    context.policies = policies_of(queue, context)
+    if context.budget is not None:
+        due = (unit for unit in units if context.is_due(unit))
+        context.bound = BoundedRound(figures, context.budget, context.place, due)
+    failures: dict[Hashable, WaitingUnit | DeferredUnit] = {}
+    for unit in queue:
+        if not is_tried(unit, context):
+            continue
+        context.take_turn(unit)
+        key = failure_key(unit, failures, context)
+        if key is not None and key in failures:
+            outcomes.append(failures[key].copy_for(unit))
+            continue
+        outcome = context.attempt(unit)
+        for policy in context.policies:
+            outcome = policy.settle(unit, outcome)
+        outcomes.append(outcome)
+        if isinstance(outcome, PlacedUnit):
+            queue.placed()
+        elif key is not None and holds_for_class(outcome):
+            if unit.plain is not None and outcome.refusal is None and figures.of(unit.plain).follows:
+                context.followers.append(len(outcomes) - 1)
+            else:
+                failures[key] = outcome
+
+
+def queued_units(context: RoundContext) -> list[Unit]:
+    """Returns the due units, and others for which capacity may have to be reserved."""
+    groups, only, config = context.figures.groups, context.only, context.figures.config
+    if only is None or config.queue.backfill:
+        return groups.units()
+    due, after = groups.units(only), config.fairness.starvation_after
+    latest = groups.snapshot.now - after
+    if after <= 0 or not any(pod.created <= latest for pod in groups.snapshot.pending):
+        return due
+    return due + starving_beside(groups, only, latest)
+
+
+def order_units(units: list[Unit], context: RoundContext) -> UnitOrder:
+    """Returns the queue of the round."""
+    snapshot, config = context.figures.snapshot, context.figures.config
+    use = context.figures.draft.quotas
+    return UnitOrder(units, use=use, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
+
+
+def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
+    """Returns the policies that reserve capacity in the round."""
+    figures, out = context.figures, list[QueuePolicy]()
+    if figures.config.queue.backfill:
+        out.append(Backfill(figures, context.ways))
+    if queue.starving:
+        out.append(StarvationGuard(figures, queue.starving, backfill=out[0] if out else None))
+    return out
+
+
+def is_tried(unit: Unit, context: RoundContext) -> bool:
+    """Returns True if a unit of the queue is tried; for others capacity may be reserved."""
+    if context.is_due(unit):
+        return True
+    return any(policy.considers(unit) for policy in context.policies)
+
+
+def failure_key(unit: Unit, failures: Failures, context: RoundContext) -> Hashable | None:
+    """Returns what is equal for units that share an outcome; None for a unit like no other."""
+    if context.is_cut and not failures:
+        return None  # few units are tried from here on, and none of them has a known outcome
+    key = equivalence_class(unit, context.figures)
+    for policy in context.policies if key is not None else ():
+        key = policy.extend_key(unit, key)
+    return key
+
+
+def holds_for_class(outcome: UnitOutcome) -> TypeGuard[WaitingUnit | DeferredUnit]:
+    """Returns True if the outcome holds for every unit of the same equivalence class."""
+    match outcome:
+        case WaitingUnit():
+            return not isinstance(outcome.diagnosis, Gate) and not outcome.awaits
+        case DeferredUnit(reason=DeferralReason.SEARCH):
+            return True
+    return False

@@ -1,0 +1,56 @@
+"""Evicts what is left of gangs that were bound and have lost members, once their grace is over.
+
+Source: preemption.md 7. The action comes after the units were tried: where the missing members got nodes the gang is
+repaired. Nothing is remembered: since when follows from the PodGroup's condition, or from the members that failed
+(`preemption/search/stale_gangs.py`).
+"""
+
+from koordpy.api.natural_order import natural_key
+from koordpy.attempts.unit_outcome import DeferredUnit
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.stale_grace import grace_seconds, since
+from koordpy.planner.round_context import RoundContext
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.search.stale_gangs import is_stale, present, thinned
+from koordpy.preemption.selection.disruption_budgets import budgets_of, forbid
+from koordpy.preemption.selection.victim_units import terminating, untouchable
+from koordpy.report.eviction_words import stale_evictions
+from koordpy.verify.eviction_check import STALE_GANG, EvictedUnit, Round, check_stale, rejection
+
+
+def release_stale_gangs(context: RoundContext) -> None:
+    """Evicts the members of stale gangs; of gangs with pending members only those that the round has tried."""
+    figures = context.figures
+    settings, snapshot, draft, groups = figures.config.stale_gangs, figures.snapshot, figures.draft, figures.groups
+    tried = {one.unit.id for one in context.outcomes if not isinstance(one, DeferredUnit)}
+    broken = {pod.gang for pod in draft.evicted.values()}
+    refs = [ref for ref in snapshot.members if thinned(ref, snapshot) or ref in broken]
+    for ref in sorted(refs, key=lambda ref: (natural_key(ref.namespace), natural_key(ref.name), ref.source.value)):
+        gang = groups.gang(ref)
+        if not is_stale(gang, draft):
+            continue
+        unit = groups.unit(ref)
+        if context.only is not None and unit.pending and unit.id not in tried:
+            continue
+        waited = snapshot.now - since(gang, snapshot)
+        grace = grace_seconds(gang, snapshot, settings)
+        pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
+        if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
+            continue
+        if any(pod.key in draft.placed for pod in gang.pending):  # it has lost others in this very round
+            continue
+        at = Round(figures, None, budgets_of(draft))
+        if faults := check_stale(gang, pods, at):
+            context.rejected.append(rejection(unit.id, faults, [EvictedUnit(pods, STALE_GANG)]))
+            continue
+        draft.evict_all(pods)
+        have = present(gang, draft) + len(pods)
+        text = f"gang {gang.key} has {have} of {gang.min_member} members for {waited:.0f}s"
+        context.evictions += stale_evictions(gang, pods, text)
+
+
+def _may_go(pods: tuple[PodInfo, ...], figures: RoundState) -> bool:
+    names = figures.snapshot.scheduler_names
+    if any(untouchable(pod) or pod.pod.spec.scheduler_name not in names for pod in pods):
+        return False
+    return not forbid(budgets_of(figures.draft), pods)

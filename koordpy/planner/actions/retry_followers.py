@@ -1,0 +1,19 @@
+"""Tries plain pods again whose affinity or spread a pod placed after them may have satisfied."""
+
+from koordpy.attempts.unit_outcome import PlacedUnit
+from koordpy.planner.round_context import RoundContext
+
+
+def retry_followers(context: RoundContext) -> None:
+    """Tries each follower that has a slot now, until a pass places none."""
+    figures, outcomes = context.figures, context.outcomes
+    has_placed = True
+    while has_placed:
+        has_placed = False
+        for position in list(context.followers):
+            unit = outcomes[position].unit
+            if unit.plain is None or not figures.of(unit.plain).slots.any():
+                continue
+            context.followers.remove(position)
+            outcomes[position] = context.attempt(unit)
+            has_placed |= isinstance(outcomes[position], PlacedUnit)

@@ -1,0 +1,70 @@
+"""Attempts of a round whose planning time is bounded (`planning_budget.py`)."""
+
+from collections.abc import Callable, Iterable
+
+from koordpy.attempts.unit_outcome import Attempt, DeferredUnit, UnitOutcome
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.planning_budget import PlanningBudget, RoundShares
+from koordpy.plan.round_plan import DeferralReason, Proof
+
+
+class BoundedRound:
+    """Tries units in the order of the queue until the budget ends. Without a budget it tries every unit."""
+
+    def __init__(
+        self,
+        figures: RoundState,
+        budget: PlanningBudget | None,
+        attempt: Callable[[Unit], UnitOutcome],
+        units: Iterable[Unit],
+    ) -> None:
+        """units: those that the round is to try."""
+        self._budget, self._attempt = budget, attempt
+        by_quota = figures.config.planning.share_by == "quota"
+        tenant_of = figures.snapshot.quotas.tree.tenant_of if by_quota else str
+        self._shares = RoundShares(units, budget, tenant_of) if budget is not None else None
+        self._begun = False
+        self.ended = False
+        """True once the budget has ended: units of tenants that had their part are not tried any more."""
+
+    def attempt_by(self, attempt: Callable[[Unit], UnitOutcome]) -> None:
+        """Later units are tried by another function."""
+        self._attempt = attempt
+
+    def take_turn(self, unit: Unit) -> None:
+        """Notes that a unit has its turn."""
+        if self._shares is not None:
+            self._shares.take_turn(unit)
+
+    def attempt(self, unit: Unit) -> UnitOutcome:
+        """Tries the next unit of the queue, or defers it."""
+        budget, shares = self._budget, self._shares
+        if budget is None or shares is None:
+            return self._attempt(unit)
+        if shares.passes_over(unit, budget.came()):
+            return _deferred(unit, DeferralReason.TURN)
+        self.ended = self.ended or (self._begun and budget.ends())
+        if self.ended and shares.had_part(unit):
+            return _deferred(unit, DeferralReason.CUT)
+        return self.try_now(unit)
+
+    def try_now(self, unit: Unit) -> UnitOutcome:
+        """Tries a unit whatever time is left, and charges its tenant."""
+        budget, shares = self._budget, self._shares
+        if budget is None or shares is None:
+            return self._attempt(unit)
+        if not self._begun:
+            self._begun = True
+            budget.begins()
+        if budget.clock is None:
+            return self._attempt(unit)
+        began = budget.clock()
+        outcome = self._attempt(unit)
+        seconds = budget.clock() - began
+        shares.charge(unit, seconds)
+        return outcome.record_seconds(seconds)
+
+
+def _deferred(unit: Unit, reason: DeferralReason) -> DeferredUnit:
+    return DeferredUnit(Attempt(unit, Proof.UNKNOWN), reason)

@@ -1,0 +1,88 @@
+"""One round: a list of actions on one snapshot, and the report of what they decided.
+
+The one function that the live scheduler, `simulate`, `explain` and the tests call. The same Snapshot and configuration
+give the same RoundPlan; nothing is kept between calls but figures that depend on the nodes alone (PlannerCache).
+Sources: gang-network.md sections 2, 6 and 8; simulate.md 2.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from koordpy.attempts.watched_pod import Watch
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.feasibility.round_state import PlannerCache, RoundState
+from koordpy.plan.limits import OFFLINE_WATCHDOG_SECONDS
+from koordpy.plan.planning_budget import PlanningBudget
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.actions.action_registry import ACTIONS
+from koordpy.planner.round_context import RoundContext
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
+from koordpy.report.round_report import report_round
+
+__all__ = ["PlannerCache", "plan_round"]
+
+
+def plan_round(
+    snapshot: Snapshot,
+    config: KoordpyConfiguration | None = None,
+    *,
+    only: frozenset[str] | None = None,
+    planner_cache: PlannerCache | None = None,
+    evict: bool = True,
+    ways: Sequence[Way] = EVERY_WAY,
+    budget: PlanningBudget | None = None,
+    watch: Watch[Any] | None = None,
+) -> RoundPlan:
+    """Plans the pending units (or those of `only`, by unit id) in queue order.
+
+    evict: whether units that find no room may have others evicted, as far as the configuration allows.
+    ways: of choosing these, the only ones that are tried. budget: the bound of the round, None for a round without
+    one; units that it leaves undecided are the plan's `deferred`. watch: a pending pod whose decision is
+    handed out with the round's figures.
+
+    The gangs reported are all of the snapshot's, with `only` those of the units tried.
+    """
+    config = config or KoordpyConfiguration()
+    if budget is None:  # the same input gives the same plan, however busy the machine
+        config = changed(config, solver=changed(config.solver, wall_time_watchdog=OFFLINE_WATCHDOG_SECONDS))
+    context = RoundContext(
+        RoundState(Draft(snapshot), config, planner_cache),
+        only=only,
+        ways=ways if evict else (),
+        gives_back=budget is None or budget.gives_back,
+        # with backfill it is known only at the end which units may pass the first of the queue
+        budget=None if config.queue.backfill else budget,
+        watch=watch,
+    )
+    try:
+        for action in ACTIONS:
+            if action.applies is None or action.applies(context):
+                action.run(context)
+        return _report(context)
+    finally:
+        context.close()
+
+
+def _report(context: RoundContext) -> RoundPlan:
+    """Returns the plan of a round whose actions are done, and hands out the decision on the watched pod."""
+    withheld = context.withheld
+    outcomes = [one for one in context.outcomes if context.is_due(one.unit)]
+    plan = report_round(
+        context.figures,
+        outcomes,
+        every_gang=context.only is None,
+        evictions=context.evictions,
+        rejected=context.rejected,
+        warnings=context.warnings,
+        not_minimal=context.not_minimal,
+        withheld=withheld,
+    )
+    for policy in context.policies:
+        plan = policy.complete(plan)
+    if context.watch is not None:
+        context.watch.ends(outcomes, context.figures, plan, withheld)
+    return plan

@@ -1,0 +1,46 @@
+"""The protocol of policies that reserve capacity for units at the head of the queue.
+
+A policy is asked at each unit of the queue, in order. This base class reserves nothing; `Backfill` and
+`StarvationGuard` are the policies of a round (`policies_of` in `planner/actions/allocate.py`).
+"""
+
+from collections.abc import Callable, Hashable
+
+from koordpy.attempts.unit_outcome import UnitOutcome
+from koordpy.cache.reservations import Reservation
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.round_plan import PromisedStart, RoundPlan
+
+
+class QueuePolicy:
+    """A policy that reserves nothing."""
+
+    @property
+    def promise(self) -> PromisedStart | None:
+        """The start that is promised to a unit; None for none."""
+        return None
+
+    @property
+    def withheld(self) -> Reservation | None:
+        """Capacity that units without an end in time may not have; None for none."""
+        return None
+
+    def considers(self, unit: Unit) -> bool:
+        """Looks at a unit that is not due in the round. Returns True if the round is to try it all the same."""
+        return False
+
+    def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
+        """Returns a key that is equal for units of one equivalence class with the same outcome under the policy."""
+        return key
+
+    def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
+        """Tries a unit. attempt: how the round tries it without the policy."""
+        return attempt(unit)
+
+    def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
+        """Returns the outcome with what the policy adds to it; may reserve capacity for the unit."""
+        return outcome
+
+    def complete(self, plan: RoundPlan) -> RoundPlan:
+        """Returns the plan of the round with what the policy adds to it."""
+        return plan

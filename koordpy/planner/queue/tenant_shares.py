@@ -1,0 +1,65 @@
+"""What every tenant holds and deserves, as `simulate` shows it at the end of a run.
+
+Source: docs/rules/quota-fairness.md 3. Tenants are users in mode gpu-count, counted in cards, else queues, counted in
+every resource that is shared out to them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from koordpy.api.quantity import cpu_text
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.entitlement_lines import ACCELERATORS, EntitlementLines, Party, lines_of
+from koordpy.preemption.rules.across_users import party_order
+from koordpy.quota.quota_book import QuotaUse
+
+Amount = int | float | str
+"""Cards and whole units as numbers, cpu as a quantity."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantShare:
+    """One tenant. used, share: cards in mode gpu-count, else by resource. usage: None, because no past use counts."""
+
+    queue: str
+    used: Amount | Mapping[str, Amount]
+    share: Amount | Mapping[str, Amount]
+    usage: float | None = None
+
+
+def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, ...]:
+    """Tenants with pending or bound pods, in natural order; none in mode off."""
+    lines = lines_of(snapshot, fairness)
+    if lines is None:
+        return ()
+    paths = (lines.path(pod) for pod in snapshot.pods.values() if pod.bound or pod.pending)
+    tenants = sorted({path[-1] for path in paths if path}, key=party_order)
+    use = QuotaUse(snapshot.quotas)
+    return tuple(_share(tenant, lines, use, fairness.mode) for tenant in tenants)
+
+
+def _share(tenant: Party, lines: EntitlementLines, use: QuotaUse, mode: str) -> TenantShare:
+    name = tenant.quota or tenant.user
+    if mode == "gpu-count":
+        used, share = lines.use(use, tenant, ACCELERATORS), lines.share(tenant, ACCELERATORS)
+        return TenantShare(name, _cards(used), _cards(share))
+    resources = [resource for resource in lines.resources(tenant) if lines.counted(tenant, resource)]
+    return TenantShare(
+        name,
+        {resource: _amount(resource, lines.use(use, tenant, resource)) for resource in resources},
+        {resource: _amount(resource, lines.share(tenant, resource)) for resource in resources},
+    )
+
+
+def _cards(hundredths: Fraction | int) -> Amount:
+    cards = Fraction(hundredths) / 100
+    return int(cards) if cards.denominator == 1 else float(cards)
+
+
+def _amount(resource: str, amount: Fraction | int) -> Amount:
+    if resource == "cpu":
+        return cpu_text(int(amount))
+    value = Fraction(amount)
+    return int(value) if value.denominator == 1 else float(value)

@@ -1,0 +1,167 @@
+"""The state of one round: the request, the cluster, and the decisions so far. The actions of the round change it.
+
+An action (`actions`) reads the outcomes of the actions before it, changes the draft in `figures`, and adds outcomes,
+evictions, rejected plans and warnings. The report of the round is made from these alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from koordpy.attempts.unit_attempt import plan_unit
+from koordpy.attempts.unit_outcome import UnitOutcome, is_refused_by_runtime
+from koordpy.attempts.watched_pod import Watch
+from koordpy.cache.reservations import Reservation
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.planning_budget import PlanningBudget
+from koordpy.plan.round_plan import Eviction, RejectedPlan
+from koordpy.planner.bounded_round import BoundedRound
+from koordpy.planner.queue.queue_policy import QueuePolicy
+from koordpy.preemption.search.preemption_search import PreemptionSearch
+from koordpy.preemption.selection.preemption_names import Way
+
+
+@dataclass(eq=False)
+class RoundContext:
+    """One round. Valid until `close`."""
+
+    figures: RoundState
+    """The snapshot, its draft with all decisions so far, and the configuration."""
+    only: frozenset[str] | None = None
+    """Ids of the units that are due; None for all pending units."""
+    ways: Sequence[Way] = ()
+    """Ways of choosing victims; empty for a round without evictions."""
+    gives_back: bool = True
+    """Whether quotas above their runtime are looked at."""
+    budget: PlanningBudget | None = None
+    """Bound of the planning time; None for no bound."""
+    watch: Watch[Any] | None = None
+    """A pending pod, the decision on which is handed out."""
+    outcomes: list[UnitOutcome] = field(default_factory=list)
+    """Of the units tried so far, in the order of their turns."""
+    evictions: list[Eviction] = field(default_factory=list)
+    """Evictions that make room for no unit of the round."""
+    rejected: list[RejectedPlan] = field(default_factory=list)
+    """Plans of actions that their check refused, those of units apart."""
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    """(object such as Node/n1, text) to report."""
+    policies: Sequence[QueuePolicy] = ()
+    """Policies that reserve capacity; empty before units are tried, and where none applies."""
+    followers: list[int] = field(default_factory=list)
+    """Positions in `outcomes` of plain pods without capacity whose affinity or spread a later placement may satisfy."""
+    bound: BoundedRound | None = None
+    """Attempts within the bound of the planning time; None before units are tried, and without a bound."""
+    _preemptor: PreemptionSearch | None = None
+
+    def __post_init__(self) -> None:
+        if self.watch is not None:
+            self.watch.begins(self.figures)
+
+    def close(self) -> None:
+        """Ends the round: its objects refer to each other in circles."""
+        self.figures.take_apart()
+        if self._preemptor is not None:
+            self._preemptor.take_apart()
+        vars(self).clear()
+
+    # --- what an action may ask ---------------------------------------------------------------------------------------
+
+    @property
+    def evicts(self) -> bool:
+        """Whether pods may be evicted in the round."""
+        return bool(self.ways)
+
+    def is_due(self, unit: Unit) -> bool:
+        """Returns True if the round is to try a unit."""
+        return self.only is None or unit.id in self.only
+
+    @property
+    def defers(self) -> bool:
+        """Whether units that need victims, units to move, or the solver are left to a search."""
+        return self.budget is not None and not self.budget.searches
+
+    @property
+    def preemptor(self) -> PreemptionSearch:
+        """The search for victims, made when first asked for. Only for rounds with evictions."""
+        if self._preemptor is None:
+            self._preemptor = PreemptionSearch(self.figures, self.ways, defers=self.defers)
+        return self._preemptor
+
+    @property
+    def not_minimal(self) -> Sequence[str]:
+        """Units with a lawful plan that evicts more pods than it needs."""
+        return self._preemptor.not_minimal if self._preemptor is not None else ()
+
+    @property
+    def withheld(self) -> Reservation | None:
+        """Capacity that is withheld for a promised start; None for none."""
+        return next((found for policy in self.policies if (found := policy.withheld) is not None), None)
+
+    @property
+    def has_promise(self) -> bool:
+        """Whether a start is promised to a unit."""
+        return any(policy.promise is not None for policy in self.policies)
+
+    # --- conditions of actions ----------------------------------------------------------------------------------------
+
+    def has_overuse_check(self) -> bool:
+        """Returns True if quotas above their runtime give back."""
+        return self.evicts and self.gives_back and self.figures.config.quota.monitor_all_quotas
+
+    def has_followers(self) -> bool:
+        """Returns True if a later placement may have given a pod capacity."""
+        return bool(self.followers)
+
+    def has_loans(self) -> bool:
+        """Returns True if a runtime refused a unit, and no start is promised."""
+        return any(map(is_refused_by_runtime, self.outcomes)) and not self.has_promise
+
+    def has_bound_gangs(self) -> bool:
+        """Returns True if a gang may have lost members, and pods may be evicted."""
+        return self.evicts and bool(self.figures.snapshot.members)
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the planning time of the round is used up."""
+        return self.bound is not None and self.bound.ended
+
+    def take_turn(self, unit: Unit) -> None:
+        """Notes that a unit is the next of the queue."""
+        if self.bound is not None:
+            self.bound.take_turn(unit)
+
+    def attempt(self, unit: Unit) -> UnitOutcome:
+        """Tries a unit in its turn, or defers it."""
+        return self.place(unit) if self.bound is None else self.bound.attempt(unit)
+
+    def attempt_in_free_capacity(self, unit: Unit, figures: RoundState) -> UnitOutcome:
+        """Tries a unit whatever time is left. No pod is evicted for it. figures: of the round, in any view."""
+
+        def place(unit: Unit) -> UnitOutcome:
+            self._note(unit)
+            return plan_unit(unit, figures, defers=self.defers)
+
+        if self.bound is None:
+            return place(unit)
+        self.bound.attempt_by(place)
+        return self.bound.try_now(unit)
+
+    def place(self, unit: Unit) -> UnitOutcome:
+        """Tries a unit under the policies of the round."""
+        self._note(unit)
+        attempt = self._place
+        for policy in self.policies:
+            attempt = partial(policy.attempt, attempt=attempt)
+        return attempt(unit)
+
+    def _place(self, unit: Unit) -> UnitOutcome:
+        preemptor = (lambda: self.preemptor) if self.evicts else None
+        return plan_unit(unit, self.figures, preemptor, defers=self.defers)
+
+    def _note(self, unit: Unit) -> None:
+        if self.watch is not None:
+            self.watch.comes(unit, self.figures)

@@ -1,1 +1,0 @@
-"""What to do about it: filters, gangs, gather, ranks, the solver, the verifier, denials. Pure."""

@@ -1,1 +1,0 @@
-"""How jobs of Ascend NPUs stand on nodes, SuperPoDs and switches."""

@@ -1,1 +1,0 @@
-"""The exact core: placements as counts over a tree, their worth, the methods without a solver. It knows no labels."""
