@@ -1,1 +1,11 @@
-"""Metrics, health endpoints, events, logs."""
+"""Metrics, health endpoints, logs and the decision log.
+
+Metrics are Prometheus series with bounded labels. The decision log writes a line for each unit, and has the last 2,000
+decisions in memory.
+
+Main types: `Metrics` (`metrics.py`): series; `DecisionLog` (`decision_log.py`): decisions; `HealthServer`
+(`health_endpoints.py`): HTTP endpoints.
+
+Must not change a decision, and must not block the event loop.
+Start reading at `metrics.py`, then `decision_log.py`.
+"""

@@ -8,14 +8,14 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
 
-from koordpy.api.counted import counted, named
-from koordpy.api.natural import natural_key
-from koordpy.planning.plan import GangReport, PromisedStart, Proof, RoundPlan, UnitReport
+from koordpy.api.counted_nouns import counted, named
+from koordpy.api.natural_order import natural_key
+from koordpy.plan.round_plan import GangReport, Nomination, PromisedStart, Proof, RoundPlan, UnitReport
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +51,23 @@ class Decision:
     """Pod or gang that victims go for; empty for nobody in particular."""
     victims: tuple[Place, ...] = ()
     nominated: tuple[Place, ...] = ()
-    """Where the unit is to go once its victims are gone. Nothing is bound by a decision that has victims."""
+    """Where the unit is to go once its victims, or pods that are ending, are gone. Nothing is bound by the decision."""
     dry_run: bool = False
+    """Nothing of it is carried out."""
+    never: bool = False
+    """Whether the unit never fits; its proof is `infeasible` then."""
 
     def line(self) -> str:
-        """One line for people."""
-        proof = f" ({self.proof})" if self.proof != Proof.UNKNOWN else ""
+        """One line for people, marked where nothing of it is carried out."""
+        return f"{'dry run: ' if self.dry_run else ''}{self.text()}"
+
+    def text(self) -> str:
+        """The line without that mark."""
+        proof = f" ({self.proof}{' (never)' if self.never else ''})" if self.proof != Proof.UNKNOWN else ""
         if self.victims:
             return f"{self._evicts()}{proof}"
+        if self.nominated:
+            return f"{self.unit}: {self.message}"  # it waits for room that is kept, so no proof speaks of it
         if self.placed:
             where = f" in {self.layer}" if self.layer else ""
             text = f"{self.unit}: {self.placed} of {self.pods} pods on {named(self.nodes)}{where}{proof}"
@@ -113,9 +122,10 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Decision)
 class DecisionLog:
     """Keeps and logs decisions."""
 
-    def __init__(self, *, hold_seconds: float = 0.0) -> None:
-        """hold_seconds: a gang that a gate holds is logged after that long, as it is then: most are complete before."""
-        self._kept = _Packed()
+    def __init__(self, *, hold_seconds: float = 0.0, dry_run: bool = False) -> None:
+        """hold_seconds: a gang that a gate holds is logged after that long, as it is then: most are complete before.
+        dry_run: whether nothing that is recorded is carried out."""
+        self._kept, self._dry_run = _Packed(), dry_run
         self._last: dict[str, str] = {}
         self._round = 0, 0.0
         self.decided = 0
@@ -144,12 +154,17 @@ class DecisionLog:
             messages.setdefault(pending.unit, pending.message)
             if not pending.gated:
                 ungated.add(pending.unit)
+        awaiting: dict[str, list[Nomination]] = {}
+        for one in plan.awaiting:
+            awaiting.setdefault(one.unit, []).append(one)
         gangs = {f"gang:{gang.ref.id}": gang for gang in plan.gangs} if plan.units else {}
         for unit in plan.units:
             if unit.unit in evicting:
                 continue
             name, message = unit.unit, messages.get(unit.unit, "")
             decision = _decision(unit, gangs.get(name), number, at, tuple(nodes.get(name, ())), message)
+            rooms = tuple(Place(one.pod_key, one.node) for one in awaiting.get(name, ()))
+            decision = replace(decision, nominated=rooms, dry_run=self._dry_run)
             self._keep(decision)
             if self._held:
                 self._supersede(name)
@@ -209,7 +224,7 @@ class DecisionLog:
         self.decided += 1
         self.messages.pop(decision.unit, None)
         if decision.victims and decision.unit:
-            self.messages[decision.unit] = decision.line().removeprefix(f"{decision.unit}: ")
+            self.messages[decision.unit] = decision.text().removeprefix(f"{decision.unit}: ")
         elif decision.message:
             self.messages[decision.unit] = decision.message
         if len(self.messages) > _TOLD:
@@ -265,4 +280,5 @@ def _decision(
         layer=unit.layer or (gang.domain[0] if gang is not None and gang.domain else None),
         nodes=nodes,
         message=message or (gang.message if gang is not None and not unit.placed else ""),
+        never=bool(unit.never),
     )

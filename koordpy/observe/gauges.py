@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness
-from koordpy.api.config import Quota as QuotaSettings
-from koordpy.cluster.quotas import CARDS, Quotas, ShareQueue, device_hundredths
-from koordpy.cluster.resources import Amounts
-from koordpy.planning.quota.queues import queue_ages, queue_shares, user_shares
-from koordpy.planning.quota.runtime import quota_figures
+from koordpy.config.configuration import Fairness
+from koordpy.config.configuration import Quota as QuotaSettings
+from koordpy.fairness.queue_shares import queue_ages, queue_shares, user_shares
+from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.pods.resource_amounts import Amounts
+from koordpy.quota.quota_book import CARDS, Quotas, ShareQueue, device_hundredths
 
 Gauges = dict[tuple[str, ...], float]
 

@@ -15,8 +15,8 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from koordpy.api.names import split_address
-from koordpy.observe.doors import Doors
+from koordpy.api.object_names import split_address
+from koordpy.observe.connection_limits import Doors
 from koordpy.observe.metrics import CONTENT_TYPE, Metrics
 
 logger = logging.getLogger(__name__)

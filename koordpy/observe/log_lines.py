@@ -10,7 +10,7 @@ from typing import Any, Literal, TextIO
 import orjson
 from aiohttp.http_exceptions import HttpProcessingError
 
-from koordpy.observe.lately import Lately
+from koordpy.observe.message_rates import Lately
 
 LogFormat = Literal["text", "json"]
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -69,7 +69,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-01T00:00:00.000Z INFO koordpy.engine.loop message`, UTC."""
+    """`2026-01-01T00:00:00.000Z INFO koordpy.engine.scheduling_loop message`, UTC."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")

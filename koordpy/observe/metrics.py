@@ -1,6 +1,7 @@
 """Every metric once: kube-scheduler's names where they mean the same, ours beside them (kube-parity.md section 5).
 
-No label carries the name of a pod, a node or a gang. Gauges that describe state are read when they are scraped.
+No label carries the name of a pod, a node or a gang, except those of degraded gangs and of the units that wait longest,
+of which there are few at a time (`few`). Gauges that describe state are read when they are scraped.
 Those of the process and of requests to the API server are named as in every Go client.
 """
 
@@ -21,9 +22,9 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from koordpy import __version__
-from koordpy.planning.plan import GangStatus, Proof, RoundPlan
-from koordpy.planning.verify.fault import Check
-from koordpy.planning.victim_selection.names import RuleName
+from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
+from koordpy.preemption.selection.preemption_names import WITHHOLDING, RuleName
+from koordpy.verify.plan_fault import Check
 
 # a second series for each counter, which nobody asks for
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -33,6 +34,8 @@ _FINE = tuple(0.001 * 2**i for i in range(15))
 FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overtaken_room", "overtaken_victim")
 """Kinds of conflicts that any cluster may have; those of devices, claims and kubelets begin when they happen."""
 LOSSES = ("queue_full", "too_many", "failed")
+DEGRADED_NAMED, LONGEST_NAMED = 100, 10
+"""Gangs, and units that wait, that are labels at one time."""
 RESULTS = ("scheduled", "unschedulable", "error")
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -108,10 +111,26 @@ class Metrics:
             "scheduler_preemption_victims", "Pods evicted for one plan.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 512)
         )
         self.victims = counter("koordpy_victims_total", "Pods evicted by rule.", ["rule"])
+        self.evictions_withheld = counter(
+            "koordpy_evictions_withheld_total",
+            "Units of a round that a protection alone keeps from a plan with victims.",
+            ["reason"],
+        )
         self.gangs = gauge("koordpy_gangs", "Gangs with a member that waits or runs, by status.", ["status"])
         self.gangs_half_bound = gauge(
             "koordpy_gangs_half_bound",
             "Gangs with some members bound, but with those that have Succeeded fewer than their minimum.",
+        )
+        self.gang_degraded = gauge(
+            "koordpy_gang_degraded",
+            f"Members that a half-bound gang lacks until its minimum; at most {DEGRADED_NAMED} gangs at a time.",
+            ["gang", "workload"],
+        )
+        self.gang_degraded_accelerators = gauge(
+            "koordpy_gang_degraded_accelerators", "Accelerators that its bound members hold meanwhile.", ["gang"]
+        )
+        self.gangs_degraded_unnamed = gauge(
+            "koordpy_gangs_degraded_unnamed", "Half-bound gangs beyond those that koordpy_gang_degraded names."
         )
         self.gangs_by_origin = gauge(
             "koordpy_gangs_by_origin", "Gangs with a member that waits or runs, by what makes them gangs.", ["origin"]
@@ -123,6 +142,10 @@ class Metrics:
             "koordpy_workload_kinds",
             "Kinds of workloads that gangs follow from: 1 for the state that each is in.",
             ["kind", "state"],
+        )
+        self.pending_units_never_fit = gauge(
+            "koordpy_pending_units_never_fit",
+            "Pending pods outside gangs, and gangs, that the empty cluster could not hold.",
         )
         self.gang_wait_seconds = histogram(
             "koordpy_gang_wait_seconds", "Seconds from a gang's first try until its plan was bound.", buckets=_WAITS
@@ -159,12 +182,22 @@ class Metrics:
         self.rejected_plans = counter(
             "koordpy_rejected_plans_total", "Plans of units that an independent check refused, by check.", ["check"]
         )
+        self.plans_not_minimal = counter(
+            "koordpy_plans_not_minimal_total",
+            "Plans that evict a unit which could stay with the members on the same nodes: a lower bound, because few "
+            "units of a plan are tried, each by itself, and members are not tried elsewhere.",
+        )
         self.plan_seconds = histogram("koordpy_plan_seconds", "Seconds of planning, a round.", buckets=_FINE)
         self.snapshot_age = histogram(
             "koordpy_snapshot_age_seconds", "Age of the snapshot when its plan was committed.", buckets=_FINE
         )
         self.bind_seconds = histogram("koordpy_bind_seconds", "Seconds of a Binding.", buckets=_FINE)
         self.binds = counter("koordpy_binds_total", "Bindings by outcome.", ["outcome"])
+        self.foreign_binds = counter(
+            "koordpy_foreign_binds_total",
+            "Pods of a scheduler name of ours that another process bound while this one led.",
+            ["profile"],
+        )
         self.conflicts = counter(
             "koordpy_conflicts_total", "Plans and Bindings that met with changes of others.", ["kind"]
         )
@@ -190,11 +223,24 @@ class Metrics:
         self.pending_oldest_seconds = gauge(
             "koordpy_pending_oldest_seconds", "Age of the oldest pending pod that nothing of its own holds back."
         )
+        self.unit_pending_seconds = gauge(
+            "koordpy_unit_pending_seconds",
+            f"Age of the units that wait longest, at most {LONGEST_NAMED}: gang, or plain pod.",
+            ["unit"],
+        )
         self.accelerators = gauge(
             "koordpy_accelerators", "Accelerators of all nodes, used: held by pods, or free.", ["resource", "state"]
         )
         self.topology_faults = gauge(
             "koordpy_topology_faults", "Faults of the ClusterNetworkTopology; 0 where it is valid or there is none."
+        )
+        self.topology_unlabelled = gauge(
+            "koordpy_topology_unlabelled_nodes",
+            "Nodes that lack the label of a layer: those with accelerators, in a cluster without any all workers.",
+            ["layer"],
+        )
+        self.topology_split = gauge(
+            "koordpy_topology_split_domains", "Names of domains of a layer that are in several parents.", ["layer"]
         )
         self.unreadable_objects = gauge(
             "koordpy_unreadable_objects", "Objects that cannot be read and are taken with caution.", ["kind"]
@@ -203,6 +249,9 @@ class Metrics:
             "koordpy_refused_inputs_total",
             "What objects say and koordpy does not take, by the event that tells, or the answer of the webhook.",
             ["kind", "reason"],
+        )
+        self.tenant_questions = counter(
+            "koordpy_tenant_questions_total", "Questions of tenants, by resource and status.", ["resource", "code"]
         )
         self.quotas_invalid = gauge("koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.")
         self.events_dropped = counter(
@@ -219,6 +268,7 @@ class Metrics:
         known: tuple[tuple[Counter | Gauge, Iterable[str]], ...] = (
             (self.gangs, GangStatus),
             (self.victims, RuleName),
+            (self.evictions_withheld, WITHHOLDING),
             (self.solver_status, Proof),
             (self.rejected_plans, Check),
             (self.binds, outcomes),
@@ -229,6 +279,7 @@ class Metrics:
             for value in values:
                 metric.labels(str(value))
         for profile in profiles:
+            self.foreign_binds.labels(profile)
             for result in RESULTS:
                 self.attempts.labels(result, profile)
                 if result != "error":
@@ -253,7 +304,10 @@ class Metrics:
         for rejected in plan.rejected:
             for check in rejected.checks:
                 self.rejected_plans.labels(check).inc()
+        self.plans_not_minimal.inc(len(plan.not_minimal))
         for unit in plan.units:
+            for reason in unit.withheld:
+                self.evictions_withheld.labels(reason).inc()
             if unit.placed and unit.layer is not None:
                 self.gang_layer.labels(unit.layer).inc()
             for layer, count in (unit.pipeline_crossings or {}).items():

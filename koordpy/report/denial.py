@@ -1,31 +1,41 @@
-"""The words of a denial: kube-scheduler's sentence for the pod, then what the gang needs and what each domain offers.
+"""The words of a denial: what the gang needs and what each domain offers, and kube-scheduler's sentence for the pod.
 
 Sources: kube-parity.md section 1, gang-network.md section 6.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.build import build, hard_keys, named_partitions, partitions, unit_multiples
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.base import Code
-from koordpy.planning.parts import parts_of, without_parts
-from koordpy.planning.placement.goals import slots_by_level
-from koordpy.planning.placement.problem import Ints, Problem
-from koordpy.planning.units import Unit
+from koordpy.api.natural_order import natural_key
+from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.filter_protocol import Code
+from koordpy.gangs.gathered_parts import parts_of, without_parts
+from koordpy.gangs.queue_units import Unit
+from koordpy.infeasibility.limiting_rules import (
+    divided,
+    divided_sentence,
+    lacking_resources,
+    limiting_rules,
+    missing_member,
+    unlabelled_layer,
+    wrong_multiple,
+)
+from koordpy.placement.goals import slots_by_level
+from koordpy.placement.opened_place import opening_shapes
+from koordpy.placement.problem import Ints, Problem
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import build, hard_keys, named_partitions, partitions, unit_multiples
+from koordpy.report.gang_sentence import Needed
 
 CANNOT_HOLD = "node(s) cannot hold the whole gang"
 KEPT = "node(s) are needed for a promised start"
 NO_NODES = "no nodes available to schedule pods"
-_LISTED_DOMAINS = 5
 
 
 def filter_sentence(
-    pod: PodInfo, figures: Figures, *, alone: bool, passing: str = CANNOT_HOLD
+    pod: PodInfo, figures: RoundState, *, alone: bool, passing: str = CANNOT_HOLD
 ) -> tuple[str, tuple[str, ...]]:
     """(`0/N nodes are available: ...`, plugins that refused) for one pod on the draft as it is.
 
@@ -55,7 +65,7 @@ def filter_sentence(
     return f"0/{total} nodes are available: {', '.join(entries)}.", tuple(plugins)
 
 
-def domain_slots(unit: Unit, figures: Figures, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
+def domain_slots(unit: Unit, figures: RoundState, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
     """Usable slots of the reference pod in every domain of a level (section 5), on the draft as it is.
 
     ranks: the members that a plan places, all pending ones where there is none.
@@ -72,54 +82,123 @@ def domain_slots(unit: Unit, figures: Figures, ranks: tuple[int, ...] | None = N
     return usable
 
 
-def needed_sentence(unit: Unit, figures: Figures) -> str:
+def core_size(unit: Unit) -> int:
+    """Pods that a plan must place: the sum of the needs, at least one."""
+    return max(1, sum(unit.need(gang) for gang in unit.gangs))
+
+
+def needed(unit: Unit, figures: RoundState) -> Needed:
     """`needed K, available in <place>` of a gang as it stands after the round: equal for units of one shape."""
     whole = without_parts(unit)  # what its parts keep to is said behind
     problem = build(whole, figures)
-    needed = max(1, sum(problem.needs))
+    if divided := divided_sentence(whole, problem, figures):
+        return Needed(divided)
+    if refused := _refused_everywhere(whole, figures):
+        return Needed(f"needed {problem.core_size}: {refused}")
     usable = domain_slots(whole, figures)
+    if problem.hard and (unlabelled := unlabelled_layer(problem, usable(problem.hard), figures)):
+        return Needed(f"needed {problem.core_size}, {unlabelled}")
     if problem.hard:
-        place = _hard_domains(problem, usable(problem.hard))
-    elif labelled := _labelled(whole, problem, figures):
-        place = labelled
+        layer, slots = _hard_domains(problem, usable(problem.hard))
     else:
-        place = f"the cluster: {int(usable(0)[0])}"
-    text = f"needed {needed}, available in {place}"
+        named = _labelled(whole, problem, figures) or _opened(whole, problem, figures)
+        layer, slots = named or ("the cluster", [("", int(usable(0)[0]))])
+    domains = tuple(f"{name}: {number}" if name else str(number) for name, number in slots)
+    text = f"needed {problem.core_size}, available in {layer}: "
+    return Needed(text, domains or ("none",), tuple(_additions(unit, problem, figures)))
+
+
+def _additions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
+    """What limits a gang beside its place, in the order in which it is said. problem: of the unit without parts."""
+    yield from _multiples(unit, problem, figures)
+    yield from limiting_rules(unit, figures)
+    yield from lacking_resources(unit, problem, figures)
+    yield from _parts(unit, problem)
+    yield from divided_parts(unit, problem, figures)
+
+
+def _multiples(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
     if problem.multiples:
         asked = unit_multiples(unit, figures)
         named = ", ".join(f"{problem.tree.layer_name(level)}={k}" for level, k in asked.items())
-        text += f"; podCountMultiple {named}"
+        _, wrong = wrong_multiple(unit, problem.core_size, asked)
+        yield f"podCountMultiple {named}" + (f" ({wrong})" if wrong else "")
+
+
+def _parts(unit: Unit, problem: Problem) -> Iterator[str]:
+    """The layer that each part keeps to, with the members of the largest part."""
     largest: dict[tuple[str, str], int] = {}
     for part in parts_of(unit, problem.tree.layers):
         kind = part.scope, part.label or problem.tree.layer_name(part.level)
         largest[kind] = max(largest.get(kind, 0), len(part.members))
     for (scope, layer), members in largest.items():
-        text += f"; each {scope} (largest {members}) in one {layer}"
-    return text
+        yield f"each {scope} (largest {members}) in one {layer}"
 
 
-def _hard_domains(problem: Problem, slots: Ints) -> str:
+def _refused_everywhere(unit: Unit, figures: RoundState) -> str:
+    """What closes every node to a member without which there is no plan, whatever the node; empty for none."""
+    refusals = {pod.shape: figures.of(pod).refusal for pod in unit.pending}
+    pod = missing_member(unit, lambda pod: refusals[pod.shape] is None)
+    refusal = refusals[pod.shape] if pod is not None else None
+    return ", ".join(refusal.reasons) if refusal is not None else ""
+
+
+def divided_parts(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
+    """The same of parts of a unit with members that wait."""
+    snapshot, tree = figures.snapshot, problem.tree
+    for part in parts_of(unit, tree.layers):
+        bound = [snapshot.index[pod.node] for pod in part.members if not pod.pending and pod.node in snapshot.index]
+        if len(bound) < 2 or len(bound) == len(part.members):
+            continue
+        if part.label:
+            names = {snapshot.nodes[node].labels.get(part.label, "") for node in bound}
+        else:
+            groups = part.domains(snapshot)
+            names = {tree.path(part.level, int(groups[node])) for node in bound}
+        if len(names) > 1:
+            yield divided(f"bound members of one {part.scope}", part.label or tree.layer_name(part.level), names)
+
+
+Place = tuple[str, list[tuple[str, int]]]
+"""(layer, (domain, slots) of its domains, most slots first)."""
+
+
+def _hard_domains(problem: Problem, slots: Ints) -> Place:
     tree, level = problem.tree, problem.hard
     held = tree.levels[level].sums(problem.bound_counts)
     listed = np.nonzero(held)[0] if held.any() else np.arange(len(slots))
     return _listed(tree.layer_name(level), [(tree.path(level, d), int(slots[d])) for d in listed.tolist()])
 
 
-def _labelled(unit: Unit, problem: Problem, figures: Figures) -> str:
-    """The same for upstream's topology keys, each a MustGather on a node label; empty without them."""
+def _labelled(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
+    """The same for upstream's topology keys, each a MustGather on a node label; None without them."""
     reference = problem.reference()
     parts = [(name, part) for name, part in named_partitions(unit, problem, figures) if name]
     found = [(name, int(slots_by_level(part, reference)[0][0])) for name, part in parts]
     in_order = sorted(found, key=lambda entry: natural_key(entry[0]))
-    return _listed("/".join(hard_keys(unit)), in_order) if found else ""
+    return _listed("/".join(hard_keys(unit)), in_order) if found else None
 
 
-def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> str:
-    """`LAYER: NAME: SLOTS, ...`, most slots first, of equal ones as they come."""
-    order = sorted(slots, key=lambda entry: -entry[1])
-    more = len(order) - _LISTED_DOMAINS
-    text = ", ".join(f"{name}: {number}" for name, number in order[:_LISTED_DOMAINS])
-    return f"{layer}: {text}" + (f", {more} more" if more > 0 else "")
+def _opened(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
+    """The same for topology keys of required affinity, where all pending pods open one place by the same keys; None
+    elsewhere."""
+    owners = opening_shapes(problem)
+    if not owners or len(owners) < len(problem.wanted):
+        return None
+    keys = {tuple(dict.fromkeys(t.topology_key for t in pod.ties.terms.affinity.required)) for pod in unit.pending}
+    if len(keys) > 1:
+        return None
+    (wanted,) = keys
+    slots, counts = problem.copies_of[problem.reference()].tolist(), Counter[str]()
+    for node, number in zip(figures.snapshot.nodes, slots, strict=True):
+        if all(key in node.labels for key in wanted):
+            counts["/".join(node.labels[key] for key in wanted)] += number
+    return _listed("/".join(wanted), sorted(counts.items(), key=lambda entry: natural_key(entry[0])))
+
+
+def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> Place:
+    """Domains in natural order as a Place."""
+    return layer, sorted(slots, key=lambda entry: -entry[1])
 
 
 def met_sentence(unit: Unit) -> dict[str, str]:

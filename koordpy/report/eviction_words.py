@@ -4,27 +4,26 @@ Sources: preemption.md 8, kube-parity.md 1.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from koordpy.api.counted import counted
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import card_hundredths
-from koordpy.planning.attempt import Tried
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.base import Code
-from koordpy.planning.plan import Benefit, Eviction, Nomination, Proof
-from koordpy.planning.quota.admission import core_members
-from koordpy.planning.units import Unit
-from koordpy.planning.victim_selection.names import RuleName
-from koordpy.planning.victim_selection.units import UnitKind
-from koordpy.planning.victims.asked import one_by_one
-from koordpy.planning.victims.overuse import GivenBack
-from koordpy.planning.victims.stale import StaleGang
-from koordpy.planning.victims.terminating import waits_on_nominated
-from koordpy.planning.victims.victim_rules import BY_NAME
+from koordpy.api.counted_nouns import counted
+from koordpy.attempts.unit_outcome import PreemptingUnit
+from koordpy.fairness.quota_admission import core_members
+from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.filter_protocol import Code
+from koordpy.gangs.gang_settings import Gang
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.round_plan import Benefit, Eviction, Nomination, Proof
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.rules.victim_rules import BY_NAME
+from koordpy.preemption.search.ending_pods import waits_on_nominated
+from koordpy.preemption.search.preemptor_sets import members_preempt_individually
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.preemption.selection.victim_units import UnitKind
+from koordpy.quota.quota_book import card_hundredths
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -36,17 +35,17 @@ RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
 
 def never_preempts(unit: Unit) -> bool:
     """Whether a member without which its gang cannot start has preemptionPolicy Never: then nobody goes for any."""
-    core = () if one_by_one(unit) else core_members(unit)
-    return any(pod.pod.spec.preemption_policy == "Never" for pod in core)
+    core = () if members_preempt_individually(unit) else core_members(unit)
+    return any(pod.preemption_policy == "Never" for pod in core)
 
 
-def preemption_sentence(pod: PodInfo, figures: Figures, *, never: bool = False) -> str:
+def preemption_sentence(pod: PodInfo, figures: RoundState, *, never: bool = False) -> str:
     """What kube-scheduler says of preemption after its count of nodes; empty where preemption is off. never: its gang
     preempts nobody, whatever its own policy is."""
     total = len(figures.snapshot.nodes)
     if not figures.config.preemption.enabled or not total:
         return ""
-    if never or pod.pod.spec.preemption_policy == "Never":
+    if never or pod.preemption_policy == "Never":
         return NEVER
     if waits_on_nominated(pod, figures):
         return ENDING
@@ -74,24 +73,23 @@ _REASONS = {
 }
 
 
-def beneficiary_of(one: Tried) -> str:
+def beneficiary_of(one: PreemptingUnit) -> str:
     """`namespace/name` of the plain pod, or of the gang of the lowest-ranked placed member."""
     if one.unit.plain is not None:
         return one.unit.plain.key
-    placed = one.nodes or {}
-    first = next((pod for pod in one.unit.members if pod.key in placed), one.unit.members[0])
+    first = next((pod for pod in one.unit.members if pod.key in one.nodes), one.unit.members[0])
     return first.gang.key if first.gang is not None else first.key
 
 
-def evictions(one: Tried, figures: Figures) -> list[Eviction]:
+def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
     """The victims of one unit's plan, each with its event."""
     name = beneficiary_of(one)
-    placed = [figures.snapshot.pods[key] for key in one.nodes or {}]
+    placed = [figures.snapshot.pods[key] for key in one.nodes]
     kind = "gang" if one.unit.is_gang else "pod"
     many = f"{counted(len(placed), 'pod')}, " if one.unit.is_gang else ""
     who = f"{kind} {name} ({many}priority {min((pod.priority for pod in placed), default=0)}"
     back = {b.pod.key: figures.snapshot.nodes[b.node].name for b in one.back}
-    taken = {figures.snapshot.nodes[node].name for node in (one.nodes or {}).values()}
+    taken = {figures.snapshot.nodes[node].name for node in one.nodes.values()}
     reclaims = any(BY_NAME[name].is_open(figures.snapshot, figures.config) for name in RECLAIMING)
     out = []
     for victim in one.victims:
@@ -111,15 +109,14 @@ def evictions(one: Tried, figures: Figures) -> list[Eviction]:
     return out
 
 
-def given_back_evictions(one: GivenBack) -> list[Eviction]:
-    """The pods that a quota over its runtime gives back, for nobody in particular."""
-    return [_eviction(pod, RuleName.QUOTA, None, one.text) for pod in one.unit.pods]
+def given_back_evictions(pods: Iterable[PodInfo], text: str) -> list[Eviction]:
+    """Evictions of pods that a quota over its runtime gives back, for no unit in particular."""
+    return [_eviction(pod, RuleName.QUOTA, None, text) for pod in pods]
 
 
-def stale_evictions(one: StaleGang) -> list[Eviction]:
-    """The members of a gang that gives up; the beneficiary is the gang itself."""
-    name = one.gang.key
-    return [_eviction(pod, RuleName.STALE_GANG, name, one.text, unit="gang:" + name) for pod in one.pods]
+def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str) -> list[Eviction]:
+    """Evictions of the members of a stale gang; the beneficiary is the gang itself."""
+    return [_eviction(pod, RuleName.STALE_GANG, gang.key, text, unit="gang:" + gang.key) for pod in pods]
 
 
 def _eviction(
@@ -141,15 +138,13 @@ def _eviction(
     )
 
 
-def nominations(one: Tried, nodes: Mapping[str, int], figures: Figures) -> list[Nomination]:
+def nominations(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> list[Nomination]:
     """Where members of a unit are to go once others are gone. nodes: pod key -> node position."""
     snapshot = figures.snapshot
-    return [
-        Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, one.unit.id) for key, node in nodes.items()
-    ]
+    return [Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, unit.id) for key, node in nodes.items()]
 
 
-def benefit(one: Tried, figures: Figures) -> Benefit:
+def benefit(one: PreemptingUnit, figures: RoundState) -> Benefit:
     """The totals of one unit's plan with victims."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.requests) for pod in pods)
@@ -157,13 +152,13 @@ def benefit(one: Tried, figures: Figures) -> Benefit:
     parts = [counted(len(pods), "pod"), counted(devices / 100, "accelerator")]
     if broken:
         parts.append(f"{counted(broken, 'gang')} broken")
-    text = f"room for {counted(len(one.nodes or ()), 'pod')} made by evicting {', '.join(parts)}"
-    if one.proof is not Proof.OPTIMAL:
+    text = f"room for {counted(len(one.nodes), 'pod')} made by evicting {', '.join(parts)}"
+    if one.attempt.proof is not Proof.OPTIMAL:
         text = (
             f"best found: {counted(len(pods), 'pod')}"
             + (f", bound {one.least}" if one.least is not None else "")
             + f"; {text}"
         )
-    if one.rejected:
-        text += f"; before, {one.rejected[0].text}"
+    if rejected := one.attempt.rejected:
+        text += f"; before, {rejected[0].text}"
     return Benefit(one.unit.id, beneficiary_of(one), text)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from koordpy.api import keys
 from koordpy.api.spelling import meant
-from koordpy.cluster.pods import FINISHED, PodInfo
+from koordpy.pods.pod_info import FINISHED, PodInfo
 
 _CALLED = frozenset({"koord", "koordinator", "koordinator-scheduler", "koordpy", "koordpy-scheduler"})
 """What may be taken for the name that pods give."""
@@ -49,14 +49,13 @@ def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> 
     spec = pod.pod.spec
     if pod.pending or pod.node or pod.pod.metadata.deletion_timestamp or pod.pod.status.phase in FINISHED:
         return None
+    gates = ", ".join(gate.name for gate in spec.scheduling_gates)
+    ungated = f"its scheduling gates were taken away: {gates}"
     if spec.scheduler_name not in served:
         name = spec.scheduler_name
         return IgnoredPod(
             f"pod is {of_another(name, served, others)}",
-            f"its schedulerName were {' or '.join(served)}",
+            f"its schedulerName were {' or '.join(served)}" + (f", and {ungated}" if gates else ""),
             ours=misspelt(name, served, others),
         )
-    gates = ", ".join(gate.name for gate in spec.scheduling_gates)
-    return IgnoredPod(
-        f"pod is held by scheduling gates: {gates}", f"its scheduling gates were taken away: {gates}", ours=True
-    )
+    return IgnoredPod(f"pod is held by scheduling gates: {gates}", ungated, ours=True)

@@ -3,17 +3,18 @@
 from collections.abc import Iterable, Sequence
 
 from koordpy.api import keys
-from koordpy.api.limits import MEANT_AMONG
-from koordpy.api.settings import odd_settings
+from koordpy.api.key_hints import Holder
+from koordpy.api.reading_limits import MEANT_AMONG
 from koordpy.api.spelling import hint
-from koordpy.api.unread import Holder
-from koordpy.cluster.pods import GangSource, PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.accelerators.registry import families_of
-from koordpy.planning.figures import Figures
-from koordpy.planning.gates import wish_warnings
-from koordpy.planning.jobs.ascend.place import has_own_order
-from koordpy.planning.units import Groups, Unit
+from koordpy.cache.snapshot import Snapshot
+from koordpy.decoding.annotation_settings import odd_settings
+from koordpy.devices.family_registry import families_of, node_warnings
+from koordpy.devices.rule_registry import rules_decide
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.gangs.unit_gates import wish_warnings
+from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.pod_info import PodInfo
 
 NO_GOAL = (
     "no gather goal: the network was not looked at "
@@ -21,13 +22,13 @@ NO_GOAL = (
 )
 
 
-def goal_remark(unit: Unit, figures: Figures) -> str:
+def goal_remark(unit: Unit, figures: RoundState) -> str:
     """What is said of a gang that starts without a gather goal where there is a tree; empty of any other."""
     if unit.has_goal or unit.bound_any or not unit.is_gang or len(unit.members) < 2:
         return ""
     if not figures.snapshot.tree.has_object or any(gang.has_wish for gang in unit.gangs):
         return ""
-    return "" if has_own_order(unit, figures) else NO_GOAL
+    return "" if rules_decide(unit, figures) else NO_GOAL
 
 
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
@@ -37,13 +38,32 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
     out += _quota_warnings(units, snapshot)
     out += snapshot.topology_warnings
     out += snapshot.node_warnings
-    out += snapshot.gpus.warnings
+    for view in snapshot.families.values():
+        out += view.warnings
+    if asking := [pod for unit in units for pod in unit.pending if pod.asks]:
+        out += node_warnings(asking, snapshot)
     for pod in (pod for unit in units for pod in unit.pending):
         if pod.pod.metadata.labels or pod.pod.metadata.annotations:
             out += [(f"Pod/{pod.key}", text) for text in odd_settings(_holder(pod), pod.pod.metadata)]
-        if pod.extended:
+        if pod.asks:
             out += [(f"Pod/{pod.key}", text) for family in families_of(pod) for text in family.warnings(pod)]
     return out
+
+
+def counted_parts(units: Iterable[Unit]) -> list[tuple[str, str]]:
+    """(object, resource) of the first pod that asks for each resource which is counted by number, though it may stand
+    for a part of a device."""
+    first: dict[str, str] = {}
+    for pod in (pod for unit in units for pod in unit.pending if pod.asks):
+        for family in families_of(pod):
+            for resource in family.by_number(pod):
+                first.setdefault(resource, f"Pod/{pod.key}")
+    return [(about, resource) for resource, about in first.items()]
+
+
+def counted_text(resource: str) -> str:
+    """What is said of such a resource."""
+    return f"{resource} is counted by number: its device plugin picks the device, and pods may share it"
 
 
 def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:

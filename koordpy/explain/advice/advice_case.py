@@ -1,0 +1,107 @@
+"""What the generators of changes look at: the waiting unit, and the cluster after the units before it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Ints, Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.fairness.quota_admission import core_members
+from koordpy.feasibility.round_state import RoundState
+from koordpy.framework.filter_protocol import Refusal
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.limits import ADVICE_KINDS
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import hard_level
+
+
+@dataclass(frozen=True)
+class Case:
+    """pod: the one that is asked about. plan: the round as it would be planned now; alone: with no unit before it."""
+
+    snapshot: Snapshot
+    config: KoordpyConfiguration
+    unit: Unit
+    pod: PodInfo
+    plan: RoundPlan
+    alone: RoundPlan
+
+    @cached_property
+    def figures(self) -> RoundState:
+        """Figures on the draft of the round, without what the unit itself may have got there."""
+        return RoundState(self.draft_on(self.snapshot), self.config)
+
+    def draft_on(self, snapshot: Snapshot) -> Draft:
+        """A draft of a snapshot with the same pods and nodes, after what the round decided for other units."""
+        draft, own = Draft(snapshot), {pod.key for pod in self.unit.members}
+        for eviction in self.plan.evictions:
+            if eviction.unit != self.unit.id and eviction.pod_key not in own:
+                draft.evict(self.snapshot.pods[eviction.pod_key])
+        for one in self.plan.placements:
+            if one.pod_key not in own:
+                pod = self.snapshot.pods[one.pod_key]
+                draft.assign(pod, self.snapshot.index[one.node], one.claims, one.given)
+        return draft
+
+    @cached_property
+    def core(self) -> tuple[PodInfo, ...]:
+        """The members that a plan needs at least: the lowest-ranked need of every gang, a plain pod by itself."""
+        return core_members(self.unit)
+
+    @cached_property
+    def kinds(self) -> tuple[PodInfo, ...]:
+        """One pod of each kind of the core, the one asked about first; of many kinds the first few."""
+        first: dict[bytes, PodInfo] = {}
+        for pod in (self.pod, *self.core) if self.pod.pending else self.core:
+            first.setdefault(pod.shape, pod)
+        return tuple(first.values())[:ADVICE_KINDS]
+
+    @cached_property
+    def hard(self) -> int:
+        """Deepest level of the tree of which one domain has to hold the unit; 0, the cluster, for none."""
+        return hard_level(self.unit, self.figures) if self.unit.is_gang else 0
+
+    @cached_property
+    def domain_of(self) -> list[int]:
+        """[nodes] hard domain of each node."""
+        found: list[int] = self.snapshot.tree.domain_of[self.hard].tolist()
+        return found
+
+    @cached_property
+    def slots(self) -> Ints:
+        """[hard domains] free slots of the kind that has fewest in the cluster."""
+        return self.snapshot.tree.levels[self.hard].sums(self.figures.of(self.scarcest).slots)
+
+    @cached_property
+    def scarcest(self) -> PodInfo:
+        """The kind that has fewest slots in the cluster."""
+        return min(self.kinds, key=lambda pod: int(self.figures.of(pod).slots.sum()))
+
+    @cached_property
+    def held_in(self) -> frozenset[int]:
+        """Hard domains in which members are bound; empty where any hard domain may be chosen."""
+        if not self.hard:
+            return frozenset()
+        index = self.snapshot.index
+        return frozenset(self.domain_of[index[pod.node]] for pod in self.unit.members if pod.node in index)
+
+    def may_hold(self, node: int) -> bool:
+        """Whether the hard domain of a node may be chosen."""
+        return not self.held_in or self.domain_of[node] in self.held_in
+
+    @property
+    def needed(self) -> int:
+        """Members that one plan must place."""
+        return len(self.core)
+
+    def grounds(self, pod: PodInfo) -> list[tuple[Refusal, ...]]:
+        """Per node what every filter has against a pod; where two refuse, a remedy of one changes nothing."""
+        out: list[tuple[Refusal, ...]] = [()] * len(self.snapshot.nodes)
+        for word in self.figures.words(pod):
+            for i in np.nonzero(word.which)[0].tolist():
+                if (refusal := word.of(i)) is not None:
+                    out[i] = (*out[i], refusal)
+        return out

@@ -1,0 +1,119 @@
+"""The advice for a unit that waits: changes in the order of what they ask, each tried, and no more than a few.
+
+Every kind of change has a generator; what a generator proposes is a guess, and only what the planner has placed the
+unit with is told. Where no single change helps, pairs of changes of different kinds are tried.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import structs
+
+from koordpy.api.counted_nouns import counted, named
+from koordpy.api.natural_order import natural_key
+from koordpy.attempts.unit_outcome import UnitOutcome, WaitingUnit
+from koordpy.attempts.watched_pod import DecidedPod
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot_variants import VariantError, read_again, with_pods
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort
+from koordpy.explain.advice.ended_changes import ended_changes
+from koordpy.explain.advice.gang_changes import gang_changes, held_changes
+from koordpy.explain.advice.node_changes import node_changes
+from koordpy.explain.advice.pod_spec_changes import pod_changes
+from koordpy.explain.advice.queue_changes import queue_changes
+from koordpy.explain.advice.quota_changes import quota_changes
+from koordpy.explain.advice.trials import Trials
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.limits import ADVICE_LINES, ADVICE_NAMED, ADVICE_PAIRED
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.preemption_names import RuleName
+
+
+def advice(decided: DecidedPod) -> list[str]:
+    """Returns the ends of `Would fit if` for a pod of a round, the one that asks least first.
+
+    None of a pod that starts in the round. Where a gate holds the unit, so that no node or quota
+    was looked at, only a name that it may have meant is tried.
+    """
+    snapshot, config, unit, pod = decided.snapshot, decided.figures.config, decided.outcome.unit, decided.pod
+    if decided.node is not None:
+        return []
+    held = _is_gated(decided.outcome)
+    trials = Trials(snapshot, config, unit, pod.key, decided.plan)
+    case = Case(snapshot, config, unit, pod, decided.plan, trials.alone)
+    changes = sorted(held_changes(case) if held else _changes(case), key=lambda change: change.asks)
+    lines = list(_helpful(changes, trials))
+    if not lines and not held:
+        lines = list(_helpful(_pairs(changes), trials))
+    return lines
+
+
+def _is_gated(outcome: UnitOutcome) -> bool:
+    """Returns True if a gate held the unit before any node or quota was looked at."""
+    match outcome:
+        case WaitingUnit(diagnosis=Gate(plugins=())):
+            return True
+    return False
+
+
+def advice_of_ignored(snapshot: Snapshot, config: KoordpyConfiguration, pod: PodInfo, text: str) -> list[str]:
+    """The same of a pod that koordpy leaves alone: text says what of it would have to be otherwise to be served."""
+    spec = structs.replace(pod.pod.spec, scheduler_name=config.scheduler_names[0], scheduling_gates=[])
+    served = read_again(pod, structs.replace(pod.pod, spec=spec), snapshot, config)
+    try:
+        changed = with_pods(snapshot, [served])
+    except VariantError:
+        return []
+    plan = plan_round(changed, config)
+    return [text] if any(one.pod_key == pod.key for one in plan.placements) else []
+
+
+def _changes(case: Case) -> Iterator[ClusterChange]:
+    yield from queue_changes(case)
+    yield from pod_changes(case)
+    yield from gang_changes(case)
+    yield from node_changes(case)
+    yield from quota_changes(case)  # before pods that end: the quota is the reason to name
+    yield from ended_changes(case)
+
+
+def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
+    """Texts of the changes that help; of one family the first that does."""
+    done, told, lines = set[str](), set[str](), 0
+    for change in changes:
+        if lines >= ADVICE_LINES or trials.spent:
+            return
+        if (change.reduce is None and change.text in told) or (change.family and change.family in done):
+            continue
+        if (text := trials.line(change)) and text not in told:
+            told |= {change.text, text}
+            done |= {change.family, change.spares}
+            lines += 1
+            yield text
+
+
+def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
+    """Two changes of different kinds as one, of the few that ask least of each kind."""
+    few: list[ClusterChange] = []
+    for effort in Effort:
+        if effort not in (Effort.NOTHING, Effort.SMALLER, Effort.NO_GANG):
+            few += [one for one in changes if one.effort is effort][:ADVICE_PAIRED]
+    both = [a.beside(b) for i, a in enumerate(few) for b in few[i + 1 :] if a.effort is not b.effort]
+    return sorted(both, key=lambda change: change.asks)
+
+
+def evictions_for(decided: DecidedPod) -> list[str]:
+    """Sentences on the pods that the round evicts or moves for a pod that starts in it, one of each rule."""
+    by_rule: dict[str, list[str]] = {}
+    for eviction in decided.plan.evictions if decided.node is not None else ():
+        if eviction.unit == decided.outcome.unit.id:
+            by_rule.setdefault(eviction.rule, []).append(eviction.pod_key)
+    out = []
+    for rule, keys in by_rule.items():
+        done = "moved" if rule == RuleName.CONSOLIDATION else "evicted"
+        verb = "is" if len(keys) == 1 else "are"
+        text = f"{counted(len(keys), 'pod')} {verb} {done} by rule {rule}"
+        out.append(f"{text}: {named(sorted(keys, key=natural_key), ADVICE_NAMED)}")
+    return out

@@ -1,0 +1,273 @@
+"""Which running pods would have to end: the fewest on one node, or in one domain, and whole workloads.
+
+Pods of DaemonSets and mirror pods stay. A set of pods is told of only where each of its parts can be named: whole
+gangs, all pods of a node, or a few pods.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from koordpy.api.counted_nouns import counted
+from koordpy.api.natural_order import natural_key
+from koordpy.api.quantity import quantity_text
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot_variants import without_pods
+from koordpy.devices.family_registry import find_obstruction
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
+from koordpy.explain.advice.part_needs import part_needs
+from koordpy.framework.filter_protocol import Code
+from koordpy.plan.limits import (
+    ADVICE_ENDING,
+    ADVICE_ENDING_TRIED,
+    ADVICE_NAMED,
+    ADVICE_NODES_TRIED,
+    ADVICE_POOL,
+    ADVICE_UNITS_ENDED,
+)
+from koordpy.pods.pod_info import PodInfo, stays
+from koordpy.preemption.search.ending_pods import await_ending
+
+FEWEST = "fewest ended pods"
+
+
+def ended_changes(case: Case) -> Iterator[ClusterChange]:
+    """Changes by which running pods of other units are gone."""
+    yield from _terminating(case)
+    yield from _obstruction(case)
+    yield from _on_one_node(case) if not case.unit.is_gang else _in_one_domain(case)
+    yield from _whole_units(case)
+    yield from _fewest(case)
+
+
+def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
+    """A change of a snapshot by which pods are gone."""
+    gone = tuple(pods)
+    return lambda snapshot: without_pods(snapshot, gone)
+
+
+def may_end(pod: PodInfo, case: Case) -> bool:
+    """Whether the end of a pod would leave its room to others."""
+    own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
+    return pod.bound and not stays(pod) and not own and pod.key not in case.figures.draft.evicted
+
+
+def _terminating(case: Case) -> Iterator[ClusterChange]:
+    awaited = await_ending(case.unit, case.figures)
+    if awaited is not None:
+        yield ClusterChange(f"{awaited.what} were gone", Effort.NOTHING, of_snapshot(without(awaited.pods)))
+
+
+def _obstruction(case: Case) -> Iterator[ClusterChange]:
+    found = find_obstruction(case.pod, case.figures)
+    if found is not None:
+        yield ClusterChange(found.miss, Effort.OTHERS_END, of_snapshot(without([case.snapshot.pods[found.pod]])), 0)
+
+
+class _Room:
+    """What ends on nodes until they have further slots for a pod."""
+
+    def __init__(self, case: Case, pod: PodInfo) -> None:
+        self._case, self._pod = case, pod
+        self.slots = case.figures.of(pod).slots.copy()
+
+    def _slots(self, node: int, gone: Sequence[PodInfo]) -> int:
+        with self._case.figures.draft.trial(gone):
+            return int(self._case.figures.of(self._pod).slots[node])
+
+    def freed(self, node: int, gone: Sequence[PodInfo] = (), most: int = ADVICE_ENDING) -> list[PodInfo] | None:
+        """The pods whose end gives a node a further slot beside that of those that are gone; None where few are not
+        enough. No pod of them could stay."""
+        case, asked = self._case, self._pod.requests
+        there = [pod for pod in case.snapshot.pods_on.get(case.snapshot.nodes[node].name, ()) if may_end(pod, case)]
+        there = [pod for pod in there if pod not in gone]
+        there.sort(key=lambda pod: (-sum(pod.requests.get(r, 0) / n for r, n in asked.items() if n), pod.key))
+        del there[ADVICE_ENDING_TRIED:]
+        before, more = self._slots(node, gone), list[PodInfo]()
+        single = next((pod for pod in reversed(there) if self._slots(node, [*gone, pod]) > before), None)
+        if single is not None:
+            return [single]
+        for pod in there[:most]:
+            more.append(pod)
+            if self._slots(node, [*gone, *more]) > before:
+                break
+        else:
+            return None
+        for pod in tuple(more):
+            left = [one for one in more if one is not pod]
+            if left and self._slots(node, [*gone, *left]) > before:
+                more = left
+        return more
+
+
+def _able(case: Case, pod: PodInfo) -> list[int]:
+    """The first few of `_open_nodes`."""
+    return _open_nodes(case, pod)[:ADVICE_NODES_TRIED]
+
+
+def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
+    """Nodes that could take a pod of a kind once others have ended, those with most room first."""
+    draft, snapshot, asked = case.figures.draft, case.snapshot, pod.requests
+    free = draft.free()
+    grounds = case.grounds(pod)
+
+    def lacks(node: int) -> float:
+        return sum(max(0, n - int(free[node, snapshot.columns[r]])) / n for r, n in asked.items() if n)
+
+    open_nodes = [i for i, found in enumerate(grounds) if all(one.code is Code.UNSCHEDULABLE for one in found)]
+    return sorted(filter(case.may_hold, open_nodes), key=lambda i: (lacks(i), natural_key(snapshot.nodes[i].name)))
+
+
+def _on_one_node(case: Case) -> Iterator[ClusterChange]:
+    pod, snapshot = case.pod, case.snapshot
+    room = _Room(case, pod)
+    found = [(gone, i) for i in _able(case, pod) if not room.slots[i] and (gone := room.freed(i))]
+    for gone, i in sorted(found, key=lambda one: len(one[0]))[:ADVICE_NAMED]:
+        told = ended(gone, case)
+        if not told:
+            continue
+        name, free = snapshot.nodes[i].name, case.figures.draft.free()[i]
+        parts = []
+        for resource, amount in pod.requests.items():
+            left = int(free[snapshot.columns[resource]])
+            if left < amount:
+                text = f"{quantity_text(resource, amount - left)} more {resource}"
+                parts.append(f"{text} (free {quantity_text(resource, max(0, left))})")
+        text = f"node {name} had {' and '.join(parts)}, as when {told}" if parts else f"{told} on node {name}"
+        yield ClusterChange(
+            text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"node {name}", spares=FEWEST
+        )
+
+
+def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
+    """The fewest pods that have to end in one domain, added node by node."""
+    reference = case.scarcest
+    tree, hard = case.snapshot.tree, case.hard
+    able = _able(case, reference)
+    room = _Room(case, reference)
+    domains = dict.fromkeys(case.domain_of[i] for i in able)
+    for domain in sorted(domains, key=lambda d: -case.slots[d])[:ADVICE_NAMED]:
+        nodes = [i for i in able if case.domain_of[i] == domain]
+        lacking = case.needed - int(case.slots[domain])
+        gone: list[PodInfo] = []
+        slots = max(1, lacking)
+        if slots > ADVICE_ENDING * ADVICE_NAMED:
+            continue
+        by_node = {i: more for i in nodes if (more := room.freed(i))}
+        for _ in range(slots):
+            if not by_node or len(gone) > ADVICE_ENDING * ADVICE_NAMED:
+                gone = []
+                break
+            node = min(by_node, key=lambda i: (len(by_node[i]), i))
+            gone += by_node.pop(node)
+            if more := room.freed(node, [pod for pod in gone if pod.node == _name(case, node)]):
+                by_node[node] = more
+        told = ended(gone, case) if gone else ""
+        if told:
+            place = f"{tree.layer_name(hard)} {tree.path(hard, domain)}" if hard else "the cluster"
+            text = f"{counted(slots, 'more slot')} were free in {place}, as when {told}"
+            yield ClusterChange(
+                text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), f"slots, {domain}", spares=FEWEST
+            )
+
+
+def _name(case: Case, node: int) -> str:
+    return case.snapshot.nodes[node].name
+
+
+def _fewest(case: Case) -> Iterator[ClusterChange]:
+    """The fewest pods of each of a few places, found by planning: all of them end, then fewer as long as that helps."""
+    for nodes in _places(case):
+        pool: list[PodInfo] = []
+        for i in nodes:
+            there = [pod for pod in case.snapshot.pods_on.get(_name(case, i), ()) if may_end(pod, case)]
+            asked = case.scarcest.requests
+            there.sort(key=lambda pod: (-sum(pod.requests.get(r, 0) / n for r, n in asked.items() if n), pod.key))
+            pool += there
+        if pool := pool[:ADVICE_POOL]:
+            change = partial(_all_ended, case, size=len(pool))
+            yield replace(change(pool), reduce=partial(_fewer, change, pool))
+
+
+def _places(case: Case) -> Iterator[list[int]]:
+    """Nodes on which pods may have to end: of hard domains with most room, of domains that parts lack, or of all."""
+    nodes = _open_nodes(case, case.scarcest)
+    full = case.figures.of(case.scarcest).slots == 0
+    nodes.sort(key=lambda i: not full[i])
+    if case.hard:
+        domains = dict.fromkeys(case.domain_of[i] for i in nodes)
+        for domain in sorted(domains, key=lambda d: -case.slots[d])[:ADVICE_NAMED]:
+            yield [i for i in nodes if case.domain_of[i] == domain]
+        return
+    needs = part_needs(case)
+    if needs is not None:
+        domain_of = case.snapshot.tree.domain_of[needs.level].tolist()
+        yield [i for domain in needs.lacks for i in nodes if domain_of[i] == domain]
+    yield nodes
+
+
+def _all_ended(case: Case, pods: Sequence[PodInfo], *, size: int) -> ClusterChange:
+    return ClusterChange(ended(pods, case), Effort.OTHERS_END, of_snapshot(without(pods)), size, FEWEST)
+
+
+def _fewer(
+    change: Callable[[Sequence[PodInfo]], ClusterChange],
+    pool: Sequence[PodInfo],
+    helps: Callable[[ClusterChange], bool],
+) -> ClusterChange:
+    """The end of no pod that may stay: the shortest start of the pool that helps, less nodes and pods that can go."""
+    low, high = 0, len(pool)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if helps(change(pool[:middle])) else (middle, high)
+    chosen = list(pool[:high])
+    if len(chosen) > ADVICE_ENDING * ADVICE_NAMED:
+        return replace(change(chosen), text="")
+    for node in dict.fromkeys(pod.node for pod in chosen[:-1]):
+        left = [pod for pod in chosen if pod.node != node]
+        if left and len(left) < len(chosen) - 1 and helps(change(left)):
+            chosen = left
+    for pod in tuple(chosen):
+        left = [one for one in chosen if one is not pod]
+        if left and helps(change(left)):
+            chosen = left
+    return change(chosen)
+
+
+def _whole_units(case: Case) -> Iterator[ClusterChange]:
+    """Running gangs, each alone, the smallest first."""
+    snapshot = case.snapshot
+    useful = {snapshot.nodes[i].name for pod in case.kinds for i in _able(case, pod)}
+    found = []
+    for ref, pods in snapshot.members.items():
+        bound = [pod for pod in pods if pod.bound]
+        may = all(may_end(pod, case) or pod.key in case.figures.draft.evicted for pod in bound)
+        if len(bound) > 1 and may and useful & {pod.node for pod in bound}:
+            found.append((len(bound), natural_key(ref.key), ref.key, bound))
+    for size, _, key, bound in sorted(found, key=lambda one: one[:2])[:ADVICE_UNITS_ENDED]:
+        text = f"all {size} running pods of gang {key} ended"
+        yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(without(bound)), size, "whole gangs")
+
+
+def ended(pods: Sequence[PodInfo], case: Case) -> str:
+    """`pods A and B ended`, whole gangs and nodes by their names; empty where too much would have to be named."""
+    left, parts = list(pods), list[str]()
+    for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):
+        bound = [pod for pod in case.snapshot.members.get(ref, ()) if pod.bound]
+        if len(bound) > 1 and all(pod in left for pod in bound):
+            left = [pod for pod in left if pod.gang != ref]
+            parts.append(f"all {len(bound)} running pods of gang {ref.key}")
+    for name in sorted({pod.node for pod in left}, key=natural_key):
+        there = [pod for pod in case.snapshot.pods_on.get(name, ()) if may_end(pod, case)]
+        if len(there) > ADVICE_NAMED and all(pod in left for pod in there):
+            left = [pod for pod in left if pod.node != name]
+            parts.append(f"all {len(there)} pods on node {name} that may end")
+    if left:
+        names = sorted((pod.key for pod in left), key=natural_key)
+        parts.append(f"pod{'s' if len(names) > 1 else ''} {_and(names)}")
+    return f"{_and(parts)} ended" if len(parts) + len(left) <= ADVICE_NAMED + 2 else ""
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

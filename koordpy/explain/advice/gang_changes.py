@@ -1,0 +1,287 @@
+"""What a gang could ask otherwise of its members together: layers, multiples, parts, its number, being a gang at all.
+
+A setting is changed where it is written, in the annotation of the gang's object or of its oldest pod, and read again.
+"""
+
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from msgspec import structs
+
+from koordpy.api import keys
+from koordpy.api.key_hints import meant_settings
+from koordpy.api.objects import ObjectMeta
+from koordpy.api.spelling import meant
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot_variants import Edit, VariantError, read_again, with_pods
+from koordpy.config.gang_topology import TopologyWish
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
+from koordpy.gangs.gang_reading import settings_of
+from koordpy.gangs.gang_settings import Gang
+from koordpy.plan.limits import ADVICE_MEMBERS, ADVICE_NAMED
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import unit_multiples
+
+Rule = dict[str, Any]
+
+
+def gang_changes(case: Case) -> Iterator[ClusterChange]:
+    """Changes of the settings of a unit's gangs."""
+    if not case.unit.is_gang:
+        return
+    yield from _gather(case)
+    yield from _hard_keys(case)
+    yield from _multiple(case)
+    yield from _independent(case)
+
+
+def held_changes(case: Case) -> Iterator[ClusterChange]:
+    """The same for a unit that a gate holds."""
+    yield from _meant_group(case)
+    yield from _meant_keys(case)
+
+
+def _meant_group(case: Case) -> Iterator[ClusterChange]:
+    """The PodGroup that the pods of a unit may have meant by a name that there is not."""
+    ref, snapshot = case.pod.gang, case.snapshot
+    if ref is None or ref.source is not GangSource.GROUP or ref.key in snapshot.pod_groups:
+        return
+    if near := meant(ref.key, snapshot.pod_groups):
+        other = GangRef.of(near)
+
+        def edit(snapshot: Snapshot) -> Snapshot:
+            pods = (snapshot.pods[pod.key] for pod in case.unit.pending if pod.gang == ref)
+            return with_pods(_left(snapshot, ref), [structs.replace(pod, gang=other) for pod in pods])
+
+        text = f"its label named {other.name}: PodGroup {near} is there"
+        yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit))
+
+
+def _meant_keys(case: Case) -> Iterator[ClusterChange]:
+    """Misspelt settings of the gangs of a unit, each as it was meant."""
+    snapshot, names = case.snapshot, dict[str, str]()
+    for gang in case.unit.gangs:
+        meta = settings_of(snapshot, gang.ref)
+        names |= meant_settings(meta.annotations) if meta is not None else {}
+    if not names:
+        return
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        for gang in case.unit.gangs:
+            meta = settings_of(snapshot, gang.ref)
+            if meta is None or not names.keys() & meta.annotations.keys():
+                continue
+            notes = {names.get(key, key): text for key, text in meta.annotations.items()}
+            snapshot = _with_meta(snapshot, gang.ref, structs.replace(meta, annotations=notes))
+        return snapshot
+
+    text = ", and ".join(f"annotation {key} were named {right}" for key, right in names.items())
+    yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit), len(names))
+
+
+def _left(snapshot: Snapshot, ref: GangRef) -> Snapshot:
+    """The snapshot with no pod in a gang."""
+    return replace(snapshot, members={one: pods for one, pods in snapshot.members.items() if one != ref}, memo={})
+
+
+def _gather(case: Case) -> Iterator[ClusterChange]:
+    """MustGather and podCountMultiple, each given up, and all together."""
+    layers = case.snapshot.tree.layers
+    rules = [rule for gang in case.unit.gangs for rule in gang.wish.gather if rule.must]
+    hard = {(rule.layer, rule.scope): layers.level(rule.layer) or 0 for rule in rules}
+    parts: list[tuple[str, Callable[[Rule], None]]] = []
+    for layer, scope in sorted(hard, key=lambda one: (-hard[one], one)):
+        of = "" if scope == "group" else f" of each {scope}"
+        of += _owners(case, partial(_gathers, layer=layer, scope=scope))
+        parts.append((f"{layer}{of} were PreferGather", partial(_prefer, layer=layer, scope=scope)))
+    for level, k in unit_multiples(case.unit, case.figures).items():
+        layer = case.snapshot.tree.layer_name(level)
+        of = _owners(case, partial(_counts, layer=layer))
+        parts.append((f"podCountMultiple {layer}={k}{of} were left out", partial(_uncount, layer=layer)))
+    for text, edit in parts:
+        yield ClusterChange(text, Effort.OWN_WISH, _rewritten(case, [edit]), 1, spares="gather")
+    if len(parts) > 1:
+        text = ", and ".join(text for text, _ in parts)
+        yield ClusterChange(text, Effort.OWN_WISH, _rewritten(case, [edit for _, edit in parts]), len(parts), "gather")
+
+
+def _gathers(gang: Gang, *, layer: str, scope: str) -> bool:
+    return any(rule.must and (rule.layer, rule.scope) == (layer, scope) for rule in gang.wish.gather)
+
+
+def _counts(gang: Gang, *, layer: str) -> bool:
+    return any(rule.multiple > 1 and rule.layer == layer for rule in gang.wish.gather)
+
+
+def _owners(case: Case, says: Callable[[Gang], bool]) -> str:
+    """` of gangs A and B` where several objects decide for the gangs of a unit; else one object says it for all."""
+    snapshot = case.snapshot
+    found = [(gang, settings_of(snapshot, gang.ref)) for gang in case.unit.gangs]
+    if len({(gang.ref.namespace, meta.name) for gang, meta in found if meta is not None}) < 2:
+        return ""
+    names = [gang.ref.key for gang, _ in found if says(gang)]
+    if len(names) > ADVICE_NAMED:
+        return f" of {len(names)} gangs"
+    return f" of gang{'s' if len(names) > 1 else ''} {' and '.join(names)}" if names else ""
+
+
+def _prefer(rule: Rule, *, layer: str, scope: str) -> None:
+    if rule.get("layer") == layer and rule.get("scope", "group") == scope:
+        rule["strategy"] = "PreferGather"
+        rule.pop("scope", None)
+
+
+def _uncount(rule: Rule, *, layer: str) -> None:
+    if rule.get("layer") == layer:
+        rule.pop("podCountMultiple", None)
+
+
+def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[World], World]:
+    """A change of the annotation of every gang of the unit that has one; of the configured default where none has."""
+
+    def make(world: World) -> World:
+        snapshot, changed = world.snapshot, False
+        for gang in case.unit.gangs:
+            meta = settings_of(snapshot, gang.ref)
+            if meta is None:
+                continue
+            key = next((one for one in (keys.GANG_TOPOLOGY, keys.GANG_TOPOLOGY_ALIAS) if one in meta.annotations), "")
+            before = json.loads(meta.annotations[key]) if key else {"gatherStrategy": _as_rules(gang.wish)}
+            wish = copy.deepcopy(before)
+            for rule in wish.get("gatherStrategy") or ():
+                for edit in edits:
+                    edit(rule)
+            if wish != before:
+                changed = True
+                noted_meta = _noted(meta, key or keys.GANG_TOPOLOGY, json.dumps(wish))
+                snapshot = _with_meta(snapshot, gang.ref, noted_meta)
+        if not changed:
+            raise VariantError
+        return replace(world, snapshot=snapshot)
+
+    return make
+
+
+def _as_rules(wish: TopologyWish) -> list[Rule]:
+    """What a gang gathers by, as the annotation would say it: a default of the configuration is not written there."""
+    return [
+        {
+            "layer": rule.layer,
+            "strategy": "MustGather" if rule.must else "PreferGather",
+            "podCountMultiple": rule.multiple,
+            "scope": rule.scope,
+        }
+        for rule in wish.gather
+    ]
+
+
+def noted(case: Case, key: str, text: str) -> Edit:
+    """A change by which every gang of a unit, or its plain pod, carries an annotation."""
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        if case.unit.plain is not None:
+            pod = snapshot.pods[case.unit.plain.key]
+            meta = _noted(pod.pod.metadata, key, text)
+            return with_pods(snapshot, [structs.replace(pod, pod=structs.replace(pod.pod, metadata=meta))])
+        for gang in case.unit.gangs:
+            own = settings_of(snapshot, gang.ref)
+            if own is None:
+                raise VariantError
+            snapshot = _with_meta(snapshot, gang.ref, _noted(own, key, text))
+        return snapshot
+
+    return edit
+
+
+def _noted(meta: ObjectMeta, key: str, text: str) -> ObjectMeta:
+    return structs.replace(meta, annotations={**meta.annotations, key: text})
+
+
+def _with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
+    """The snapshot with other metadata of the object that decides a gang's settings."""
+    if ref in snapshot.derived:
+        derived = {**snapshot.derived, ref: replace(snapshot.derived[ref], meta=meta)}
+        return replace(snapshot, derived=derived, memo={})
+    if ref.source is GangSource.GROUP and ref.key in snapshot.pod_groups:
+        group = structs.replace(snapshot.pod_groups[ref.key], metadata=meta)
+        return replace(snapshot, pod_groups={**snapshot.pod_groups, ref.key: group}, memo={})
+    if ref.source is GangSource.UPSTREAM and ref.key in snapshot.upstream_groups:
+        upstream = structs.replace(snapshot.upstream_groups[ref.key], metadata=meta)
+        return replace(snapshot, upstream_groups={**snapshot.upstream_groups, ref.key: upstream}, memo={})
+    pod = next((pod for pod in snapshot.members.get(ref, ()) if pod.pod.metadata.name == meta.name), None)
+    if pod is None or pod.bound:
+        raise VariantError
+    return with_pods(snapshot, [structs.replace(pod, pod=structs.replace(pod.pod, metadata=meta))])
+
+
+def _hard_keys(case: Case) -> Iterator[ClusterChange]:
+    """Topology keys of an upstream PodGroup."""
+    for key in dict.fromkeys(key for gang in case.unit.gangs for key in gang.hard_keys):
+
+        def edit(snapshot: Snapshot, key: str = key) -> Snapshot:
+            groups = dict(snapshot.upstream_groups)
+            for gang in case.unit.gangs:
+                group = groups.get(gang.ref.key)
+                if gang.ref.source is not GangSource.UPSTREAM or group is None or key not in gang.hard_keys:
+                    continue
+                given = group.spec.scheduling_constraints
+                left = [one for one in given.topology if one.key != key] if given is not None else []
+                if given is not None:
+                    spec = structs.replace(group.spec, scheduling_constraints=structs.replace(given, topology=left))
+                    groups[gang.ref.key] = structs.replace(group, spec=spec)
+            if groups == snapshot.upstream_groups:
+                raise VariantError
+            return replace(snapshot, upstream_groups=groups, memo={})
+
+        yield ClusterChange(f"topology key {key} were left out", Effort.OWN_WISH, of_snapshot(edit), 1)
+
+
+def _multiple(case: Case) -> Iterator[ClusterChange]:
+    """The next number of members that the multiples divide, where none from the minimum up to all of them is one."""
+    unit = case.unit
+    divisor = math.lcm(*unit_multiples(unit, case.figures).values())
+    bound, every = len(unit.members) - len(unit.pending), len(unit.members)
+    allowed = range(bound + case.needed, every + 1)
+    if divisor < 2 or any(n % divisor == 0 for n in allowed) or not unit.pending:
+        return
+    more = -every % divisor
+    if more <= ADVICE_MEMBERS:
+        last = unit.pending[-1]
+
+        def grow(world: World) -> World:
+            new = [_copy(last, n, world) for n in range(1, more + 1)]
+            return replace(world, snapshot=with_pods(world.snapshot, new))
+
+        text = f"it had {every + more} members (it has {every}, no multiple of {divisor})"
+        yield ClusterChange(text, Effort.OWN_WISH, grow, 1 + more, "members")
+
+
+def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
+    """A further member like a pod."""
+    name = f"{pod.name}-more-{number}"
+    meta = structs.replace(pod.pod.metadata, name=name, uid=name)
+    made = read_again(pod, structs.replace(pod.pod, metadata=meta), world.snapshot, world.config)
+    return structs.replace(made, index=None if pod.index is None else pod.index + number)
+
+
+def _independent(case: Case) -> Iterator[ClusterChange]:
+    """The way out for tasks that do not need each other, where nobody asked for their gang and nothing of it runs."""
+    unit = case.unit
+    gang = unit.gangs[0] if unit.gangs else None
+    if gang is None or gang.derived is None or not gang.derived.presumed or unit.bound_any:
+        return
+
+    def edit(snapshot: Snapshot) -> Snapshot:
+        pods = [structs.replace(snapshot.pods[pod.key], gang=None, index=None) for pod in unit.pending]
+        derived = {ref: one for ref, one in snapshot.derived.items() if ref != gang.ref}
+        return replace(with_pods(_left(snapshot, gang.ref), pods), derived=derived)
+
+    text = f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {gang.derived.title} makes them plain'
+    yield ClusterChange(text, Effort.NO_GANG, of_snapshot(edit), of_all=True)

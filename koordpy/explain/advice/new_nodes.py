@@ -1,0 +1,313 @@
+"""Further nodes that would place a unit: like nodes that exist, in the domains where they help."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from math import ceil, inf
+
+import numpy as np
+
+from koordpy.api import keys
+from koordpy.api.counted_nouns import counted
+from koordpy.api.natural_order import natural_key
+from koordpy.api.quantity import quantity_text
+from koordpy.cache.snapshot import NodeInfo, Snapshot
+from koordpy.cache.snapshot_variants import new_node, with_nodes
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.change_kinds import Kinds
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World, of_snapshot
+from koordpy.explain.advice.part_needs import PartNeeds, part_needs
+from koordpy.framework.filter_protocol import Code
+from koordpy.plan.limits import ADVICE_NAMED, ADVICE_NEW_NODES, ADVICE_TEMPLATES
+from koordpy.plugins.node_filters import repels
+from koordpy.pods.pod_info import PodInfo
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+CORDONED, AFFINITY = "NodeUnschedulable", "NodeAffinity"
+
+
+def in_order(case: Case, nodes: Iterable[int]) -> list[int]:
+    """Positions of nodes in hard domains that may be chosen, those with most free slots first."""
+    domain, slots = case.domain_of, case.slots
+    allowed = filter(case.may_hold, nodes)
+    return sorted(allowed, key=lambda i: (-slots[domain[i]], natural_key(case.snapshot.nodes[i].name)))
+
+
+def listed(names: Sequence[str]) -> str:
+    return f"node{'s' if len(names) > 1 else ''} {_joined(names)}"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def more_nodes(case: Case) -> Iterator[ClusterChange]:
+    """New nodes, each like one that there is: in one domain, and where parts of the unit lack room, in several."""
+    kinds = Kinds(case)
+    scarce = kinds.scarce or case.kinds[0]
+    templates = _templates(case, scarce)
+    for place, template in enumerate(templates.values()):
+        yield from _more_like(case, scarce, template, place, kinds.remark)
+    needs = part_needs(case)
+    if needs is not None and needs.level:
+        yield from _more_in_parts(case, scarce, needs, kinds.remark)
+
+
+class _Growth:
+    """New nodes like one, as many as a number says. wherever: whether they may stand anywhere in the hard domain."""
+
+    def __init__(self, case: Case, pod: PodInfo, template: int, remark: str) -> None:
+        self._case, self._template, self._remark = case, template, remark
+        self.node = case.snapshot.nodes[template]
+        self._resource = _shown(pod, self.node)
+        self.elsewhere = _elsewhere(case, pod, template)
+        self._firsts: dict[int, Callable[[World], World]] = {}
+
+    def change(self, number: int, size: int, *, wherever: bool) -> ClusterChange:
+        case, node = self._case, self.node
+        first = self._firsts.setdefault(number, of_snapshot(_NewNodes([node] * number, "0")))
+        others = [of_snapshot(_NewNodes([node] * number, "~"))]
+        if wherever and self.elsewhere:
+            nodes = [case.snapshot.nodes[i] for i in self.elsewhere]
+            others += [of_snapshot(_NewNodes([one] * number, "0")) for one in nodes]
+            mixed = [node, *nodes]
+            if number > 1:
+                others.append(of_snapshot(_NewNodes([mixed[i % len(mixed)] for i in range(number)], "0")))
+        place = _place(case, self._template) if wherever else exact_place(case, self._template)
+        text = f"there were {_with(number, self._resource, node)} in {place}, like node {node.name}{self._remark}"
+        return ClusterChange(text, Effort.NEW_NODE, first, size, "new nodes", also=tuple(others))
+
+
+def _with(number: int, resource: str, node: NodeInfo) -> str:
+    amount = quantity_text(resource, node.allocatable.get(resource, 0))
+    return f"{counted(number, 'more node')} with {amount} {resource}"
+
+
+def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str) -> Iterator[ClusterChange]:
+    """Numbers of new nodes like one, from the least that could be enough; of a large number the smallest is told."""
+    least = _least(case, template)
+    if least > ADVICE_NEW_NODES:
+        return
+    growth = _Growth(case, pod, template, remark)
+    few = list(range(least, min(least + ADVICE_TEMPLATES, ADVICE_NEW_NODES + 1)))
+    most = min(max(least, _for_all(case, growth.node)), ADVICE_NEW_NODES)
+    for wherever in (True, False) if exact_place(case, template) and growth.elsewhere else (True,):
+        rank = 2 * place + (not wherever)
+
+        def change(number: int, rank: int = rank, wherever: bool = wherever) -> ClusterChange:
+            return growth.change(number, 2 * number * ADVICE_TEMPLATES + rank, wherever=wherever)
+
+        for number in few:
+            yield change(number)
+        if most > few[-1]:
+            yield replace(change(most), reduce=partial(_smallest, change, few[-1], most))
+
+
+def _smallest(
+    change: Callable[[int], ClusterChange], low: int, high: int, helps: Callable[[ClusterChange], bool]
+) -> ClusterChange:
+    """The change with the smallest number above low that helps, by halving; that with high does."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if helps(change(middle)) else (middle, high)
+    return change(high)
+
+
+def _more_in_parts(case: Case, pod: PodInfo, needs: PartNeeds, remark: str) -> Iterator[ClusterChange]:
+    """New nodes in each of several domains, as many as its part of the unit lacks slots there."""
+    domain_of = case.snapshot.tree.domain_of[needs.level].tolist()
+    able = _able_when_empty(case, pod)
+    like = {domain: next((i for i in able if domain_of[i] == domain), -1) for domain in needs.lacks}
+    if len(like) > ADVICE_NAMED or min(like.values()) < 0:
+        return
+    takes = {domain: max(1, _takes(case.snapshot.nodes[i], pod)) for domain, i in like.items()}
+    numbers = {domain: ceil(lack / takes[domain]) for domain, lack in needs.lacks.items()}
+    if sum(numbers.values()) <= ADVICE_NEW_NODES:
+        whole = _in_domains(case, pod, needs.level, like, numbers, remark)
+        yield replace(whole, reduce=partial(_fewer_in_domains, case, pod, needs.level, like, numbers, remark))
+
+
+def _fewer_in_domains(
+    case: Case,
+    pod: PodInfo,
+    level: int,
+    like: dict[int, int],
+    numbers: dict[int, int],
+    remark: str,
+    helps: Callable[[ClusterChange], bool],
+) -> ClusterChange:
+    """The same with one node less in a domain, as long as that helps."""
+    best = dict(numbers)
+    for domain in numbers:
+        while best[domain] and sum(best.values()) > 1:
+            fewer = {**best, domain: best[domain] - 1}
+            if not helps(_in_domains(case, pod, level, like, fewer, remark)):
+                break
+            best = fewer
+    return _in_domains(case, pod, level, like, best, remark)
+
+
+def _in_domains(
+    case: Case, pod: PodInfo, level: int, like: dict[int, int], numbers: dict[int, int], remark: str
+) -> ClusterChange:
+    """New nodes in domains, as many as numbers say; like: domain -> a node in it that the new ones copy."""
+    tree, nodes = case.snapshot.tree, case.snapshot.nodes
+    told = [domain for domain, number in numbers.items() if number]
+    templates = [nodes[like[domain]] for domain in told]
+    paths = [f"{tree.layer_name(level)} {tree.path(level, domain)}" for domain in told]
+    more = [f"{numbers[domain]} in {path}" for domain, path in zip(told[1:], paths[1:], strict=True)]
+    first = f"{_with(numbers[told[0]], _shown(pod, templates[0]), templates[0])} in {paths[0]}"
+    text = f"there were {_joined([first, *more])}, like {listed([node.name for node in templates])}{remark}"
+    new = [node for domain, node in zip(told, templates, strict=True) for _ in range(numbers[domain])]
+    first_names, last_names = (of_snapshot(_NewNodes(new, start)) for start in ("0", "~"))
+    size = 2 * len(new) * ADVICE_TEMPLATES
+    return ClusterChange(text, Effort.NEW_NODE, first_names, size, "new nodes", also=(last_names,))
+
+
+class _NewNodes:
+    """New nodes, each like an existing one. start: of their names, which decide between equal nodes."""
+
+    def __init__(self, templates: Sequence[NodeInfo], start: str) -> None:
+        self._templates, self._start = tuple(templates), start
+
+    def __call__(self, snapshot: Snapshot) -> Snapshot:
+        made: dict[str, NodeInfo] = {}
+        like = {}
+        for template in self._templates:
+            names = (f"{self._start}{template.name}-{i}" for i in count(1))
+            name = next(one for one in names if one not in snapshot.index and one not in made)
+            made[name], like[name] = new_node(template, name), template.name
+        return with_nodes(snapshot, made.values(), like)
+
+
+def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
+    """Nodes that could hold a pod of a kind when empty, those in the hard domains with most free slots first."""
+    static, nodes = case.grounds(pod), case.snapshot.nodes
+    able = []
+    for i in in_order(case, range(len(nodes))):
+        node = nodes[i]
+        if node.unschedulable or any(repels(taint, pod.pod.spec.tolerations) for taint in node.taints):
+            continue
+        if any(one.code is Code.UNRESOLVABLE for one in static[i]) or not _takes(node, pod):
+            continue
+        able.append(i)
+    return able
+
+
+def _label_keys(case: Case, pod: PodInfo) -> list[str]:
+    """Node labels that rules of a pod or its gangs look at."""
+    told = {constraint.topology_key for constraint in pod.pod.spec.topology_spread_constraints}
+    terms = pod.ties.terms
+    if terms:
+        told |= {term.topology_key for term in (*terms.affinity.required, *terms.anti_affinity.required)}
+    told |= {key for gang in case.unit.gangs for key in gang.hard_keys}
+    return sorted(told - {HOSTNAME})
+
+
+def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
+    """Nodes to copy: one of each sort of node in each hard domain, the domains with most free slots first."""
+    keys_told = _label_keys(case, pod)
+    found: dict[object, int] = {}
+    for i in _able_when_empty(case, pod):
+        node = case.snapshot.nodes[i]
+        labels = tuple(node.labels.get(key) for key in keys_told)
+        found.setdefault((case.domain_of[i], tuple(sorted(node.allocatable.items())), labels), i)
+    return dict(list(found.items())[:ADVICE_TEMPLATES])
+
+
+def _elsewhere(case: Case, pod: PodInfo, template: int) -> list[int]:
+    """A few nodes of the same sort and hard domain as one, in other places of it.
+
+    The first such place, the last, and one of each value of the labels that rules look at. A place that rules about
+    other pods forbid is one of them: a new node there would not help.
+    """
+    nodes, tree, keys_told = case.snapshot.nodes, case.snapshot.tree, _label_keys(case, pod)
+    finest = tree.domain_of[tree.depth - 1].tolist()
+
+    def place(i: int) -> object:
+        return finest[i], tuple(nodes[i].labels.get(key) for key in keys_told)
+
+    def labels(i: int) -> object:
+        return tuple(nodes[i].labels.get(key) for key in keys_told)
+
+    found = {place(template): template}
+    static, own = case.grounds(pod), nodes[template]
+    for i in in_order(case, range(len(nodes))):
+        selected = all(one.plugin != AFFINITY for one in static[i])
+        like = nodes[i].allocatable == own.allocatable and nodes[i].taints == own.taints
+        if case.domain_of[i] == case.domain_of[template] and selected and like:
+            found.setdefault(place(i), i)
+    others = list(found.values())[1:]
+    by_label = {labels(i): i for i in others if labels(i) != labels(template)}
+    return list(dict.fromkeys([*others[:1], *others[-1:], *by_label.values()]))[: ADVICE_NAMED + 1]
+
+
+def _takes(node: NodeInfo, pod: PodInfo) -> int:
+    """Pods of a kind that an empty node takes, by resources alone."""
+    amounts = [node.allocatable.get(name, 0) // amount for name, amount in pod.requests.items() if amount]
+    return min([*amounts, node.allocatable.get("pods", 0)])
+
+
+def _least(case: Case, template: int) -> int:
+    """The fewest nodes like one that could be enough, by the sum of each resource in its hard domain."""
+    node, snapshot = case.snapshot.nodes[template], case.snapshot
+    inside = np.asarray(case.domain_of) == case.domain_of[template]
+    usable = np.zeros(len(snapshot.nodes), dtype=bool)
+    for pod in case.kinds:
+        usable |= case.figures.of(pod).allowed > 0
+    free = np.maximum(case.figures.draft.free()[inside & usable], 0).sum(axis=0)
+    asked, most = snapshot.asked(case.core), 1.0
+    for name in {"pods", *(name for pod in case.core for name in pod.requests)}:
+        column = snapshot.columns[name]
+        lacks, has = int(asked[column] - free[column]), node.allocatable.get(name, 0)
+        most = max(most, lacks / has if has else inf if lacks > 0 else 0)
+    if len(case.kinds) == 1:
+        lacks = case.needed - int(case.slots[case.domain_of[template]])
+        most = max(most, lacks / max(1, _takes(node, case.kinds[0])))
+    return ADVICE_NEW_NODES + 1 if most == inf else ceil(most)
+
+
+def _for_all(case: Case, node: NodeInfo) -> int:
+    """New nodes for the unit and all that wait before it, by the sum of each resource: none of them leaves it any."""
+    waiting, snapshot = list(case.core), case.snapshot
+    for one in case.plan.pending:
+        if one.unit == case.unit.id:
+            break
+        waiting.append(snapshot.pods[one.pod_key])
+    asked = snapshot.asked(waiting)
+    parts = [
+        ceil(int(asked[snapshot.columns[name]]) / amount)
+        for name, amount in node.allocatable.items()
+        if amount and name in snapshot.columns
+    ]
+    return max(parts, default=1)
+
+
+def _shown(pod: PodInfo, node: NodeInfo) -> str:
+    """The resource that a node is known by: an accelerator that the pod asks for, else what it asks most of."""
+    device = next((name for name in sorted(pod.requests) if name in keys.ACCELERATORS or "/" in name), "")
+    if device:
+        return device
+    parts = {name: amount / max(1, node.allocatable.get(name, 0)) for name, amount in pod.requests.items()}
+    return max(sorted(parts), key=lambda name: parts[name], default="pods")
+
+
+def exact_place(case: Case, node: int) -> str:
+    """The finest domain of a node, else the value of a label that rules look at; empty where there is neither."""
+    tree, level = case.snapshot.tree, case.snapshot.tree.depth - 1
+    if level > case.hard:
+        if any(case.snapshot.nodes[node].name in names for names in tree.lacking):
+            return ""
+        return f"{tree.layer_name(level)} {tree.path(level, int(tree.domain_of[level][node]))}"
+    labels = case.snapshot.nodes[node].labels
+    key = next((key for key in _label_keys(case, case.pod) if key in labels), "")
+    return f"{key} {labels[key]}" if key else ""
+
+
+def _place(case: Case, node: int) -> str:
+    """The hard domain of a node, or the cluster."""
+    tree, level = case.snapshot.tree, case.hard
+    return f"{tree.layer_name(level)} {tree.path(level, int(tree.domain_of[level][node]))}" if level else "the cluster"

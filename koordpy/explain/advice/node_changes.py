@@ -1,0 +1,155 @@
+"""What nodes could be otherwise: opened again, labelled, emptied by pods that end, or more of them.
+
+How many nodes or pods are needed is estimated from slots and resources; whether that is right is for the trial to say.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+
+from msgspec import structs
+
+from koordpy.api.natural_order import natural_key
+from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT, NodeInfo, Snapshot
+from koordpy.cache.snapshot_variants import with_nodes
+from koordpy.devices.family_registry import remedies
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
+from koordpy.explain.advice.new_nodes import AFFINITY, CORDONED, in_order, listed, more_nodes
+from koordpy.explain.advice.part_needs import PartNeeds, part_needs
+from koordpy.plan.limits import ADVICE_NAMED
+
+
+def node_changes(case: Case) -> Iterator[ClusterChange]:
+    """Changes of the nodes themselves."""
+    yield from _opened(case)
+    yield from _labelled(case)
+    yield from _in_layers(case)
+    yield from _delivering(case)
+    yield from more_nodes(case)
+
+
+def _sizes(number: int) -> list[int]:
+    """How many of a number of nodes are tried together: the first few, then all."""
+    return sorted({*range(1, min(number, ADVICE_NAMED) + 1), number})
+
+
+def _opened(case: Case) -> Iterator[ClusterChange]:
+    """Cordons taken away, of nodes that are closed by nothing else."""
+    nodes = case.snapshot.nodes
+    closed = [i for i, grounds in enumerate(case.grounds(case.kinds[0])) if any(g.plugin == CORDONED for g in grounds)]
+    order = [nodes[i] for i in in_order(case, closed)]
+    for number in _sizes(len(order)) if order else ():
+        some = order[:number]
+        names = sorted((node.name for node in some), key=natural_key)
+        what = listed(names) if number <= ADVICE_NAMED else f"all {number} cordoned nodes"
+        yield ClusterChange(
+            f"{what} were uncordoned",
+            Effort.OPEN_NODE,
+            of_snapshot(_OtherNodes(map(_uncordoned, some))),
+            number,
+            "cordon",
+        )
+
+
+class _OtherNodes:
+    """A change of some nodes of a snapshot."""
+
+    def __init__(self, nodes: Iterable[NodeInfo]) -> None:
+        self._nodes = tuple(nodes)
+
+    def __call__(self, snapshot: Snapshot) -> Snapshot:
+        return with_nodes(snapshot, self._nodes)
+
+
+def _uncordoned(node: NodeInfo) -> NodeInfo:
+    taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT.key)
+    own = [taint for taint in node.node.spec.taints if taint.key != UNSCHEDULABLE_TAINT.key]
+    spec = structs.replace(node.node.spec, unschedulable=False, taints=own)
+    return replace(node, taints=taints, unschedulable=False, node=structs.replace(node.node, spec=spec))
+
+
+def _labelled(case: Case) -> Iterator[ClusterChange]:
+    """Labels of the node selector, on nodes that have none of these keys and lack nothing else but room.
+
+    A label that a node has says what it is, or where: another value would be untrue. Of the labels that Kubernetes
+    itself writes only those of topology layers may be lacking.
+    """
+    asked = {item for pod in case.kinds for item in pod.pod.spec.node_selector.items()}
+    layers = {key for layer in case.snapshot.tree.layers.chain for key in layer.label_keys}
+    if not asked:
+        return
+
+    def has_or_may(node: NodeInfo, key: str, value: str) -> bool:
+        if key in node.labels:
+            return node.labels[key] == value
+        return key in layers or not _written_by_kubernetes(key)
+
+    nodes = case.snapshot.nodes
+    grounds = case.grounds(case.kinds[0])
+    lacking = [i for i, found in enumerate(grounds) if found and all(one.plugin == AFFINITY for one in found)]
+    missing = [i for i in lacking if all(has_or_may(nodes[i], key, value) for key, value in asked)]
+    order = [nodes[i] for i in in_order(case, missing)]
+    for number in _sizes(len(order)) if order else ():
+        if number > ADVICE_NAMED:
+            continue
+        some = order[:number]
+        labels = sorted({item for item in asked if any(node.labels.get(item[0]) != item[1] for node in some)})
+        text = f"{listed([node.name for node in some])} had label{'s' if len(labels) > 1 else ''} "
+        text += " and ".join(f"{key}={value}" for key, value in labels)
+        made = [_with_labels(node, dict(labels)) for node in some]
+        yield ClusterChange(text, Effort.OPEN_NODE, of_snapshot(_OtherNodes(made)), number + len(labels), "label")
+
+
+def _in_layers(case: Case) -> Iterator[ClusterChange]:
+    """Labels of the layers, on nodes that lack one: those of a domain that lacks slots for the unit."""
+    snapshot, tree = case.snapshot, case.snapshot.tree
+    unlabelled = {name for names in tree.lacking for name in names}
+    needs = PartNeeds(case.hard, {}) if case.hard else part_needs(case)
+    if not unlabelled or needs is None or not needs.level or len(needs.lacks) > 1:
+        return
+    slots = case.figures.of(case.scarcest).slots
+    lacking = [i for i, node in enumerate(snapshot.nodes) if node.name in unlabelled and slots[i]]
+    lacking.sort(key=lambda i: (-slots[i], natural_key(snapshot.nodes[i].name)))
+    of_layers = [key for layer in tree.layers.chain[: needs.level] for key in layer.label_keys[:1]]
+    domain_of = tree.domain_of[needs.level].tolist()
+    sums = tree.levels[needs.level].sums(slots)
+    like: dict[int, NodeInfo] = {}
+    for i, node in enumerate(snapshot.nodes):
+        if node.name not in unlabelled and case.may_hold(i):
+            like.setdefault(domain_of[i], node)
+    chosen = needs.lacks or dict.fromkeys(sorted(like, key=lambda d: (-sums[d], d))[:ADVICE_NAMED], 0)
+    for peer in (like[domain] for domain in chosen if domain in like):
+        labels = {key: peer.labels[key] for key in of_layers if key in peer.labels}
+        able = [
+            i for i in lacking if all(snapshot.nodes[i].labels.get(key, text) == text for key, text in labels.items())
+        ]
+        for number in range(1, min(len(able), ADVICE_NAMED) + 1):
+            some = sorted((snapshot.nodes[i] for i in able[:number]), key=lambda node: natural_key(node.name))
+            new = {k: v for k, v in labels.items() if any(k not in node.labels for node in some)}
+            if not new:
+                continue
+            told = " and ".join(f"{key}={value}" for key, value in new.items())
+            text = f"{listed([node.name for node in some])} had label{'s' if len(new) > 1 else ''} {told}"
+            made = [_with_labels(node, new) for node in some]
+            yield ClusterChange(
+                text, Effort.OPEN_NODE, of_snapshot(_OtherNodes(made)), number + len(new), "layer label"
+            )
+
+
+def _written_by_kubernetes(key: str) -> bool:
+    """Whether a label is under a prefix that is reserved for Kubernetes."""
+    prefix = key.rpartition("/")[0]
+    return any(prefix == own or prefix.endswith(f".{own}") for own in ("kubernetes.io", "k8s.io"))
+
+
+def _with_labels(node: NodeInfo, more: dict[str, str]) -> NodeInfo:
+    labels = {**node.labels, **more}
+    meta = structs.replace(node.node.metadata, labels=labels)
+    return replace(node, labels=labels, node=structs.replace(node.node, metadata=meta))
+
+
+def _delivering(case: Case) -> Iterator[ClusterChange]:
+    """Faults of devices that hold pods back, such as a node whose agent cannot deliver GPUs now."""
+    for text, edit in islice(remedies(case.snapshot), ADVICE_NAMED):
+        yield ClusterChange(text, Effort.OPEN_NODE, of_snapshot(edit), 1, "delivery")

@@ -1,0 +1,57 @@
+"""Which domains lack room for the parts of a unit: replicas or gangs in one domain each, or multiples of members.
+
+Parts are packed from the largest on, each into the domain that it leaves least room in. A part that no domain holds
+takes the domain with most room, which then lacks the rest. Whether that is right is for the trial to say.
+"""
+
+from dataclasses import dataclass
+
+from koordpy.explain.advice.advice_case import Case
+from koordpy.gangs.gathered_parts import parts_of
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import unit_multiples
+
+
+@dataclass(frozen=True)
+class PartNeeds:
+    """lacks: domain of the level -> slots that lack there, above 0."""
+
+    level: int
+    lacks: dict[int, int]
+
+
+def part_needs(case: Case) -> PartNeeds | None:
+    """Returns what domains lack for the parts of the scarcest kind; None for a unit without parts, or where all fit."""
+    pod = case.scarcest
+    level, sizes = _sizes(case, pod)
+    if not sizes:
+        return None
+    sums = case.snapshot.tree.levels[level].sums(case.figures.of(pod).slots)
+    left = {domain: int(slots) for domain, slots in enumerate(sums)}
+    lacks: dict[int, int] = {}
+    for size in sorted(sizes, reverse=True):
+        holding = [domain for domain, slots in left.items() if slots >= size and domain not in lacks]
+        if holding:
+            domain = min(holding, key=lambda d: (left[d], d))
+            left[domain] -= size
+            continue
+        domain = min((d for d in left if d not in lacks), key=lambda d: (-left[d], d), default=-1)
+        if domain < 0:
+            return None
+        lacks[domain] = size - left[domain]
+    return PartNeeds(level, lacks) if lacks else None
+
+
+def _sizes(case: Case, pod: PodInfo) -> tuple[int, list[int]]:
+    """The level of the deepest parts, and how many waiting members of a kind each of them has."""
+    core = {one.key for one in case.core if one.shape == pod.shape}
+    by_level: dict[int, list[int]] = {}
+    for part in parts_of(case.unit, case.snapshot.tree.layers):
+        size = sum(one.key in core for one in part.members)
+        if size and not part.label and not any(one.bound for one in part.members):
+            by_level.setdefault(part.level, []).append(size)
+    for level, multiple in unit_multiples(case.unit, case.figures).items():
+        if multiple <= len(core) and level < case.snapshot.tree.depth:
+            by_level.setdefault(level, []).extend([multiple] * (len(core) // multiple))
+    level = max(by_level, default=0)
+    return level, by_level.get(level, [])

@@ -1,0 +1,218 @@
+"""What the pods of a unit could ask otherwise: rules that they give up, names that they misspell, less of a resource.
+
+Each change is made in the pod's specification and read again as the scheduler reads pods, for all pending members that
+have the rule.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from koordpy.api import keys
+from koordpy.api.counted_nouns import listed
+from koordpy.api.objects import Affinity, Container, Pod, Quantities, ResourceRequirements, Taint, Toleration
+from koordpy.api.quantity import quantity_text
+from koordpy.api.spelling import meant
+from koordpy.cache.snapshot import UNSCHEDULABLE_TAINT
+from koordpy.cache.snapshot_variants import read_again, with_pods
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, World
+from koordpy.fairness.quota_admission import Admission
+from koordpy.plan.limits import ADVICE_LESS, ADVICE_NAMED
+from koordpy.plugins.node_filters import repels, taint_text
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.pod_rules import Respec, in_containers, rules_of, with_affinity
+
+
+def pod_changes(case: Case) -> Iterator[ClusterChange]:
+    """Changes of the specification of a unit's pods."""
+    yield from _misspelt(case)
+    yield from rule_changes(case)
+    yield from _selectors(case)
+    yield from _tolerations(case)
+    yield from _annotations(case)
+    yield from _rigid(case)
+    yield from _smaller(case)
+
+
+def rule_changes(case: Case) -> Iterator[ClusterChange]:
+    """Spread, affinity, anti-affinity and host ports, each given up by all members that have it."""
+    for text, respec in rules_of([pod.pod for pod in case.unit.pending]):
+        yield _change(case, f"{text} were given up", Effort.OWN_WISH, respec)
+
+
+def _change(case: Case, text: str, effort: Effort, respec: Respec, size: int = 0, family: str = "") -> ClusterChange:
+    def make(world: World) -> World:
+        pods = (world.snapshot.pods[pod.key] for pod in case.unit.pending)
+        changed = ((pod, respec(pod.pod)) for pod in pods)
+        new = [read_again(old, pod, world.snapshot, world.config) for old, pod in changed if pod != old.pod]
+        return World(with_pods(world.snapshot, new), world.config, world.only)
+
+    return ClusterChange(text, effort, make, size, family)
+
+
+def _misspelt(case: Case) -> Iterator[ClusterChange]:
+    """Resources that no node has, and that are nearly called like one that some nodes have."""
+    there = case.snapshot.offered
+    lost = {name for pod in case.kinds for name in pod.requests if name not in there}
+    for name in sorted(lost):
+        if near := meant(name, there):
+            text = f"it asked for {near}: no node has {name}"
+            yield _change(case, text, Effort.MISTAKE, partial(_renamed, old=name, new=near))
+
+
+def _renamed(pod: Pod, *, old: str, new: str) -> Pod:
+    def amounts(given: Quantities) -> Quantities:
+        return {new if name == old else name: amount for name, amount in given.items()}
+
+    return _with_amounts(pod, amounts)
+
+
+def _with_amounts(pod: Pod, amounts: Callable[[Quantities], Quantities]) -> Pod:
+    def resources(given: ResourceRequirements) -> ResourceRequirements:
+        return replace(given, requests=amounts(given.requests), limits=amounts(given.limits))
+
+    made = in_containers(pod, lambda one: replace(one, resources=resources(one.resources)))
+    whole = made.spec.resources
+    return made if whole is None else replace(made, spec=replace(made.spec, resources=resources(whole)))
+
+
+def _selectors(case: Case) -> Iterator[ClusterChange]:
+    """Node selectors and required node affinity; a value that no node has is told with the values that there are."""
+    asked = dict.fromkeys(item for pod in case.kinds for item in sorted(pod.pod.spec.node_selector.items()))
+    for key, value in asked:
+        there = sorted({node.labels[key] for node in case.snapshot.nodes if key in node.labels})
+        note = ""
+        if value not in there:
+            some = [*there[:ADVICE_NAMED], *(["others"] if len(there) > ADVICE_NAMED else [])]
+            note = f"there is {listed(some)}" if there else "nor any other value of it"
+            note = f" (no node has it, {note})"
+        text = f"node selector {key}={value} were left out{note}"
+        yield _change(case, text, Effort.OWN_WISH, partial(_without_selector, key=key, value=value))
+    if len(asked) > 1:
+        yield _change(case, "its node selector were left out", Effort.OWN_WISH, _without_selectors, len(asked))
+    if any(_needs_nodes(pod.pod) for pod in case.kinds):
+        text = "its required node affinity were left out"
+        yield _change(case, text, Effort.OWN_WISH, _without_node_affinity)
+        if asked:
+            text = "its node selector and its required node affinity were left out"
+            both = _change(case, text, Effort.OWN_WISH, lambda pod: _without_node_affinity(_without_selectors(pod)), 9)
+            yield both
+
+
+def _needs_nodes(pod: Pod) -> bool:
+    near = pod.spec.affinity
+    return near is not None and near.node_affinity is not None and near.node_affinity.required is not None
+
+
+def _without_selector(pod: Pod, *, key: str, value: str) -> Pod:
+    left = {name: text for name, text in pod.spec.node_selector.items() if (name, text) != (key, value)}
+    return replace(pod, spec=replace(pod.spec, node_selector=left))
+
+
+def _without_selectors(pod: Pod) -> Pod:
+    return replace(pod, spec=replace(pod.spec, node_selector={}))
+
+
+def _without_node_affinity(pod: Pod) -> Pod:
+    def edit(near: Affinity) -> Affinity:
+        own = near.node_affinity
+        return near if own is None else replace(near, node_affinity=replace(own, required=None))
+
+    return with_affinity(pod, edit)
+
+
+def _tolerations(case: Case) -> Iterator[ClusterChange]:
+    """Taints that close nodes to the unit: each set of them that closes some node, and all together."""
+    sets: dict[tuple[Taint, ...], int] = {}
+    for node in case.snapshot.nodes:
+        cordon = UNSCHEDULABLE_TAINT.key if node.unschedulable else None
+        closing = [
+            taint
+            for taint in node.taints
+            if taint.key != cordon and any(repels(taint, pod.pod.spec.tolerations) for pod in case.kinds)
+        ]
+        if closing and not node.unschedulable:
+            sets[tuple(closing)] = sets.get(tuple(closing), 0) + 1
+    order = sorted(sets, key=lambda one: (len(one), -sets[one], [taint_text(taint) for taint in one]))
+    several = tuple(dict.fromkeys(taint for one in order for taint in one))
+    for taints in [*order[:ADVICE_NAMED], *([several] if several not in sets else [])]:
+        names = " and ".join(map(taint_text, taints))
+        text = f"it tolerated taint{'s' if len(taints) > 1 else ''} {names}"
+        yield _change(case, text, Effort.OPEN_NODE, partial(_tolerant, taints=taints), len(taints))
+
+
+def _tolerant(pod: Pod, *, taints: tuple[Taint, ...]) -> Pod:
+    more = [Toleration(key=one.key, operator="Equal", value=one.value, effect=one.effect) for one in taints]
+    return replace(pod, spec=replace(pod.spec, tolerations=[*pod.spec.tolerations, *more]))
+
+
+def _annotations(case: Case) -> Iterator[ClusterChange]:
+    """What pods ask of links and partitions of their GPUs."""
+    for key in (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC):
+        if any(key in pod.pod.metadata.annotations for pod in case.kinds):
+            yield _change(case, f"annotation {key} were left out", Effort.OWN_WISH, partial(_without_note, key=key))
+
+
+def _without_note(pod: Pod, *, key: str) -> Pod:
+    left = {name: text for name, text in pod.metadata.annotations.items() if name != key}
+    return replace(pod, metadata=replace(pod.metadata, annotations=left))
+
+
+def _rigid(case: Case) -> Iterator[ClusterChange]:
+    """Pods that no rule may evict, which the min of their quota has to hold."""
+    admission = Admission(case.figures.draft, case.config.quota, case.figures.reservations)
+    refused = any(one.limit_name == "min" for one in admission.core_refusals(case.unit, case.figures.draft.quotas))
+    if refused:
+        text = f"{'its members' if case.unit.is_gang else 'the pod'} might be evicted (were not non-preemptible)"
+        yield _change(case, text, Effort.OWN_WISH, _evictable, 1)
+
+
+def _evictable(pod: Pod) -> Pod:
+    marks = (keys.QUOTA_PREEMPTIBLE, keys.DISABLE_PREEMPTIBLE)
+    left = {key: text for key, text in pod.metadata.labels.items() if key not in marks}
+    return replace(pod, metadata=replace(pod.metadata, labels=left))
+
+
+def _smaller(case: Case) -> Iterator[ClusterChange]:
+    """The largest amount of one resource that a node has in all, or has free, of a unit with one container each."""
+    if len({pod.shape for pod in case.unit.pending}) > 1:
+        return
+    draft, snapshot = case.figures.draft, case.snapshot
+    for name, amount in sorted(case.pod.requests.items()):
+        column = snapshot.columns[name]
+        if _only_holder(case.pod, name) is None or not len(snapshot.nodes):
+            continue
+        whole, free = int(snapshot.allocatable[:, column].max()), int(draft.free()[:, column].max())
+        parts = _parts(min(amount - 1, whole)) if name in keys.ACCELERATORS else []
+        for less in sorted({whole, free, *parts}, reverse=True):
+            if 0 < less < amount:
+                text = f"it asked for {quantity_text(name, less)} {name} (it asks for {quantity_text(name, amount)})"
+                edit = partial(_with_less, name=name, text=quantity_text(name, less))
+                yield _change(case, text, Effort.SMALLER, edit, amount - less, f"less {name}")
+
+
+def _parts(most: int) -> list[int]:
+    """Amounts of devices that are tried: each of the highest ones, then halves."""
+    few = list(range(most, max(0, most - ADVICE_LESS), -1))
+    while few and few[-1] > 1:
+        few.append(few[-1] // 2)
+    return few
+
+
+def _only_holder(pod: PodInfo, name: str) -> Container | None:
+    """The one container that asks for a resource; None where several do, or the pod as a whole."""
+    spec = pod.pod.spec
+    holders = [one for one in spec.containers if name in one.resources.requests or name in one.resources.limits]
+    others = any(name in one.resources.requests or name in one.resources.limits for one in spec.init_containers)
+    if len(holders) != 1 or others or spec.resources is not None or name in spec.overhead:
+        return None
+    return holders[0]
+
+
+def _with_less(pod: Pod, *, name: str, text: str) -> Pod:
+    def amounts(given: Quantities) -> Quantities:
+        return {key: text if key == name else amount for key, amount in given.items()}
+
+    return _with_amounts(pod, amounts)

@@ -1,0 +1,91 @@
+"""What of the queue, of time and of shares keeps a unit from room: jobs before it, holds, promises, weights."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace as restruct
+
+from koordpy.api import keys
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_config, of_snapshot
+from koordpy.explain.advice.ended_changes import without
+from koordpy.explain.advice.gang_changes import noted
+from koordpy.fairness.entitlement_lines import lines_of
+from koordpy.fairness.order_keys import Job
+from koordpy.plan.limits import ADVICE_WEIGHTS
+from koordpy.planner.queue.backfill import moment
+from koordpy.planner.queue.known_ends import Runtimes
+from koordpy.quota.quota_book import QuotaUse
+
+
+def queue_changes(case: Case) -> Iterator[ClusterChange]:
+    """Changes of what is before a unit, and of settings about turns and shares."""
+    config = case.config
+    if any(one.unit == case.unit.id for one in case.alone.placements):
+        own = {pod.key for pod in case.unit.members}
+        others = [pod for pod in case.snapshot.pending if pod.key not in own]
+        text = "the jobs before it in the queue left it their room"
+        yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(others)), 2, spares="waiting")
+    yield from _promised(case)
+    if config.fairness.starvation_after > 0:
+        free = restruct(config.fairness, starvation_after=0.0)
+        text = "no nodes were held for a job that has waited long (fairness.starvationAfter)"
+        yield ClusterChange(text, Effort.LIMIT, of_config(lambda one: restruct(one, fairness=free)), 1)
+    yield from _reclaimed(case)
+    yield from _weights(case)
+
+
+def _promised(case: Case) -> Iterator[ClusterChange]:
+    """The end of the pods that a promised start counts on."""
+    promise = case.plan.reservation
+    if promise is not None and promise.unit != case.unit.id:
+        yield from _short(case, promise.start)
+    if promise is None or promise.unit != case.unit.id:
+        return
+    runtimes = Runtimes(case.snapshot)
+    ended = [pod for pod in case.snapshot.pods.values() if pod.bound and runtimes.end_of(pod) <= promise.start]
+    start = moment(promise.start)
+    text = f"it were {start}: by then enough running pods will have ended"
+    yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(ended)), 1)
+
+
+def _short(case: Case, start: float) -> Iterator[ClusterChange]:
+    """An end before the start that is promised to another unit."""
+    seconds = int(start - case.snapshot.now)
+    if seconds <= 0:
+        return
+    text = f"it said that it ends by {moment(start)}: annotation {keys.MAX_RUNTIME}: {seconds}s"
+    yield ClusterChange(text, Effort.OWN_WISH, of_snapshot(noted(case, keys.MAX_RUNTIME, f"{seconds}s")))
+
+
+def _reclaimed(case: Case) -> Iterator[ClusterChange]:
+    """Fair shares that are taken back."""
+    fairness = case.config.fairness
+    if fairness.mode == "off" or fairness.reclaim == "all" or case.config.preemption.across_users == "any":
+        return
+    taken = restruct(fairness, reclaim="all")
+    yield ClusterChange(
+        "fairness.reclaim were all", Effort.LIMIT, of_config(lambda one: restruct(one, fairness=taken)), 2
+    )
+
+
+def _weights(case: Case) -> Iterator[ClusterChange]:
+    """A larger weight of the unit's user or queue, where shares are taken back and its own is too small."""
+    fairness = case.config.fairness
+    lines = lines_of(case.snapshot, fairness) if fairness.reclaim == "all" else None
+    path = lines.path(case.unit.members[0]) if lines is not None else ()
+    if lines is None or not path or path[-1].quota:  # a quota has its weight from its ElasticQuota
+        return
+    party, use, asked = path[-1], QuotaUse(case.snapshot.quotas), Job(case.unit).requests()
+    short = any(
+        lines.counted(party, resource) and lines.use(use, party, resource) + request > lines.share(party, resource)
+        for resource, request in lines.amounts(asked).items()
+        if request
+    )
+    name = party.user
+    before = fairness.weights.get(name, 1)
+    for step in range(1, ADVICE_WEIGHTS + 1) if short and before else ():
+        weight = before * 2**step
+        heavier = restruct(fairness, weights={**fairness.weights, name: weight})
+        text = f"fairness.weights of user {name} were {weight:g} (it is {before:g})"
+        change = of_config(lambda one, heavier=heavier: restruct(one, fairness=heavier))  # type: ignore[misc]
+        yield ClusterChange(text, Effort.LIMIT, change, 2 + step, "weight")

@@ -1,0 +1,248 @@
+"""Which limits of quotas could be larger, and what waits in other quotas: the cheapest single change first.
+
+A quota is raised alone, to what its pods and the unit ask together. Where that is not enough, limits that refuse then
+are raised with it, each derived from the quotas as they are after the raise before.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from msgspec.structs import replace as restruct
+
+from koordpy.api import keys
+from koordpy.api.natural_order import natural_key
+from koordpy.api.quantity import quantity_text
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.snapshot_variants import with_pods, with_quotas
+from koordpy.explain.advice.advice_case import Case
+from koordpy.explain.advice.cluster_change import ClusterChange, Effort, of_snapshot
+from koordpy.explain.advice.ended_changes import FEWEST, ended, may_end, without
+from koordpy.fairness.order_keys import Job
+from koordpy.fairness.quota_admission import Admission, QuotaRefusal
+from koordpy.plan.limits import ADVICE_NAMED, ADVICE_RAISES
+from koordpy.pods.pod_info import PodInfo, owner_in
+from koordpy.quota.quota_tree import QuotaNode
+from koordpy.reservations.reservation_ledger import ReservationLedger
+
+Amounts = Mapping[str, int]
+Raise = tuple[str, str, str, int]
+"""(quota, min or max, resource, amount)."""
+
+
+def quota_changes(case: Case) -> Iterator[ClusterChange]:
+    """Changes of quotas, and of what their pods ask for."""
+    snapshot, quotas = case.snapshot, case.snapshot.quotas
+    if not quotas.tree.quotas:
+        return
+    yield from _leaves(case)
+    refusals = _refusals(case, snapshot)
+    yield from _raised_alone(case, refusals)
+    yield from _raised_together(case, refusals)
+    yield from _guaranteed(case)
+    yield from _left_alone(case, refusals)
+    if any(one.limit_name == "runtime" for one in refusals):
+        yield from _unasked(case, refusals)
+
+
+def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
+    draft = case.draft_on(snapshot)
+    ledger = ReservationLedger(draft, case.config, lambda: case.figures.scene.reach)
+    admission = Admission(draft, case.config.quota, ledger)
+    return [one for one in admission.core_refusals(case.unit, draft.quotas) if one.limit]
+
+
+def _leaves(case: Case) -> Iterator[ClusterChange]:
+    """The leaves of an inner quota that pods name."""
+    quotas = case.snapshot.quotas
+    name = next((n for pod in case.unit.pending if (n := quotas.quota_of(pod)) in quotas.tree.quotas), "")
+    if not name or not quotas.tree.quotas[name].is_parent:
+        return
+    for leaf in [one for one in quotas.tree.quotas if name in quotas.tree.path(one)[:-1]][:ADVICE_NAMED]:
+
+        def edit(snapshot: Snapshot, leaf: str = leaf) -> Snapshot:
+            pods = [_in_quota(snapshot.pods[pod.key], leaf, case) for pod in case.unit.pending]
+            return with_pods(snapshot, pods)
+
+        text = f"{'its pods' if case.unit.is_gang else 'the pod'} named quota {leaf}, a leaf of quota {name}"
+        yield ClusterChange(text, Effort.MISTAKE, of_snapshot(edit), 1, "leaf")
+
+
+def _in_quota(info: PodInfo, quota: str, case: Case) -> PodInfo:
+    meta = info.pod.metadata
+    pod = restruct(info.pod, metadata=restruct(meta, labels={**meta.labels, keys.QUOTA_NAME: quota}))
+    counts = case.config.quota.labels_count(info.namespace)
+    return restruct(info, pod=pod, owner=owner_in(pod, counts=counts, queue=info.owner.queue))
+
+
+def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
+    """Each quota on the way up that refuses, and each above it, with one limit raised."""
+    if not refusals:
+        return
+    tree = case.snapshot.quotas.tree
+    path = max((one.path for one in refusals), key=len)
+    resources = sorted({resource for one in refusals for resource in one.limit or ()})
+    for size, name in enumerate(reversed(path)):
+        if tree.quotas[name].closed:
+            continue
+        for which in dict.fromkeys(one.limit_name for one in refusals if one.quota == name or one.limit_name != "min"):
+            side = "min" if which == "min" else "max"
+            raises = _raises(case, name, side, resources)
+            if raises:
+                yield from _change(case, raises, size, "quota")
+
+
+def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
+    """Every limit that refuses, raised one after the other until none does."""
+    made: dict[tuple[str, str, str], int] = {}
+    snapshot = case.snapshot
+    for _ in range(ADVICE_RAISES):
+        found = _refusals(case, snapshot)
+        if not found:
+            break
+        before = len(made), sum(made.values())
+        for one in found:
+            side = "min" if one.limit_name == "min" else "max"
+            for name, which, resource, amount in _raises(case, one.quota, side, sorted(one.limit or ())):
+                made[name, which, resource] = max(amount, made.get((name, which, resource), 0))
+        if (len(made), sum(made.values())) == before:
+            break
+        raises = [(*key, amount) for key, amount in made.items()]
+        snapshot = _raised(case.snapshot, _agreed(case, raises) or raises)
+    raises = [(*key, amount) for key, amount in made.items()]
+    if len(raises) > 1:
+        yield from _change(case, raises, len(raises) + len(refusals), "quota")
+
+
+def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Raise]:
+    """What a limit of a quota would have to be, for the resources of which it is less."""
+    quota, use = case.snapshot.quotas.tree.quotas[name], case.figures.draft.quotas
+    inside = [pod for pod in case.core if name in case.snapshot.quotas.tree.path(case.snapshot.quotas.quota_of(pod))]
+    out = []
+    for resource in resources:
+        rigid = side == "min"
+        asked = sum(pod.requests.get(resource, 0) for pod in inside if pod.owner.rigid or not rigid)
+        used = use.rigid_used(name, resource) if rigid else use.used(name, resource)
+        needed, limit = used + asked, quota.least(resource) if rigid else quota.max.get(resource)
+        if limit is not None and asked and needed > limit:
+            out.append((name, side, resource, needed))
+    return out
+
+
+def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[ClusterChange]:
+    """The change that raises some limits, and those with which the quotas still agree; none where they cannot."""
+    tree, raises = case.snapshot.quotas.tree, _agreed(case, asked)
+    if not raises:
+        return
+    parts = []
+    for name, side, resource, amount in raises:
+        limit = tree.quotas[name].least(resource) if side == "min" else tree.quotas[name].max[resource]
+        text = f"{quantity_text(resource, amount)} {resource} (it is {quantity_text(resource, limit)})"
+        parts.append(f"{side} of quota {name} were {text}")
+    edit = of_snapshot(lambda one: _raised(one, raises))
+    yield ClusterChange(", and ".join(parts), Effort.LIMIT, edit, size + len(raises) - len(asked), family)
+
+
+def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
+    """The raises and what follows from each min: a max that holds it, and a min of the parent that holds the sum of
+    its children's. Empty where a quota on the way has no such limit, or cannot be read."""
+    tree = case.snapshot.quotas.tree
+    made = {(name, side, resource): amount for name, side, resource, amount in raises}
+    for name, resource in [(name, resource) for name, side, resource in made if side == "min"]:
+        at = name
+        while at:
+            quota, least = tree.quotas[at], made[at, "min", resource]
+            if quota.closed or resource not in quota.max:
+                return []
+            if made.get((at, "max", resource), quota.max[resource]) < least:
+                made[at, "max", resource] = least
+            parent = tree.quotas.get(quota.parent)
+            children = [tree.quotas[child] for child in tree.children[quota.parent]]
+            if parent is None or parent.forced or any(child.forced for child in children):
+                break
+            total = sum(made.get((child.name, "min", resource), child.least(resource)) for child in children)
+            if total <= made.get((parent.name, "min", resource), parent.least(resource)):
+                break
+            made[parent.name, "min", resource] = total
+            at = parent.name
+    return [(*key, amount) for key, amount in made.items()]
+
+
+def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
+    """The snapshot with limits raised."""
+    changed: dict[str, QuotaNode] = {}
+    for name, side, resource, amount in raises:
+        quota = changed.get(name, snapshot.quotas.tree.quotas[name])
+        least, most = dict(quota.min), dict(quota.max)
+        if side == "min":
+            least[resource] = amount
+        else:
+            most[resource] = amount
+        changed[name] = replace(quota, min=least, max=most)
+    return with_quotas(snapshot, changed.values())
+
+
+def _guaranteed(case: Case) -> Iterator[ClusterChange]:
+    """A larger min of the unit's quota, with which it may claim room, or has what runtimes keep for others."""
+    quotas = case.snapshot.quotas
+    leaf = quotas.tree.quotas.get(quotas.quota_of(case.unit.pending[0]))
+    if leaf is None:
+        return
+    use, requests, raises = case.figures.draft.quotas, Job(case.unit).requests(), list[Raise]()
+    for resource, most in leaf.max.items():
+        needed = use.used(leaf.name, resource) + requests.get(resource, 0)
+        if requests.get(resource, 0) and leaf.least(resource) < needed <= most:
+            raises.append((leaf.name, "min", resource, needed))
+    if raises and not any(side == "max" for _, side, _, _ in _agreed(case, raises)):  # that is a change of its own
+        yield from _change(case, sorted(raises), len(raises), "min")
+
+
+def _left_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
+    """The fewest running pods of a quota that refuses, whose end leaves the unit what it asks."""
+    quotas = case.snapshot.quotas
+    for refusal in refusals:
+        limit, used, asked = refusal.limit or {}, refusal.used or {}, refusal.request or {}
+        lacks = {r: used[r] + asked[r] - limit[r] for r in limit}
+        inside = [
+            pod
+            for pod in case.snapshot.pods.values()
+            if may_end(pod, case)
+            and refusal.quota in quotas.tree.path(quotas.quota_of(pod))
+            and any(pod.requests.get(r) for r in lacks)
+            and (pod.owner.rigid or refusal.limit_name != "min")
+        ]
+        inside.sort(key=lambda pod: (sum(pod.requests.get(r, 0) for r in lacks), natural_key(pod.key)))
+        gone = [one for one in inside if all(one.requests.get(r, 0) >= n for r, n in lacks.items())][:1]
+        while not gone or any(sum(pod.requests.get(r, 0) for pod in gone) < n for r, n in lacks.items()):
+            if not inside or len(gone) >= ADVICE_NAMED:
+                gone = []
+                break
+            gone.append(inside.pop())
+        if gone and (told := ended(gone, case)):
+            text = f"{told}, which count{'s' if len(gone) == 1 else ''} in quota {refusal.quota}"
+            made = of_snapshot(without(gone))
+            yield ClusterChange(text, Effort.OTHERS_END, made, len(gone), "quota ended", spares=FEWEST)
+
+
+def _unasked(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
+    """What waits in other quotas, for which runtimes keep room."""
+    quotas, own = case.snapshot.quotas, {pod.key for pod in case.unit.members}
+    resources = {resource for one in refusals for resource in one.limit or ()}
+    inside = {quotas.quota_of(pod) for pod in case.unit.pending}
+    waiting: dict[str, list[PodInfo]] = {}
+    for pod in case.snapshot.pending:
+        name = quotas.quota_of(pod)
+        if name in quotas.tree.quotas and name not in inside and pod.key not in own:
+            waiting.setdefault(name, []).append(pod)
+    asked = {
+        name: {r: n for r in sorted(resources) if (n := sum(pod.requests.get(r, 0) for pod in pods))}
+        for name, pods in waiting.items()
+    }
+    order = sorted((name for name in asked if asked[name]), key=lambda n: (sum(asked[n].values()), natural_key(n)))
+    several = [order] if len(order) > 1 else []
+    for names in [*([name] for name in order[:ADVICE_NAMED]), *several]:
+        total = {r: n for r in sorted(resources) if (n := sum(asked[name].get(r, 0) for name in names))}
+        amounts = " and ".join(f"{quantity_text(r, n)} {r}" for r, n in total.items())
+        what = f"quota {names[0]}" if len(names) == 1 else f"the {len(names)} other quotas"
+        gone = [pod for name in names for pod in waiting[name]]
+        text = f"the pods that wait in {what} were gone ({amounts})"
+        yield ClusterChange(text, Effort.OTHERS_END, of_snapshot(without(gone)), len(gone), "waiting")

@@ -1,0 +1,300 @@
+"""Why a pod, or its gang, fits where it does: each node's verdict, each domain's slots, the nearest misses.
+
+Plans the round of the snapshot with the pod watched, and shows the draft on which the round decided: what earlier units
+took, quotas, reservations, nominations and held capacity included. So it agrees with what the round says of the pod.
+Nothing is placed. Source: simulate.md 5; gang-network.md section 6.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from koordpy.api.natural_order import natural_key
+from koordpy.attempts.unit_outcome import PreemptingUnit, RejectedUnit, WaitingUnit
+from koordpy.attempts.watched_pod import DecidedPod, Watch
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import families_of
+from koordpy.devices.rule_registry import place_by_rules, shown_scores
+from koordpy.explain.advice.advise import advice, advice_of_ignored, evictions_for
+from koordpy.fairness.quota_admission import PLUGIN as QUOTA
+from koordpy.fairness.quota_admission import core_members
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.infeasibility.limiting_rules import divided_sentence
+from koordpy.plan.round_plan import Method, PendingPod, Proof, RoundPlan, ranks_proven
+from koordpy.planner.planning_round import plan_round
+from koordpy.planner.queue.backfill import NO_PROMISE, moment
+from koordpy.planner.queue.queue_rank import Standing, standing
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import build
+from koordpy.report.denial import domain_slots
+from koordpy.report.domain_reasons import DomainReasons
+from koordpy.report.gang_sentence import joined
+from koordpy.report.ignored_pods import IgnoredPod, aside
+from koordpy.report.rollout_words import blocked_by_predecessor
+from koordpy.report.setting_warnings import counted_parts, counted_text, goal_remark, warnings_of
+
+RANKS_OPEN = "rank order: not proven best"
+"""Said of a gang whose plan is settled but for goal 7 (gang-network.md 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExplanation:
+    """One node against the pod alone. reasons: (plugin, code, message); scores unweighted, feasible nodes only."""
+
+    node: str
+    feasible: bool
+    reasons: tuple[tuple[str, str, str], ...]
+    scores: dict[str, float]
+    total: int
+
+
+class DomainExplanation(NamedTuple):
+    """One domain above the node layer, and the chosen one: slots for further pods against the pods to place."""
+
+    layer: str
+    name: str
+    slots: int
+    needed: int
+    chosen: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Answer of `explain`."""
+
+    pod: str
+    gang: str | None
+    feasible_nodes: int = 0
+    nodes: tuple[NodeExplanation, ...] = ()
+    domains: tuple[DomainExplanation, ...] = ()
+    message: str = ""
+    would_fit_if: tuple[str, ...] = ()
+    """Empty for a pod that the round places."""
+    evictions: tuple[str, ...] = ()
+    """What the round evicts or moves for a pod that it places."""
+    method: str = ""
+    """What found its plan in the round, or showed that there is none; empty where nothing was looked for."""
+    origin: str | None = None
+    """Why its gang is one; None for a plain pod."""
+    standing: Standing | None = None
+    """Its place in the queue; None for a pod that does not wait."""
+    warnings: tuple[tuple[str, str], ...] = ()
+    """(object, text) of settings that do nothing."""
+    reason: str = ""
+    """As the offline commands have it; empty where it is placed, or where no round decides."""
+    node: str = ""
+    """Node that the round binds the pod to, or nominates it for; empty where it waits, or where no round decides."""
+    round: int | None = None
+    """Round of a simulation that it is about, counted from 1; None where a single round was planned, or none."""
+
+
+def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
+    """Explains one known pod in the round that a snapshot leads to; of a pod that is not pending, why it is left alone.
+
+    Raises KeyError for an unknown pod. Costs one round, and those of the suggestions.
+    """
+    return explained_round(snapshot, config, pod_key)[1]
+
+
+def explained_round(
+    snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str
+) -> tuple[RoundPlan, Explanation]:
+    """The round of a snapshot and what it decided for one known pod. Raises KeyError for an unknown pod."""
+    pod, config = snapshot.pods[pod_key], config or KoordpyConfiguration()
+    if not pod.pending:
+        return plan_round(snapshot, config), _left(pod, snapshot, config)
+    watch = Watch(pod_key, _explained)
+    plan = plan_round(snapshot, config, watch=watch)
+    assert watch.answer is not None, "a round without a bound decides for every pending pod"
+    return plan, watch.answer
+
+
+def _left(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfiguration) -> Explanation:
+    left = left_alone(pod, config.scheduler_names)
+    found = undecided(snapshot, config, pod.key, left.why)
+    misses = advice_of_ignored(snapshot, config, pod, left.miss) if left.miss else []
+    return replace(found, would_fit_if=tuple(misses))
+
+
+def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, message: str) -> Explanation:
+    """An explanation of a known pod for which no round decides."""
+    pod, groups = snapshot.pods[pod_key], Groups(snapshot, config.gangs, config.stale_gangs)
+    return Explanation(
+        pod=pod.key,
+        gang=pod.gang.key if pod.gang else None,
+        origin=groups.gang(pod.gang).origin if pod.gang else None,
+        message=message,
+        warnings=tuple(warnings_of([], groups)),
+    )
+
+
+def _explained(decided: DecidedPod) -> Explanation:
+    pod, groups, snapshot, config = decided.pod, decided.figures.groups, decided.snapshot, decided.figures.config
+    unit = decided.unit
+    verdict = _verdict(decided)
+    with decided.picture() as figures:
+        nodes = _nodes(pod, unit, figures)
+        domains = _domains(decided) if unit.is_gang and not verdict else ()
+        message = _with_never(decided, verdict or _promise(decided) or _order(decided))
+        warnings = (
+            *warnings_of([unit], groups),
+            *((about, counted_text(resource)) for about, resource in counted_parts([unit])),
+            *((f"gang {gang.key}", remark) for gang in unit.gangs if (remark := goal_remark(unit, figures))),
+        )
+    return Explanation(
+        pod=pod.key,
+        gang=pod.gang.key if pod.gang is not None else None,
+        origin=groups.gang(pod.gang).origin if pod.gang is not None else None,
+        feasible_nodes=sum(node.feasible for node in nodes),
+        nodes=tuple(sorted(nodes, key=lambda node: natural_key(node.node))),
+        domains=domains,
+        message=message,
+        would_fit_if=tuple(advice(decided)),
+        evictions=tuple(evictions_for(decided)),
+        method=decided.outcome.attempt.method,
+        standing=standing(groups.unit_of(pod), groups, snapshot, config),
+        warnings=warnings,
+        reason=str(decided.waits.offline_reason) if decided.waits is not None else "",
+        node=snapshot.nodes[decided.node].name if decided.node is not None else "",
+    )
+
+
+def _verdict(decided: DecidedPod) -> str:
+    """The message of a pod that waits where no node decides: of a gate, a quota, or a plan that its check refused;
+    else empty."""
+    waits = decided.waits
+    if waits is None:
+        return ""
+    match decided.outcome:
+        case WaitingUnit(diagnosis=Gate()) | RejectedUnit():
+            return waits.message
+    return waits.message if _quota_refuses(decided) else ""
+
+
+def _with_never(decided: DecidedPod, message: str) -> str:
+    """The message behind the sentence on a unit that would not fit the empty cluster, which stands once."""
+    never = decided.waits.never if decided.waits is not None else ""
+    if not never:
+        return message
+    sentence = joined([f"never fits: {never}"])
+    before, _, after = message.partition(sentence)
+    of_gang = f"gang {decided.unit.group_id}: " if decided.unit.is_gang else ""
+    before = before.removesuffix(of_gang)
+    if of_gang and before.startswith(f"{of_gang}never fits: "):
+        before = before.partition("... ")[2]  # the same, cut
+    return joined([sentence, before.strip(), after.strip()])
+
+
+def _promise(decided: DecidedPod) -> str:
+    """What `queue.backfill` promises a unit; empty unless it is the first to wait."""
+    plan, unit = decided.plan, decided.unit.id
+    if not decided.figures.config.queue.backfill or decided.node is not None:
+        return ""
+    if plan.reservation is not None and plan.reservation.unit == unit:
+        return f"start promised at {moment(plan.reservation.start)}"
+    said = decided.waits.message if decided.waits is not None else ""
+    # units of equal shape share a verdict
+    kept = plan.reservation.kept.values() if plan.reservation is not None else ()
+    told = next((text for text in kept if f"{text}." in said), "")
+    return told or (NO_PROMISE if f"{NO_PROMISE}." in said else "")
+
+
+def _quota_refuses(decided: DecidedPod) -> bool:
+    return decided.waits is not None and decided.waits.plugins == (QUOTA,)
+
+
+def _order(decided: DecidedPod) -> str:
+    """What is to be known of a plan that is settled but for the order of its ranks, of a unit whose room is kept until
+    pods have ended, or of a rollout that waits."""
+    if decided.node is not None:
+        return "" if ranks_proven(decided.outcome.attempt.runs) else RANKS_OPEN
+    match decided.outcome, decided.waits:
+        case WaitingUnit(awaits=awaits), PendingPod(message=message) if awaits:
+            return message
+    return blocked_by_predecessor(decided.unit, decided.figures)
+
+
+def left_alone(pod: PodInfo, served: Sequence[str]) -> IgnoredPod:
+    """Why a pod that is not pending is not to be placed."""
+    return aside(pod, served) or IgnoredPod(f"pod is {_state(pod)}", "")
+
+
+def _state(pod: PodInfo) -> str:
+    if pod.node:
+        return f"bound to {pod.node}"
+    return "being deleted" if pod.pod.metadata.deletion_timestamp else pod.pod.status.phase
+
+
+def _nodes(pod: PodInfo, unit: Unit, figures: RoundState) -> list[NodeExplanation]:
+    own = figures.of(pod)
+    verdict = own.verdict()
+    scores: dict[str, Sequence[float]] = {plugin: values.tolist() for plugin, values in own.plugin_scores().items()}
+    scores |= {shown.name: shown.values for shown in shown_scores(pod, unit, figures)}
+    total = own.total.tolist()
+    marks = [mark for family in families_of(pod) if (mark := family.mark(pod, figures.scene)) is not None]
+    out = []
+    for i, node in enumerate(figures.snapshot.nodes):
+        refusal = own.refusal or verdict.of(i)
+        if refusal is None:
+            shown: dict[str, float] = {plugin: values[i] for plugin, values in sorted(scores.items())}
+            for name, of in marks:
+                if (figure := of(i)) is not None:
+                    shown[name] = round(figure, 2)
+            out.append(NodeExplanation(node.name, True, (), shown, total[i]))
+        else:
+            reasons = tuple((refusal.plugin, refusal.code.value, reason) for reason in refusal.reasons)
+            out.append(NodeExplanation(node.name, False, reasons, {}, 0))
+    return out
+
+
+def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
+    """Every domain above the node layer, with the one that the unit's plan is in."""
+    unit, figures = decided.unit, decided.figures
+    tree = figures.snapshot.tree
+    problem = build(unit, figures)
+    needed = problem.core_size
+    chosen: tuple[int, int] | None = None
+    ranks: tuple[int, ...] | None = None
+    if decided.node is not None:
+        nodes = decided.nodes
+        needed = len(nodes)
+        chosen = tree.lowest_common([*nodes.values(), *_staying(decided)])
+        ranks = tuple(rank for rank, pod in enumerate(unit.members) if pod.key in nodes)
+    usable = domain_slots(unit, figures, ranks)
+    divided = divided_sentence(unit, problem, figures) if problem.bound else ""
+    fails = decided.node is None and decided.outcome.attempt.proof is Proof.INFEASIBLE
+    planned = [unit.members[rank] for rank in ranks] if ranks else list(core_members(unit))
+    reasons = DomainReasons(unit, planned, problem, figures, fails=fails)
+    out: list[DomainExplanation] = []
+    for level in range(tree.depth):
+        for d, have in enumerate(usable(level).tolist()):
+            reason = reasons.of(level, d, have)
+            if divided and level >= problem.hard:
+                reason = divided
+            elif (level, d) == chosen:
+                reason = "chosen"  # also with fewer slots, which are those of the reference pod alone
+            out.append(
+                DomainExplanation(
+                    tree.layer_name(level), tree.path(level, d), have, needed, (level, d) == chosen, reason
+                )
+            )
+    if chosen is not None and chosen[0] == tree.depth:
+        have = int(usable(tree.depth)[chosen[1]])
+        path = tree.path(*chosen)
+        out.append(DomainExplanation(tree.layer_name(tree.depth), path, have, needed, True, "chosen"))
+    return tuple(out)
+
+
+def _staying(decided: DecidedPod) -> list[int]:
+    """Nodes of the bound members that the unit has once its plan is carried out."""
+    index, outcome = decided.snapshot.index, decided.outcome
+    victims = outcome.victims if isinstance(outcome, PreemptingUnit) else ()
+    gone = {pod.key for victim in victims for pod in victim.unit.pods}
+    there = [index[pod.node] for pod in decided.unit.members if pod.node in index and pod.key not in gone]
+    by_rules = victims and outcome.attempt.method == Method.RULES
+    moved = place_by_rules(decided.unit, decided.figures) if by_rules else None
+    return there if moved is None else [*there, *moved.returns.values()]

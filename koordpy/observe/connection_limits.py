@@ -1,0 +1,154 @@
+"""Limit the number of open connections of a server, fairly between client addresses.
+
+Probes of the kubelet and reviews of the API server must be answered however many connections another client holds open.
+If there are more than `MOST`, the oldest connection of the address that holds most of them is closed. A connection is
+counted when it is accepted, before its TLS handshake, because a silent client costs as much memory as a served one.
+
+Each connection is accepted by `sock_accept`, counted, and handed to the event loop together with the TLS context. The
+loop then owns the handshake from the first byte on. (`start_tls` on a transport that is already open loses bytes on
+uvloop, where `pause_reading` in `connection_made` comes too late.)
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from aiohttp import web
+
+logger = logging.getLogger(__name__)
+
+MOST = 512
+"""Open connections of one server."""
+HANDSHAKE_SECONDS = 10.0
+BACKLOG = 128
+PAUSE_SECONDS = 0.5
+"""Between two attempts to accept a connection after a failed one, as without free file descriptors."""
+NOT_ON_THIS_HOST = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+class Doors:
+    """Accept connections for one server. Owned by the event loop."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, *, most: int = MOST) -> None:
+        self.tls, self._most, self._count = tls, most, 0
+        self._guests: dict[str, dict[_Guest, None]] = {}
+        """Address -> its connections, the oldest first."""
+        self._accepting: list[asyncio.Task[None]] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    async def open(self, server: web.Server, host: str | None, port: int) -> int:
+        """Listen on a host (None: all addresses) and return the port. Raises OSError if the address cannot be used."""
+        listeners = await _listeners(host, port)
+        self._accepting = [asyncio.create_task(self._accept(one, server)) for one in listeners]
+        return int(listeners[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Stop accepting connections. Open connections stay open."""
+        for task in self._accepting:
+            task.cancel()
+        self._accepting.clear()
+
+    async def _accept(self, listener: socket.socket, server: Callable[[], asyncio.Protocol]) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    connection, peer = await loop.sock_accept(listener)
+                except OSError as fault:
+                    logger.warning("a connection could not be accepted: %s", fault)
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    continue
+                guest = _Guest(self, server(), str(peer[0]))
+                self._enter(guest)
+                guest.greet(connection)
+
+    def _enter(self, guest: "_Guest") -> None:
+        self._guests.setdefault(guest.address, {})[guest] = None
+        self._count += 1
+        if self._count > self._most:
+            most = max(self._guests.values(), key=len)
+            oldest = next(iter(most))
+            self.leave(oldest)
+            oldest.close()
+
+    def leave(self, guest: "_Guest") -> None:
+        """Stop counting a connection that is closed or is about to be."""
+        own = self._guests.get(guest.address, {})
+        if guest in own:
+            del own[guest]
+            self._count -= 1
+            if not own:
+                del self._guests[guest.address]
+
+
+class _Guest(asyncio.Protocol):
+    """One connection. The server's protocol receives everything that follows the handshake."""
+
+    def __init__(self, doors: Doors, server: asyncio.Protocol, address: str) -> None:
+        self.address, self._doors, self._server = address, doors, server
+        self._transport: asyncio.Transport | None = None
+        """None until the handshake is done."""
+        self._greeting: asyncio.Task[None] | None = None
+        self.data_received, self.eof_received = server.data_received, server.eof_received  # type: ignore[method-assign]
+        self.pause_writing, self.resume_writing = server.pause_writing, server.resume_writing  # type: ignore[method-assign]
+
+    def greet(self, connection: socket.socket) -> None:
+        """Start the handshake, which also starts the server's part of a connection without TLS."""
+        self._greeting = asyncio.create_task(self._greet(connection))
+
+    async def _greet(self, connection: socket.socket) -> None:
+        loop, tls = asyncio.get_running_loop(), self._doors.tls
+        patience = None if tls is None else HANDSHAKE_SECONDS
+        try:
+            with contextlib.suppress(OSError, TimeoutError):  # the client went, or its handshake failed
+                await loop.connect_accepted_socket(lambda: self, connection, ssl=tls, ssl_handshake_timeout=patience)
+        finally:
+            if self._transport is None:
+                self._doors.leave(self)
+                connection.close()
+
+    def close(self) -> None:
+        """Close the connection at once, in its handshake or later."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._greeting is not None:
+            self._greeting.cancel()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
+        self._server.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._doors.leave(self)
+        if self._transport is not None:
+            self._server.connection_lost(exc)
+
+
+async def _listeners(host: str | None, port: int) -> list[socket.socket]:
+    """One listening socket an address of the host. An address family that this machine lacks is left out."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+        try:
+            listener = socket.create_server((address[0], port, *address[2:]), family=family, backlog=BACKLOG)
+        except OSError as fault:
+            missing = fault
+            if fault.errno in NOT_ON_THIS_HOST:
+                continue
+            for one in listeners:
+                one.close()
+            raise
+        listener.setblocking(False)
+        listeners.append(listener)
+        port = int(listener.getsockname()[1])
+    if not listeners:
+        raise missing or OSError(f"{host}: no address")
+    return listeners

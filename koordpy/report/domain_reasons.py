@@ -1,0 +1,46 @@
+"""What is said of each domain in the table of a gang: whether it is large enough, and what else keeps the gang out."""
+
+from collections.abc import Sequence
+
+from koordpy.api.counted_nouns import counted
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.infeasibility.limiting_rules import ResourceSum, ResourceSums, limiting_rules, several_kinds
+from koordpy.placement.problem import Problem
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import hard_keys
+
+
+class DomainReasons:
+    """The reasons of one gang. pods: those that its plan places, or that one has to place."""
+
+    def __init__(
+        self, unit: Unit, pods: Sequence[PodInfo], problem: Problem, figures: RoundState, *, fails: bool
+    ) -> None:
+        """fails: whether it is proven that no placement exists, so that no domain is large enough."""
+        self._pods, self._problem, self._fails = pods, problem, fails
+        self._sums = ResourceSums(pods, figures) if several_kinds(pods) else None
+        self._levels: dict[int, list[ResourceSum]] = {}
+        self._but = ""
+        if fails and hard_keys(unit):
+            self._but = f"not on nodes of one {'/'.join(hard_keys(unit))}"
+        elif fails:
+            self._but = ", ".join(limiting_rules(unit, figures)) or "no placement"
+
+    def of(self, level: int, domain: int, slots: int) -> str:
+        """The reason of one domain. slots: usable ones of the reference pod in it."""
+        if (lacks := self._lacks(level, domain, slots)) or not self._fails:
+            return lacks or "large enough"
+        room = counted(slots, "slot") if self._sums is None else "enough of each resource"
+        hard = self._problem.hard
+        but = f"not in one {self._problem.tree.layer_name(hard)}" if level < hard else self._but
+        return f"{room}, but {but}"
+
+    def _lacks(self, level: int, domain: int, slots: int) -> str:
+        if self._sums is None:
+            needed = len(self._pods)
+            return f"{slots} of {counted(needed, 'slot')}" if slots < needed else ""
+        if level not in self._levels:
+            self._levels[level] = list(self._sums.at(level))
+        known = ((one, int(one.available[domain])) for one in self._levels[level])
+        return next((one.text(free) for one, free in known if free < one.needed), "")

@@ -1,0 +1,189 @@
+"""The messages of pods that stay pending: sentences of kube-scheduler, of the gang, of quotas and of reserved capacity.
+
+One entry per pending member; pods and units of the same shape share their sentences within a round.
+Source: gang-network.md 6, kube-parity.md 1.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from koordpy.attempts.unit_attempt import equivalence_class
+from koordpy.attempts.unit_outcome import (
+    BoundUnit,
+    DecidedUnit,
+    NoCapacity,
+    PreemptingUnit,
+    RejectedUnit,
+    WaitingUnit,
+)
+from koordpy.devices.family_registry import find_obstruction
+from koordpy.fairness.quota_admission import PLUGIN
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.round_plan import (
+    PendingPod,
+    Proof,
+    Reason,
+)
+from koordpy.pods.pod_info import PodInfo
+from koordpy.report.denial import KEPT, core_size, filter_sentence, met_sentence, needed
+from koordpy.report.eviction_words import (
+    never_preempts,
+    preemption_sentence,
+)
+from koordpy.report.gang_sentence import GangSentence, Needed, joined
+from koordpy.report.rollout_words import blocked_by_predecessor, holder_of_room
+
+
+@dataclass
+class SentenceCache:
+    """Sentences of one round by shape: pods and units of the same shape get the same sentence."""
+
+    sentences: dict[tuple[bytes, bool, bool], tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    rooms: dict[Hashable, Needed] = field(default_factory=dict)
+    preemptions: dict[tuple[bytes, bool, str, bool], str] = field(default_factory=dict)
+
+    def sentence(
+        self, pod: PodInfo, key: bytes, figures: RoundState, *, alone: bool, beside: bool
+    ) -> tuple[str, tuple[str, ...]]:
+        """What filters say of pods like this one, and which. beside: as they are where a start is promised."""
+        known = self.sentences.get((key, alone, beside))
+        if known is None:
+            if alone and beside:
+                known = filter_sentence(pod, figures, alone=False, passing=KEPT)
+            else:
+                known = filter_sentence(pod, figures, alone=alone)
+            self.sentences[key, alone, beside] = known
+        return known
+
+    def preemption(self, pod: PodInfo, key: bytes, figures: RoundState, *, beside: bool, never: bool) -> str:
+        """What kube-scheduler would say of preemption for pods like this one. never: its gang preempts no pod."""
+        if pod.nominated_node:
+            return preemption_sentence(pod, figures, never=never)
+        alike = key, beside, pod.preemption_policy, never
+        known = self.preemptions.get(alike)
+        if known is None:
+            known = self.preemptions[alike] = preemption_sentence(pod, figures, never=never)
+        return known
+
+    def needed(self, unit: Unit, figures: RoundState, *, beside: bool) -> Needed:
+        """What a gang needs and what there is."""
+        shape = None if beside else equivalence_class(unit, figures)
+        known = self.rooms.get(shape) if shape is not None else None
+        found = known or needed(unit, figures)
+        if shape is not None:
+            self.rooms[shape] = found
+        return found
+
+
+def pending_pods(
+    one: DecidedUnit,
+    waiting: Sequence[PodInfo],
+    after: Unit,
+    figures: RoundState,
+    words: SentenceCache,
+    never: str,
+) -> list[PendingPod]:
+    """Returns an entry for each member that still waits. waiting: never empty; never: why the unit never fits."""
+
+    def told(pod: PodInfo, reason: Reason, text: str, plugins: tuple[str, ...], *, gated: bool = False) -> PendingPod:
+        gang = pod.gang.key if pod.gang is not None else None
+        return PendingPod(pod.key, one.unit.id, gang, reason, text, gated=gated, plugins=plugins, never=never)
+
+    match one:
+        case WaitingUnit(diagnosis=Gate() as gate):
+            return [told(pod, gate.reason, gate.text, gate.plugins, gated=not gate.plugins) for pod in waiting]
+        case RejectedUnit(fault=fault):
+            text = f"plan refused by its check: {fault}"
+            return [told(pod, Reason.SCHEDULER_ERROR, text, ()) for pod in waiting]
+    wait = one if isinstance(one, WaitingUnit) else None
+    lack = wait.diagnosis if wait is not None and isinstance(wait.diagnosis, NoCapacity) else NoCapacity()
+    reasons = wait.reasons if wait is not None else ()
+    alone = not one.unit.is_gang
+    met = {} if alone else met_sentence(after)
+    first = wait.refusal if wait is not None else None
+    asks_quotas = wait is None or first is not None
+    refusal = (figures.admission.core_refusal(after, figures.draft.quotas) if asks_quotas else None) or first
+    core = core_size(after)
+    fits_alone = [f"never fits: {never}"] if never and alone else []
+    out: list[PendingPod] = []
+    said: dict[tuple[bytes, str | None, str | None], tuple[str, tuple[str, ...]]] = {}
+    if refusal is not None:
+        room = f"quota {refusal.quota} has room for {refusal.room}"
+        lacks = Needed(f"needed {core}, {room if refusal.limit_name else refusal.reason}")
+        texts = [refusal.text(len(figures.snapshot.nodes)), *reasons]
+        for pod in waiting:
+            of_gang = met.get(pod.gang.key if pod.gang else "", "")
+            gang = None if alone else GangSentence(after.group_id, lacks, of_gang, never)
+            out.append(told(pod, Reason.UNSCHEDULABLE, _message(gang, [*texts, *fits_alone]), (PLUGIN,)))
+        return out
+    remarks = _remarks(one, after, waiting[0], figures)
+    awaits = wait is not None and bool(wait.awaits) and not alone
+    if alone:
+        lacks = Needed("")
+    elif awaits:  # one sentence for all of them, that stays as it is while the pods end
+        lacks = Needed(f"needed {core}, {reasons[0].removesuffix('.')}")
+    else:
+        lacks = words.needed(after, figures, beside=lack.beside_promise).adding(remarks)
+    held_room = [text for text in (lack.hold, lack.promise) if text]
+    spares = never_preempts(one.unit)
+    for pod in waiting:
+        gang_key = pod.gang.key if pod.gang is not None else None
+        key = figures.key(pod)
+        alike = (key, pod.preemption_policy, gang_key)
+        known = None if pod.nominated_node else said.get(alike)
+        if known is None:
+            text, plugins = words.sentence(pod, key, figures, alone=alone, beside=lack.beside_promise)
+            if awaits:
+                texts = [f"0/{len(figures.snapshot.nodes)} nodes are available: {reasons[0]}"]
+            else:
+                texts = [text, words.preemption(pod, key, figures, beside=lack.beside_promise, never=spares), *reasons]
+            texts += [*fits_alone, *held_room]
+            if alone:
+                known = _message(None, [*texts, *remarks]), plugins
+            else:
+                gang = GangSentence(after.group_id, lacks, met.get(gang_key or "", ""), never)
+                known = _message(gang, texts), plugins
+            if not pod.nominated_node:
+                said[alike] = known
+        out.append(told(pod, Reason.UNSCHEDULABLE, *known))
+    return out
+
+
+def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
+    """The message of a pod (gang-network.md 6). gang: what is said of its gang, None for a pod alone; texts: what
+    kube-scheduler would say, then what is said of preemption and of room that is held."""
+    sentences = [text for text in texts if text]
+    if gang is not None:
+        return joined([gang.first, *sentences, *gang.last])
+    return sentences[0] if len(sentences) == 1 else joined(sentences)
+
+
+def _remarks(
+    one: BoundUnit | PreemptingUnit | WaitingUnit, after: Unit, first: PodInfo, figures: RoundState
+) -> list[str]:
+    """What else limits a unit, of a gang as additions to its sentence. first: of its pods that wait."""
+    attempt = one.attempt
+    refused = next((run for run in attempt.runs if run.fault), None)
+    match one:
+        case (
+            BoundUnit(remark=remark) | PreemptingUnit(remark=remark) | WaitingUnit(diagnosis=NoCapacity(remark=remark))
+        ):
+            pass
+        case _:
+            remark = ""
+    out = []
+    if attempt.proof is Proof.UNKNOWN and refused is not None:
+        out.append(f"not decided, the solver refused ({refused.stage}): {refused.fault}")
+    elif attempt.proof is Proof.UNKNOWN and one.unit.is_gang:
+        out.append("not decided in time")
+    if remark:
+        out.append(remark)
+    if one.unit.is_gang and (holder := holder_of_room(after, figures)):
+        out.append(holder)
+    if (found := find_obstruction(first, figures)) is not None:
+        out.append(found.sentence)
+    if one.unit.is_gang and (blocked := blocked_by_predecessor(after, figures)):
+        out.append(blocked)
+    return out

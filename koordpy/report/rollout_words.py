@@ -1,0 +1,55 @@
+"""What is said of a rollout that waits: which pod of an older ReplicaSet holds the room, or which one no node could
+take (workloads.md 4)."""
+
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.limits import OUTGOING_TRIED
+from koordpy.pods.pod_info import PodInfo
+
+
+def holder_of_room(unit: Unit, figures: RoundState) -> str:
+    """Names a pod that the rollout will delete and whose node takes a waiting pod once it is gone; empty where none of
+    those tried is one. Tries the filters on the draft without the old pod."""
+    snapshot, draft = figures.snapshot, figures.draft
+    for gang in unit.gangs:
+        if gang.derived is None or not gang.pending:
+            continue
+        waiting = gang.pending[0]
+        for key in gang.derived.outgoing[:OUTGOING_TRIED]:
+            old = snapshot.pods.get(key)
+            if old is None or old.node not in snapshot.index or key in draft.evicted:
+                continue
+            with draft.trial([old]):
+                takes = figures.of(waiting).verdict().which[snapshot.index[old.node]] == 0
+            if takes:
+                owner = old.pod.metadata.controller
+                whose = f" of {owner.kind} {owner.name}" if owner is not None else ""
+                return f"pod {key}{whose} holds the room (with maxSurge 0 and maxUnavailable 1 it goes first)"
+    return ""
+
+
+def blocked_by_predecessor(unit: Unit, figures: RoundState) -> str:
+    """Names a pending pod of an older ReplicaSet that no node could take, where a gang of which nothing runs cannot
+    reach its minimum without such pods; empty where there is none. The controller keeps old replicas until new pods
+    run, so it creates too few new pods, and free capacity does not help. O(pods of older ReplicaSets + shapes x nodes).
+    """
+    if unit.bound_any:
+        return ""
+    for gang in unit.gangs:
+        older = gang.derived.superseded if gang.derived is not None else ()
+        able: dict[bytes, bool] = {}
+        lacking: list[PodInfo] = []
+        for pod in (figures.snapshot.pods[key] for key in older if key in figures.snapshot.pods):
+            kind = figures.key(pod)
+            if kind not in able:
+                able[kind] = figures.of(pod).refusal is None and bool(figures.could_hold(pod).any())
+            if pod.pending and not able[kind]:
+                lacking.append(pod)
+        if lacking and len(gang.pending) - len(lacking) < unit.need(gang):
+            owner = lacking[0].pod.metadata.controller
+            if owner is not None:
+                return (
+                    f"no node could take pod {lacking[0].key} of {owner.kind} {owner.name}, and the rollout creates "
+                    f"fewer new pods than the minimum while this {owner.kind} has replicas"
+                )
+    return ""

@@ -1,0 +1,192 @@
+"""The plan of a round from the outcomes of its units: placements with their annotations, evictions and reports.
+
+Messages of pending pods: `pending_messages.py`; reports of gangs and units: `unit_reports.py`.
+Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
+"""
+
+from collections.abc import Sequence
+
+from koordpy.api import keys
+from koordpy.attempts.unit_outcome import (
+    BoundUnit,
+    DecidedUnit,
+    DeferredUnit,
+    NoCapacity,
+    PlacedUnit,
+    PreemptingUnit,
+    RejectedUnit,
+    UnitOutcome,
+    WaitingUnit,
+)
+from koordpy.cache.reservations import Reservation
+from koordpy.cache.snapshot import Snapshot
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.infeasibility.never_fits import never_fits
+from koordpy.plan.round_plan import (
+    Deferral,
+    Eviction,
+    GangReport,
+    PendingPod,
+    Placement,
+    RejectedPlan,
+    RoundPlan,
+    UnitReport,
+)
+from koordpy.pods.pod_info import PodInfo
+from koordpy.report.eviction_words import (
+    benefit,
+    nominations,
+    unit_evictions,
+)
+from koordpy.report.pending_messages import SentenceCache, pending_pods
+from koordpy.report.setting_warnings import counted_parts, warnings_of
+from koordpy.report.unit_reports import bound_domain, gang_report, unit_report
+
+
+def report_round(
+    figures: RoundState,
+    outcomes: Sequence[UnitOutcome],
+    *,
+    every_gang: bool,
+    evictions: Sequence[Eviction] = (),
+    rejected: Sequence[RejectedPlan] = (),
+    warnings: Sequence[tuple[str, str]] = (),
+    not_minimal: Sequence[str] = (),
+    withheld: Reservation | None = None,
+) -> RoundPlan:
+    """Returns the RoundPlan of the outcomes.
+
+    every_gang: also reports gangs that nothing was planned for; evictions: of no unit's plan; rejected: plans of
+    actions that their check refused; withheld: for a promised start.
+    """
+    groups = figures.groups
+    snapshot = figures.snapshot
+    nodes = [one.nodes for one in outcomes if isinstance(one, PlacedUnit)]
+    placed = {key: snapshot.nodes[node].name for of_unit in nodes for key, node in of_unit.items()}
+    placements: list[Placement] = []
+    pending: list[PendingPod] = []
+    units: list[UnitReport] = []
+    gang_reports: dict[str, GangReport] = {}
+    sentences: SentenceCache | None = None
+    deferred: list[Deferral] = []
+    decided = [one.unit for one in outcomes if not isinstance(one, DeferredUnit)]
+    for one in outcomes:
+        if isinstance(one, DeferredUnit):
+            deferred.append(Deferral(one.unit.id, one.reason, one.attempt.seconds))
+            continue
+        after = one.unit.after(placed, figures.draft.evicted)
+        placements += _placements(one, after, figures)
+        with figures.draft.withholding(withheld if _is_beside_promise(one) else None):
+            never = _never_reason(one, after, figures)
+            texts: list[PendingPod] = []
+            if waiting := _waiting_pods(one, after):
+                sentences = sentences or SentenceCache()
+                texts = pending_pods(one, waiting, after, figures, sentences, never)
+        pending += texts
+        units.append(unit_report(one, after, figures, never))
+        by_gang = {p.gang: p.message for p in reversed(texts)}
+        for gang in after.gangs if after.is_gang else ():
+            message = by_gang.get(gang.key, "")
+            gang_reports[gang.ref.source.value + gang.key] = gang_report(gang, after, figures, one, message, never)
+    for ref in groups.every() if every_gang else ():
+        if ref.source.value + ref.key not in gang_reports:
+            unit = groups.unit(ref).after(placed, figures.draft.evicted)
+            # the rest of its group was not tried either, and is told of with it
+            for gang in unit.gangs:
+                known = gang_report(gang, unit, figures, None, "")
+                gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
+    evicting = [one for one in outcomes if isinstance(one, PreemptingUnit)]
+    return RoundPlan(
+        placements=tuple(placements),
+        evictions=(
+            *(eviction for one in evicting for eviction in unit_evictions(one, figures)),
+            *sorted(evictions, key=lambda eviction: eviction.beneficiary is None),
+        ),
+        pending=tuple(pending),
+        gangs=tuple(gang_reports.values()),
+        units=tuple(units),
+        nominations=tuple(nomination for one in evicting for nomination in nominations(one.unit, one.nodes, figures)),
+        awaiting=tuple(
+            nomination
+            for one in outcomes
+            if isinstance(one, WaitingUnit)
+            for nomination in nominations(one.unit, one.awaits, figures)
+        ),
+        rejected=(*(plan for one in outcomes for plan in one.attempt.rejected), *rejected),
+        benefits=tuple(benefit(one, figures) for one in evicting),
+        warnings=(*(warnings_of(decided, groups) if _has_settings(decided, snapshot) else ()), *warnings),
+        not_minimal=tuple(not_minimal),
+        counted=tuple(counted_parts(decided)) if any(pod.asks for one in decided for pod in one.pending) else (),
+        deferred=tuple(deferred),
+    )
+
+
+def _waiting_pods(one: DecidedUnit, after: Unit) -> Sequence[PodInfo]:
+    """Returns the pods of a unit that still wait. after: the unit with the pods of the plan bound."""
+    if one.unit.plain is None:
+        return after.pending
+    return () if isinstance(one, PlacedUnit) else (one.unit.plain,)
+
+
+def _has_settings(units: Sequence[Unit], snapshot: Snapshot) -> bool:
+    """Returns True if an object of the units, or of the cluster, may have a setting that has no effect."""
+    if snapshot.topology_warnings or snapshot.node_warnings or snapshot.quotas.tree.warnings:
+        return True
+    if any(view.warnings for view in snapshot.families.values()) or any(unit.gangs for unit in units):
+        return True
+    metas = [(pod.asks, pod.pod.metadata) for unit in units for pod in unit.pending]
+    return any(asks or meta.labels or meta.annotations for asks, meta in metas)
+
+
+def _is_beside_promise(one: DecidedUnit) -> bool:
+    match one:
+        case WaitingUnit(diagnosis=NoCapacity(beside_promise=True)):
+            return True
+    return False
+
+
+def _placements(one: DecidedUnit, after: Unit, figures: RoundState) -> list[Placement]:
+    if not isinstance(one, PlacedUnit):
+        return []
+    snapshot = figures.snapshot
+    notes: dict[str, str] = {}
+    ranks: dict[str, int] = {}
+    if one.unit.is_gang:
+        ranks = one.unit.ranks()
+        where = bound_domain(after, figures, tuple(pod for pod in after.members if pod.bound))
+        if where is not None:
+            notes[keys.BOUND_DOMAIN] = snapshot.tree.path(*where)
+        if len(one.nodes) > 1:
+            notes[keys.BIND_GROUP_ID] = one.unit.group_id
+            notes[keys.BIND_MEMBER_COUNT] = str(len(one.nodes))
+    out = []
+    for key, node in one.nodes.items():
+        own = {keys.BOUND_RANK: str(ranks[key]), **notes} if key in ranks else {}
+        own.update(one.notes.get(key, {}))
+        pod = snapshot.pods[key]
+        own = {**_false(pod, own), **own}
+        claims = figures.draft.claims(key)
+        given = figures.draft.given(key)
+        out.append(Placement(key, pod.uid, snapshot.nodes[node].name, own, one.unit.id, claims, given))
+    return out
+
+
+def _false(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
+    """Nothing for each annotation of ours that a pod had before its Binding, which adds to them and takes none away."""
+    return {key: "" for key in pod.pod.metadata.annotations if keys.is_written(key) and key not in own}
+
+
+def _never_reason(one: DecidedUnit, after: Unit, figures: RoundState) -> str:
+    """Why a unit never fits; empty where it may, or where that is not asked: a gate holds it, room is kept for it."""
+    match one:
+        case BoundUnit() | PreemptingUnit():
+            asked = one.unit.plain is None
+        case WaitingUnit(diagnosis=Gate()) | RejectedUnit():
+            asked = False
+        case WaitingUnit(diagnosis=NoCapacity() as lack):
+            asked = not (one.awaits or lack.hold or lack.beside_promise)
+        case WaitingUnit():
+            asked = not one.awaits
+    return never_fits(after, figures) if asked else ""

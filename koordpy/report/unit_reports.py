@@ -1,0 +1,132 @@
+"""Reports of gangs and units in a round plan: status, proof, domain of the bound members, crossings and bottlenecks.
+
+Source: gang-network.md 2.7.
+"""
+
+from collections.abc import Mapping
+
+from koordpy.attempts.unit_outcome import (
+    DecidedUnit,
+    PlacedUnit,
+    RejectedUnit,
+    WaitingUnit,
+)
+from koordpy.devices.family_registry import bottlenecks
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.gang_settings import Gang, names_of
+from koordpy.gangs.queue_units import Unit
+from koordpy.gangs.unit_gates import Gate
+from koordpy.plan.round_plan import (
+    GangReport,
+    GangStatus,
+    Proof,
+    UnitReport,
+)
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.preemption_names import NO_GUARD, WITHHOLDING
+from koordpy.report.setting_warnings import goal_remark
+
+
+def bound_domain(unit: Unit, figures: RoundState, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
+    """(level, domain) that holds bound pods; None without a gather goal, a topology object or such a pod."""
+    tree = figures.snapshot.tree
+    at = [tree.index[pod.node] for pod in pods if pod.node in tree.index]
+    if not at or not unit.has_goal or not tree.has_object:
+        return None
+    return tree.lowest_common(at)
+
+
+def gang_report(
+    gang: Gang, unit: Unit, figures: RoundState, one: DecidedUnit | None, message: str, never: str = ""
+) -> GangReport:
+    """Returns the report of one gang of a unit. one: None for a unit that was not tried; never: why it never fits."""
+    tree = figures.snapshot.tree
+    bound = len(gang.bound)
+    match one:
+        case WaitingUnit(diagnosis=Gate(status=GangStatus.INVALID)):
+            status = GangStatus.INVALID
+        case _ if gang.whole:
+            status = GangStatus.SCHEDULED
+        case WaitingUnit(diagnosis=Gate(status=status)):
+            pass
+        case RejectedUnit():
+            status = GangStatus.INVALID
+        case _ if not gang.pending or unit.present(gang) < gang.min_member:
+            status = GangStatus.INCOMPLETE
+        case _:
+            status = GangStatus.UNSCHEDULABLE
+    where = bound_domain(unit, figures, gang.bound)
+    waits = gang.waits_for_members(unit.present(gang))
+    if not message and not gang.members and gang.succeeded < gang.min_member:
+        message = waits  # there is nobody whose message could be taken
+    if bound and not gang.whole and gang.derived is not None and gang.by_workload and not gang.pending:
+        maker = gang.derived.maker
+        message = f"{bound} of {gang.min_member} members, {maker} has not made the others"
+    elif bound and not gang.whole:
+        message = f"{gang.present} of {gang.min_member} members; {message or waits}"
+    return GangReport(
+        name=gang.key,
+        members=len(gang.members),
+        min_member=gang.min_member,
+        bound=bound,
+        status=status,
+        domain=(tree.layer_name(where[0]), tree.path(*where)) if where is not None else None,
+        proof=_proof_of(one, never) if one is not None else None,
+        message=message,
+        source=gang.ref.source,
+        origin=gang.origin,
+        workload=names_of(gang.derived),
+        remark=goal_remark(one.unit, figures) if isinstance(one, PlacedUnit) else "",
+        awaits=isinstance(one, WaitingUnit) and bool(one.awaits),
+        never=never if gang.pending else "",
+    )
+
+
+def _proof_of(one: DecidedUnit, never: str) -> Proof:
+    return Proof.INFEASIBLE if never else one.attempt.proof
+
+
+def unit_report(one: DecidedUnit, after: Unit, figures: RoundState, never: str) -> UnitReport:
+    """Returns the report of a unit. after: the unit with the pods of the plan bound; never: why it never fits."""
+    bound = tuple(pod for pod in after.members if pod.bound)
+    nodes = one.nodes if isinstance(one, PlacedUnit) else {}
+    withheld = one.withheld if isinstance(one, WaitingUnit) else NO_GUARD
+    where = bound_domain(after, figures, bound) if nodes else None
+    crossings, ring = _crossings(after, figures, bound) if where is not None else (None, None)
+    return UnitReport(
+        unit=one.unit.id,
+        pod_keys=tuple(pod.key for pod in one.unit.pending),
+        placed=len(nodes),
+        proof=_proof_of(one, never),
+        layer=figures.snapshot.tree.layer_name(where[0]) if where is not None else None,
+        method=str(one.attempt.method),
+        seconds=one.attempt.seconds,
+        solver=one.attempt.runs,
+        pipeline_crossings=crossings,
+        ring_crossings=ring,
+        withheld=tuple(guard for guard in WITHHOLDING if guard in withheld),
+        gpu_bottlenecks_gbps=_bottlenecks(nodes, figures),
+        never=never,
+    )
+
+
+def _bottlenecks(nodes: Mapping[str, int], figures: RoundState) -> tuple[float, ...]:
+    asking = {key: node for key, node in nodes.items() if figures.snapshot.pods[key].asks}
+    return bottlenecks(asking, figures) if asking else ()
+
+
+def _crossings(unit: Unit, figures: RoundState, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
+    """Layer -> pipeline groups whose lowest common layer it is; ring neighbours on different nodes."""
+    tree = figures.snapshot.tree
+    at = {pod.key: tree.index[pod.node] for pod in bound if pod.node in tree.index}
+    ring = [at[pod.key] for pod in unit.members if pod.key in at]
+    changes = sum(a != b for a, b in zip(ring, ring[1:] + ring[:1], strict=True))
+    if unit.pipeline < 2:
+        return None, changes
+    layers: dict[str, int] = {}
+    for start in range(0, len(unit.members), unit.pipeline):
+        group = [at[p.key] for p in unit.members[start : start + unit.pipeline] if p.key in at]
+        if group:
+            name = tree.layer_name(tree.lowest_common(group)[0])
+            layers[name] = layers.get(name, 0) + 1
+    return layers, changes
