@@ -11,25 +11,24 @@ from functools import partial
 
 from msgspec import json
 
-from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.snapshot import Snapshot
+from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.binding.commit import Committer
-from koordpy.engine.binding.unit import UnitCommit
-from koordpy.engine.context import Context
-from koordpy.engine.evictions.room import RoomMaking
-from koordpy.engine.queue import Entry
+from koordpy.engine.binding.unit_commit import UnitCommit
+from koordpy.engine.engine_context import Context
+from koordpy.engine.evictions.eviction_orders import RoomMaking
+from koordpy.engine.queue_entry import Entry
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.staleness import Meanwhile, grouped, leaning, overtaken
-from koordpy.engine.status.announce import INVALID
-from koordpy.engine.status.census import Census
-from koordpy.engine.status.gangwriter import GangWriter
+from koordpy.engine.staleness import ConcurrentPlacements, grouped, leaning, overtaken
+from koordpy.engine.status.gang_census import Census
+from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.wakeups import Wake
-from koordpy.observe.lately import Told
-from koordpy.observe.logs import MOST_CHARACTERS
-from koordpy.planning.gangs import read_gang
-from koordpy.planning.plan import (
-    Deferred,
+from koordpy.gangs.gang_reading import read_gang
+from koordpy.observe.log_lines import MOST_CHARACTERS
+from koordpy.observe.message_rates import Told
+from koordpy.plan.round_plan import (
+    Deferral,
+    DeferralReason,
     Eviction,
     GangReport,
     GangStatus,
@@ -40,6 +39,9 @@ from koordpy.planning.plan import (
     RoundPlan,
     UnitReport,
 )
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
+from koordpy.report.setting_warnings import counted_text
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ WAITING_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class RoundInput:
     """What a round takes, and the moment that it plans on. began: by the clock."""
 
     entries: Mapping[str, Entry]
@@ -58,7 +60,10 @@ class Begun:
     """How many pods others had bound by then, of those that are remembered."""
     assumed: Sequence[PodInfo]
     """Pods that were assumed then, and are no victims in it."""
-    meanwhile: Meanwhile = field(default_factory=Meanwhile)
+    concurrent: ConcurrentPlacements = field(default_factory=ConcurrentPlacements)
+    """Of rounds since the snapshot; empty for a round."""
+    searches: bool = False
+    """True for a search, False for an ordinary round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class _Round:
     """A plan, taken apart by units, and what it was made on."""
 
     plan: RoundPlan
-    begun: Begun
+    begun: RoundInput
     seconds: float
     """What planning took."""
     placements: Mapping[str, list[Placement]]
@@ -76,8 +81,6 @@ class _Round:
     foreign: Mapping[str, list[PodInfo]]
     early: frozenset[str]
     pods: int
-    cut: bool
-    """Somebody came who need not wait for those that it leaves undecided."""
     victims: frozenset[str]
     """Pods that the plan evicts."""
     void: set[str] = field(default_factory=set)
@@ -94,35 +97,32 @@ class Dispatcher:
         *,
         refusals: UnschedulableHandler,
         rooms: RoomMaking,
-        promises: RoundReservations,
+        reservations: RoundReservations,
         gangs: Sequence[GangWriter],
         census: Census,
     ) -> None:
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
-        self._committer, self._refusals, self._rooms, self._promises = committer, refusals, rooms, promises
+        self._committer, self._refusals, self._rooms, self._reservations = committer, refusals, rooms, reservations
         self._gangs, self._census = gangs, census
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
-        self._clock, self._keep_seconds = context.clock, context.settings.config.planning.search_seconds
-        """How long room is kept from those behind a unit that has no answer yet."""
+        self._clock, self._search_seconds = context.clock, context.settings.config.planning.search_seconds
         self.told = Told(context.clock)
         """What was said of objects."""
         self._warned: dict[int, tuple[str, str]] = {}
         """Warnings of the last round that were said, by their ids: what stands, thousands of quotas say, is one object
         in each round."""
+        self._counted: set[str] = set()
+        """Resources of which this process has said that they are counted by number."""
 
-    def apply(self, plan: RoundPlan, begun: Begun, *, seconds: float, cut: bool = False) -> None:
+    def apply(self, plan: RoundPlan, begun: RoundInput, *, seconds: float) -> None:
         """Hands a round's plan on: every unit that it was to plan is settled here, or will be by whom it is handed to.
-        seconds: what planning took. cut: whether those left undecided go on in the next round."""
+        seconds: what planning took."""
         entries, snapshot = begun.entries, begun.snapshot
-        self._promises.found(plan)
-        searched = [*(unit.unit for unit in plan.units), *(one.unit for one in plan.deferred if one.interrupted)]
-        for name in searched:
-            if (entry := entries.get(name)) is not None and entry.deferred is not None:
-                self._queue.turns.took(entry.tenant, seconds / len(searched))
-        took = [(one.unit, one.seconds) for one in plan.units] + [(one.unit, one.seconds) for one in plan.deferred]
-        self._queue.planned.took(
-            (entry.tenant, lasted) for name, lasted in took if lasted and (entry := entries.get(name)) is not None
-        )
+        if plan.awaiting or self._reservations.awaiting:
+            self._reservations.keep(plan, snapshot)
+        if begun.searches:
+            for tenant in (entry.tenant for unit in plan.units if (entry := entries.get(unit.unit)) is not None):
+                self._queue.turns.took(tenant, seconds / len(plan.units))
         found = _Round(
             plan,
             begun,
@@ -134,7 +134,6 @@ class Dispatcher:
             foreign=grouped(self._feeds.pods.foreign[begun.foreign :], lambda pod: pod.node),
             early=leaning(plan, snapshot),
             pods=sum(len(unit.pod_keys) for unit in plan.units) or 1,
-            cut=cut,
             victims=frozenset(one.pod_key for one in plan.evictions),
         )
         refused = [
@@ -143,7 +142,7 @@ class Dispatcher:
             if (entry := entries.get(unit.unit)) is not None and self._unit(unit, entry, found)
         ]
         # who was bound meanwhile may be a victim from now on, as who was assumed
-        self._refusals.round_ended(refused, [*begun.assumed, *begun.meanwhile.placed])
+        self._refusals.round_ended(refused, [*begun.assumed, *begun.concurrent.placed])
         if found.void:
             for entry in refused:
                 self._queue.touch(entry.unit, "PlanOvertaken")
@@ -158,10 +157,14 @@ class Dispatcher:
                 self._queue.settle_error(entry)
         for unit_id, victims in found.evictions.items():
             # what is left goes for its own gang's sake, which has nobody to be placed
-            overtaken_beside = begun.meanwhile.touches(snapshot, (), victims)
+            overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
             if unit_id not in tried and self._rooms.all_there(victims) and not overtaken_beside:
                 self._rooms.start(plan, unit_id, victims, None)
         self._warn(plan.warnings)
+        for about, resource in plan.counted:
+            if resource not in self._counted:
+                self._counted.add(resource)
+                logger.warning("%s: %s", about, counted_text(resource))
         for rejected in plan.rejected:
             self._report(rejected)
 
@@ -173,16 +176,9 @@ class Dispatcher:
                 logger.error("%s: %s", name, text)
         placed, left = found.placements.get(name, []), found.pending.get(name, [])
         victims = found.evictions.get(name, [])
-        if (placed or victims) and begun.meanwhile.touches(begun.snapshot, placed, victims):
-            logger.debug("%s: what was placed while it was planned may matter to its plan; planning again", name)
-            self._metrics.conflicts.labels("overtaken_beside").inc()
-            found.void.add(name)
-            self._queue.settle_overtaken(entry, unit.seconds or 0.0)
-            return False
-        if self._is_void(entry, placed, victims, found):
+        if self._has_changed(entry, placed, victims, found) or self._has_to_wait(entry, victims, found):
             if placed:
                 found.void.add(name)
-            self._queue.settle_again(entry)
             return False
         if victims:
             for verdict in left:
@@ -217,7 +213,7 @@ class Dispatcher:
             self._refusals.tell(verdict)
         if left:
             waits = {(one.pod_key, one.node) for one in found.plan.awaiting}
-            self._refusals.void_rooms(name, left, begun.snapshot, waits)
+            self._refusals.clear_failed_nominations(name, left, begun.snapshot, waits)
         short = sum(max(0, report.min_member - report.members) for report in reports)
         # Verdicts are worded at the end of the round, on the draft without its victims. A node that fits then refuses
         # nothing and gives no hint, so capacity is added to the hints here.
@@ -226,48 +222,53 @@ class Dispatcher:
         self._refusals.settle(entry, left, gang=bool(gangs), seconds=seconds, short=short, also=also)
         if further:
             self._queue.touch(name, "CorePlaced")
-        return bool(left)
+        return bool(left) and not any(verdict.never for verdict in left)
 
-    def _defer(self, entry: Entry, how: Deferred, found: _Round) -> None:
-        """A unit that was not decided: it is told so where that takes long."""
-        interrupted = found.seconds * how.interrupted
-        if how.kept_off and entry.kept_off is None:
-            entry.kept_off = self._clock()
-        cut = found.cut and entry.deferred is None
-        if cut and how.seconds is not None and not (how.interrupted or how.kept_off):
-            entry.cut_off = self._clock() if entry.cut_off is None else entry.cut_off
-            # where each round is cut it waits for a search like others in the end, else it would never have one
-            cut = self._clock() - entry.cut_off < self._keep_seconds
-        if how.passed_over or entry.ahead or cut:
-            self._queue.settle_behind(entry, interrupted=interrupted, passed_over=how.passed_over)
+    def _defer(self, entry: Entry, deferral: Deferral, found: _Round) -> None:
+        """Hands back a unit that was not decided. Its pods are told once its search takes long."""
+        if deferral.reason is not DeferralReason.SEARCH and entry.search is None:
+            self._queue.settle_for_round(entry, passed_over=deferral.reason is DeferralReason.TURN)
             return
-        keep = self._keep_seconds if how.kept_off else None
-        self._queue.settle_deferred(entry, kept_off_seconds=keep, interrupted=interrupted)
-        waits = entry.deferred is not None and self._clock() - entry.deferred >= self._keep_seconds
-        if waits and not how.kept_off and not entry.looked_for:
-            entry.looked_for = True
+        self._queue.settle_for_search(entry)
+        search = entry.search
+        if search is not None and not search.told and self._clock() - search.since >= self._search_seconds:
+            search.told = True
             text = f"0/{len(found.begun.snapshot.nodes)} nodes are available: still looking for victims."
             for key in entry.pods:
                 info = self._state.pod(key)
                 gang = info.gang.key if info is not None and info.gang is not None else None
                 self._refusals.tell(PendingPod(key, entry.unit, gang, Reason.UNSCHEDULABLE, text))
 
-    def _is_void(self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round) -> bool:
-        """Whether a unit's part of the plan cannot be carried out any more, or not yet."""
-        unit = entry.unit
-        why = overtaken(self._state, found.begun.snapshot, placed, found.foreign, found.victims if victims else ())
-        if why:
-            logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
-            self._metrics.conflicts.labels(f"overtaken_{why}").inc()
-            return True
-        if unit in found.early:
-            logger.debug("%s: it is planned again when the victims of others are seen to end", unit)
-            return True
-        if victims and not self._rooms.all_there(victims):
-            logger.info("%s: its victims have changed; planning again", unit)
-            self._metrics.conflicts.labels("overtaken_victim").inc()
-            return True
-        return bool(victims) and self._rooms.look_again(entry)
+    def _has_changed(
+        self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round
+    ) -> bool:
+        """Returns True if something that a unit's plan rests on has changed. The unit is then planned again: after a
+        search in another one, with the nodes of this plan withheld from other units."""
+        unit, begun = entry.unit, found.begun
+        why = overtaken(self._state, begun.snapshot, placed, found.foreign, found.victims if victims else ())
+        if not why and victims and not self._rooms.all_there(victims):
+            why = "victim"
+        if not why and (placed or victims) and begun.concurrent.touches(begun.snapshot, placed, victims):
+            why = "beside"
+        if not why:
+            return False
+        logger.info("%s: its plan was overtaken (%s); planning again", unit, why)
+        self._metrics.conflicts.labels(f"overtaken_{why}").inc()
+        if begun.searches and why != "pod":
+            self._reservations.withhold(unit, found.plan, placed)
+            self._queue.settle_for_search(entry, stale=True)
+        else:
+            self._queue.settle_again(entry)
+        return True
+
+    def _has_to_wait(self, entry: Entry, victims: Sequence[Eviction], found: _Round) -> bool:
+        """Returns True if a unit's plan may not be carried out yet. An ordinary round then plans the unit again."""
+        if entry.unit in found.early:
+            logger.debug("%s: it is planned again when the victims of others are seen to end", entry.unit)
+        elif not (victims and self._rooms.look_again(entry)):
+            return False
+        self._queue.settle_again(entry)
+        return True
 
     def _warn(self, warnings: Iterable[tuple[str, str]]) -> None:
         """Settings that cannot be read, or do nothing: said once of each object."""
@@ -280,7 +281,7 @@ class Dispatcher:
                 if self.told.is_new(*whose):
                     logger.warning("%s: %s", about, text)
                     if reference is not None:
-                        self._announcer.tell(INVALID, reference, text)
+                        self._announcer.tell_wrong(reference, text)
                 elif not self.told.is_said(*whose):
                     continue
             self._warned[id(warning)] = warning
@@ -304,7 +305,7 @@ class Dispatcher:
     def _done(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
         """The Bindings of a unit of gangs are through."""
         bound = commit.total - len(commit.lost)
-        self._metrics.gang_members_bound.inc(bound)
+        self._metrics.gang_members_bound.inc(bound - commit.by_others)
         if commit.lost:
             logger.warning(
                 "%s: %d of %d members bound; %d more are planned again beside them",

@@ -5,11 +5,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.queue import UnitQueue
-from koordpy.engine.settings import EngineSettings
-from koordpy.engine.status.announce import Announcer, References
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.engine_settings import EngineSettings
+from koordpy.engine.scheduling_queue import UnitQueue
+from koordpy.engine.status.scheduler_events import Announcer, References
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.observe.metrics import Metrics
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from koordpy.api.config import KoordpyConfiguration, LeaderElection
-from koordpy.cluster.state import ClusterState
-from koordpy.cluster.ties import spread_keys
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import KoordpyConfiguration, LeaderElection
+from koordpy.devices.family_registry import device_families
+from koordpy.pods.pod_ties import spread_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,16 @@ class EngineSettings:
         return election if election.leader_elect and not self.dry_run else None
 
 
-def empty_state(config: KoordpyConfiguration) -> ClusterState:
+def empty_state(config: KoordpyConfiguration, *, live: bool = False) -> ClusterState:
     """What a scheduler of this configuration, live or offline, knows before it has seen anything."""
     spread = config.filters.pod_topology_spread
     state = ClusterState(
+        device_families(config),
         scheduler_names=config.scheduler_names,
         owners=spread.reads_owners,
-        gpu=config.gpu,
         quota=config.quota,
         gangs=config.gangs,
+        live=live,
     )
     state.look_for(spread_keys(spread.constraints))
     return state

@@ -7,13 +7,13 @@ by one nothing is forgotten: what is remembered of those that are there costs ti
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from koordpy.api.remembered import forget_all
-from koordpy.engine.context import Context
-from koordpy.engine.status.census import Census
-from koordpy.engine.status.recorder import ObjectReference
+from koordpy.api.bounded_memory import forget_all
+from koordpy.engine.engine_context import Context
+from koordpy.engine.status.event_recorder import ObjectReference
+from koordpy.engine.status.gang_census import Census
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.watching.reflector import Reflector
-from koordpy.observe.decisions import DecisionLog
+from koordpy.observe.decision_log import DecisionLog
 
 LEAST_GONE = 256
 """Pods that are gone since the last time, below which nothing is forgotten."""

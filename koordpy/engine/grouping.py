@@ -8,11 +8,12 @@ from collections.abc import Iterable
 
 from koordpy.api import keys
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.links import Links
-from koordpy.planning.units import Groups, group_unit_id
-from koordpy.workloads.gangs import Derived
+from koordpy.cache.snapshot import Snapshot
+from koordpy.gangs.gang_links import Links
+from koordpy.gangs.queue_units import Groups, group_unit_id
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
+from koordpy.workloads.workload_gangs import Derived
 
 
 class UnitNames:

@@ -3,25 +3,33 @@
 Nothing here changes anything, and nothing of the way from an event to a Binding depends on it.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Wire
-from koordpy.api.owners import WorkloadObject
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.apiserver.lease import LeaderElector
-from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.context import Context
-from koordpy.engine.loop import SchedulingLoop
-from koordpy.engine.queue import Entry, State
-from koordpy.engine.status.census import Census
+from koordpy.api.owner_objects import WorkloadObject
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cache.topology_gaps import by_layer
+from koordpy.engine.binding.foreign_bindings import lease_name
+from koordpy.engine.client.api_resources import Resource
+from koordpy.engine.client.leader_lease import LeaderElector
+from koordpy.engine.engine_context import Context
+from koordpy.engine.queue_entry import Entry, State
+from koordpy.engine.scheduling_loop import SchedulingLoop
+from koordpy.engine.status.gang_census import Census
+from koordpy.gangs.gang_settings import origin_of
+from koordpy.observe.bounded_labels import FewNames, label
 from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
-from koordpy.observe.health import Check
-from koordpy.planning.gangs import origin_of
-from koordpy.planning.plan import GangStatus
+from koordpy.observe.health_endpoints import Check
+from koordpy.observe.metrics import DEGRADED_NAMED, LONGEST_NAMED
+from koordpy.plan.round_plan import GangStatus
+from koordpy.pods.gang_refs import GangRef
+from koordpy.quota.quota_book import card_hundredths
 
 STUCK_SECONDS = 120.0
 
@@ -41,7 +49,8 @@ class Inspection:
     ) -> None:
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._loop, self._elector, self._census = loop, elector, census
-        self._metrics, self._settings = context.metrics, context.settings
+        self._metrics, self._settings, self._references = context.metrics, context.settings, context.references
+        self._degraded = FewNames[GangRef](DEGRADED_NAMED, lambda ref: ref.id)
         self._leading, self._stopping, self._clock, self._now = leading, stopping, context.clock, context.now
         self._metrics.refresh = self._set_gauges
 
@@ -84,8 +93,8 @@ class Inspection:
                 "errors": entry.errors,
                 "inStateSeconds": round(now - entry.since, 3),
                 "dueInSeconds": round(max(0.0, entry.due - now), 3),
-                "wakes": str(entry.wakes),
-                "plugins": entry.plugins,
+                "wakes": str(entry.answer.wakes),
+                "plugins": entry.answer.plugins,
                 "gangs": self._gangs_of(entry),
             }
             for entry in sorted(self._queue.entries.values(), key=lambda one: (order.index(one.state), one.unit))
@@ -111,7 +120,7 @@ class Inspection:
     def snapshot(self) -> Callable[[], bytes]:
         """The cluster as it is known now, as a List that `koordpy simulate -f` reads. Encodes when called."""
         items = list(self._feeds.everything())
-        return lambda: _encode_list(items)
+        return lambda: encode_list(items)
 
     def seen(self) -> tuple[Snapshot, dict[str, str]]:
         """The cluster as the planner would see it now, and the state of each unit of the queue."""
@@ -142,16 +151,18 @@ class Inspection:
         by_plugin: dict[tuple[str, ...], float] = {}
         for entry in self._queue.entries.values():
             if entry.state in (State.UNSCHEDULABLE, State.GATED):
-                for plugin in entry.plugins or ("Gang",):
+                for plugin in entry.answer.plugins or ("Gang",):
                     for pod in entry.pods.values():
                         by_plugin[plugin, pod.profile] = by_plugin.get((plugin, pod.profile), 0) + 1
         metrics.set_gauge(metrics.unschedulable, by_plugin)
+        metrics.pending_units_never_fit.set(sum(entry.answer.never for entry in self._queue.entries.values()))
         for kind, size in self._state.sizes.items():
             metrics.cache_size.labels(kind).set(size)
         if not self._feeds.out_of_sync():
             gangs = self._census.count()
             metrics.set_gauge(metrics.gangs, {(status,): gangs.by_status[status] for status in GangStatus})
-            metrics.gangs_half_bound.set(gangs.half_bound)
+            metrics.gangs_half_bound.set(len(gangs.degraded))
+            self._set_degraded(gangs.degraded)
             metrics.set_gauge(metrics.gangs_by_origin, {(origin,): count for origin, count in gangs.by_origin.items()})
             metrics.set_gauge(metrics.gang_gated, {(why,): count for why, count in gangs.gated.items()})
         kinds = self._feeds.kinds.states if self._feeds.kinds is not None else {}
@@ -162,14 +173,54 @@ class Inspection:
         metrics.set_gauge(metrics.accelerators, accelerator_gauges(held))
         metrics.has_layers(self._state.nodes.layers.names)
         metrics.topology_faults.set(len(self._state.nodes.topology_faults))
+        self._set_gaps()
         unreadable = Counter(one.resource.kind for one in self._feeds.unreadable())
         metrics.set_gauge(metrics.unreadable_objects, {(kind,): count for kind, count in unreadable.items()})
         metrics.quotas_invalid.set(len({fault.key for fault in self._state.quota_view().tree.faults}))
-        created = [entry.created for entry in self._queue.entries.values() if entry.state is not State.GATED]
-        metrics.pending_oldest_seconds.set(max(0.0, self._now() - min(created, default=self._now())))
-        election = self._settings.election
-        lease = f"{election.resource_namespace}/{election.resource_name}" if election is not None else ""
-        metrics.leader.labels(lease).set(self._leading())
+        self._set_ages()
+        metrics.leader.labels(lease_name(self._settings.election)).set(self._leading())
+
+    def _set_degraded(self, lacking: Mapping[GangRef, int]) -> None:
+        """Names the gangs that have fewer members than their minimum, as many as may be named."""
+        missing: dict[tuple[str, ...], float] = {}
+        devices: dict[tuple[str, ...], float] = {}
+        named = self._degraded.choose(lacking)
+        for ref in named:
+            workload, gang = self._references.workload_of(ref), label(ref.key)
+            missing[gang, f"{workload.kind}/{workload.name}" if workload is not None else ""] = lacking[ref]
+            held = sum(card_hundredths(pod.requests) for pod in self._state.gangs.members(ref) if pod.bound)
+            devices[gang,] = held / 100
+        metrics = self._metrics
+        metrics.set_gauge(metrics.gang_degraded, missing)
+        metrics.set_gauge(metrics.gang_degraded_accelerators, devices)
+        metrics.gangs_degraded_unnamed.set(len(lacking) - len(named))
+
+    def _set_gaps(self) -> None:
+        """Counts what is wrong with the labels of nodes, where there is a topology."""
+        nodes, metrics = self._state.nodes, self._metrics
+        unlabelled: dict[str, int] = {}
+        split: dict[str, int] = {}
+        if nodes.topology is not None or nodes.hypernodes:
+            unlabelled, split = by_layer(nodes.tree, nodes.gaps)
+        metrics.set_gauge(metrics.topology_unlabelled, {(layer,): number for layer, number in unlabelled.items()})
+        metrics.set_gauge(metrics.topology_split, {(layer,): number for layer, number in split.items()})
+
+    def _set_ages(self) -> None:
+        """Says how long units have waited that nothing of their own holds back, by name of the oldest ones."""
+        now, metrics = self._now(), self._metrics
+        waiting = [entry for entry in self._queue.entries.values() if entry.state is not State.GATED and entry.pods]
+        oldest = heapq.nsmallest(LONGEST_NAMED, waiting, key=lambda entry: (entry.created, natural_key(entry.unit)))
+        ages: dict[tuple[str, ...], float] = {
+            (label(self._name_of(entry)),): max(0.0, now - entry.created) for entry in reversed(oldest)
+        }
+        metrics.set_gauge(metrics.unit_pending_seconds, ages)
+        metrics.pending_oldest_seconds.set(max(ages.values(), default=0.0))
+
+    def _name_of(self, entry: Entry) -> str:
+        """A unit as users write it: its first gang, or its first pod where it has none."""
+        first = min(entry.pods, key=natural_key)
+        pod = self._state.pod(first)
+        return pod.gang.key if pod is not None and pod.gang is not None else first
 
 
 def _fields(obj: Wire) -> dict[str, Any]:
@@ -179,6 +230,7 @@ def _fields(obj: Wire) -> dict[str, Any]:
     return found
 
 
-def _encode_list(items: list[tuple[Resource, Wire]]) -> bytes:
+def encode_list(items: list[tuple[Resource, Wire]]) -> bytes:
+    """Objects of a cluster as a List that the offline commands read."""
     manifests = [{"apiVersion": resource.api_version, "kind": resource.kind, **_fields(obj)} for resource, obj in items]
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": manifests})

@@ -3,21 +3,17 @@ that they take, among tenants.
 
 The order of the queue does not part this time: a tenant that holds little comes first with all of its units, and
 each may take seconds to be refused. So a tenant that has had its part waits until the others have had theirs.
-Within a round the planner does likewise with all planning (`planning/patience.py`).
+Within a round the planner does likewise with all planning (`plan/planning_budget.py`).
 """
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from math import exp, inf
+from collections.abc import AsyncGenerator, Callable, Sequence
+from math import inf
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
-FADES_SECONDS = 10.0
-"""After so long what was planned counts for a third."""
-LEAST_SECONDS = 0.001
-"""Less is nothing."""
 
 
 class ByTurns(Generic[T]):
@@ -104,33 +100,6 @@ class Waiting(Protocol):
 
 
 W = TypeVar("W", bound=Waiting)
-
-
-class RecentSeconds:
-    """Seconds of planning that each tenant has had of late, fading. Owned by the event loop."""
-
-    def __init__(self, clock: Callable[[], float], part_seconds: float) -> None:
-        """part_seconds: by how much one tenant may be ahead of another that waits."""
-        self._clock, self._part = clock, part_seconds
-        self._had: dict[str, float] = {}
-        self._at = clock()
-
-    def took(self, times: Iterable[tuple[str, float]]) -> None:
-        """Planning units took so long: (tenant, seconds) of each. They are many: what was before fades once for all."""
-        self._fade()
-        for tenant, seconds in times:
-            self._had[tenant] = self._had.get(tenant, 0.0) + seconds
-
-    def over(self, tenants: Iterable[str]) -> frozenset[str]:
-        """Those that are ahead of one of these tenants by more than their part."""
-        self._fade()
-        least = min((self._had.get(tenant, 0.0) for tenant in tenants), default=inf) + self._part
-        return frozenset(tenant for tenant, seconds in self._had.items() if seconds > least)
-
-    def _fade(self) -> None:
-        now = self._clock()
-        keeps, self._at = exp((self._at - now) / FADES_SECONDS), now
-        self._had = {tenant: left for tenant, seconds in self._had.items() if (left := seconds * keeps) > LEAST_SECONDS}
 
 
 class SearchTurns:

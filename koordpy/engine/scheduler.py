@@ -12,32 +12,34 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from koordpy.api.times import SteadyTime
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.lease import LeaderElector, boot_clock
-from koordpy.engine.apiserver.resources import LEASES
 from koordpy.engine.binding.binder import Binder, BindResult
-from koordpy.engine.binding.claims import ClaimBinder
+from koordpy.engine.binding.claim_writes import DeviceReleaser, DeviceReserver
 from koordpy.engine.binding.commit import Committer
-from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
-from koordpy.engine.context import Context
+from koordpy.engine.binding.foreign_bindings import ForeignBinds
+from koordpy.engine.binding.volume_writes import ClaimBinder
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_resources import LEASES
+from koordpy.engine.client.leader_lease import LeaderElector, boot_clock
 from koordpy.engine.dispatch import Dispatcher
+from koordpy.engine.engine_context import Context
+from koordpy.engine.engine_settings import EngineSettings, empty_state
+from koordpy.engine.evictions.eviction_orders import RoomMaking
 from koordpy.engine.evictions.evictor import Evictor
-from koordpy.engine.evictions.room import RoomMaking
+from koordpy.engine.evictions.held_rounds import Watches
 from koordpy.engine.forgetting import Forgetting
 from koordpy.engine.inspection import Inspection
-from koordpy.engine.loop import Planner, SchedulingLoop, Watches
-from koordpy.engine.queue import UnitQueue
 from koordpy.engine.round_reservations import RoundReservations
-from koordpy.engine.settings import EngineSettings, empty_state
-from koordpy.engine.status.announce import LEADS, UNREADABLE, Announcer, References
-from koordpy.engine.status.census import Census
-from koordpy.engine.status.recorder import EventRecorder, ObjectReference, of_object
-from koordpy.engine.status.writers import Writers
+from koordpy.engine.scheduling_loop import Planner, SchedulingLoop
+from koordpy.engine.scheduling_queue import UnitQueue
+from koordpy.engine.status.event_recorder import EventRecorder, ObjectReference, of_object
+from koordpy.engine.status.gang_census import Census
+from koordpy.engine.status.scheduler_events import LEADS, UNREADABLE, Announcer, References
+from koordpy.engine.status.status_writers import Writers
 from koordpy.engine.takeover import Takeover
 from koordpy.engine.unschedulable import UnschedulableHandler
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.engine.watching.reflector import Unreadable
-from koordpy.observe.decisions import DecisionLog
+from koordpy.engine.watching.unreadable_objects import Unreadable
+from koordpy.observe.decision_log import DecisionLog
 from koordpy.observe.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -63,12 +65,12 @@ class Scheduler:
         time_of_day = SteadyTime(wall_clock, awake)
         config = settings.config
         self.settings, self.metrics = settings, Metrics(config.scheduler_names, BindResult)
-        self.decisions = DecisionLog(hold_seconds=settings.gated_hold_seconds)
+        self.decisions = DecisionLog(hold_seconds=settings.gated_hold_seconds, dry_run=settings.dry_run)
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._stop, due = asyncio.Event(), asyncio.Event()
 
         # what is known, and what waits
-        self.state = empty_state(config)
+        self.state = empty_state(config, live=True)
         child, incoming = self.metrics.child, self.metrics.incoming
         by_quota = config.planning.share_by == "quota"
         self.queue = UnitQueue(
@@ -151,15 +153,17 @@ class Scheduler:
             failed=refusals.not_bound,
         )
 
+        self.foreign_binds = ForeignBinds(context, self._own_lease)
+
         # rounds
         census = Census(self.state)
-        promises = RoundReservations(self.feeds)
+        reservations = RoundReservations(self.feeds)
         dispatcher = Dispatcher(
             context,
             self.committer,
             refusals=refusals,
             rooms=RoomMaking(context, self.evictor, self.decisions),
-            promises=promises,
+            reservations=reservations,
             gangs=self.writers.gangs if self.writers is not None else (),
             census=census,
         )
@@ -171,7 +175,7 @@ class Scheduler:
             planner,
             dispatcher,
             refusals=refusals,
-            promises=promises,
+            reservations=reservations,
             watches=self._watches,
             due=due,
             busy=lambda: bool(self.committer.open),
@@ -204,6 +208,10 @@ class Scheduler:
     def count_refused(self, kind: str, reason: str) -> None:
         """Counts what an object says and is not taken."""
         self.metrics.refused_inputs.labels(kind, reason).inc()
+
+    def count_question(self, view: str, status: int) -> None:
+        """Counts a question of a tenant and how it was answered."""
+        self.metrics.tenant_questions.labels(view, str(status)).inc()
 
     def _may_repeat(self) -> bool:
         """Whether a write of ours that was put off may be sent now; also the lease's, which comes before all others."""
@@ -270,10 +278,16 @@ class Scheduler:
         self.leading.set()
         for found in self.feeds.unreadable():
             self._announce_unreadable(found)
-        if self.elector is not None and (election := self.settings.election) is not None:
-            name, namespace = election.resource_name, election.resource_namespace
-            about = ObjectReference(LEASES.api_version, LEASES.kind, name, namespace, self.elector.uid)
+        if self.elector is not None and (about := self._own_lease()) is not None:
             self.announcer.tell(LEADS, about, f"{self.elector.identity} became leader")
+
+    def _own_lease(self) -> ObjectReference | None:
+        """The Lease that this process leads by; None without leader election."""
+        election = self.settings.election
+        if self.elector is None or election is None:
+            return None
+        name, namespace = election.resource_name, election.resource_namespace
+        return ObjectReference(LEASES.api_version, LEASES.kind, name, namespace, self.elector.uid)
 
     def _leads(self) -> dict[str, Run]:
         """What works while this process leads, by name. A dry run only plans."""

@@ -8,17 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
 from typing import TypeVar
 
-from koordpy.api.groups import PodGroup, UpstreamPodGroup
-from koordpy.api.keys import DISTRIBUTED_JOB
-from koordpy.cluster.gpu_book import GpuHolding
-from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.resources import Amounts, add_amounts
-from koordpy.cluster.snapshot import PODS, NodeInfo, Snapshot
-from koordpy.cluster.state import ClusterState
+from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import PODS, NodeInfo, Snapshot
+from koordpy.devices.family_registry import spans_nodes
 from koordpy.engine.wakeups import changes_itself
-from koordpy.planning.plan import Eviction, Placement, RoundPlan
-from koordpy.planning.victim_selection.names import RuleName
+from koordpy.plan.round_plan import Eviction, Placement, RoundPlan
+from koordpy.pods.family_books import PlannedAllocation
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.resource_amounts import Amounts, add_amounts
+from koordpy.preemption.selection.preemption_names import RuleName
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def overtaken(
     foreign: Mapping[str, Sequence[PodInfo]],
     victims: Collection[str] = (),
 ) -> str:
-    """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `gpus`, `npus`, `group`, `topology`;
+    """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `group`, `topology`, or a family of devices;
     empty for nothing.
 
     `foreign`: pods that others bound to a node since the snapshot; `victims`: pods whose eviction the plan rests on, so
@@ -69,36 +69,31 @@ def overtaken(
                 return "room"
             if any(interacts or _interacts(pod) for pod in neighbours):
                 return "neighbour"
-        if any(
-            (resource := npu_resource(pod.requests)) and resource not in pod.pod.metadata.annotations
-            for pod in neighbours
-            if pod.extended
-        ):
-            # it holds chips that nobody can name
-            return "npus"
-    if taken := chips_taken(state, placements, victims):
-        return taken
+    beside = [pod for name in need for pod in foreign.get(name, ())]
+    if lost := devices_lost(state, placements, victims, beside):
+        return lost
     return _group_changed(state, snapshot, gangs, need)
 
 
-def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: Collection[str] = ()) -> str:
-    """`gpus` or `npus` where one that the plan gives is somebody else's by now, sick or gone; else empty.
+def devices_lost(
+    state: ClusterState,
+    placements: Sequence[Placement],
+    victims: Collection[str] = (),
+    beside: Sequence[PodInfo] = (),
+) -> str:
+    """Returns the family of which a device that the plan gives is another pod's by now, is sick or gone, or cannot be
+    delivered; empty for none.
 
-    victims: pods whose eviction the plan rests on; chips of theirs, and of pods that are ending, come free.
+    victims: pods whose eviction the plan rests on; devices of theirs, and of pods that are ending, come free. While
+    they end, an agent that is being replaced changes nothing. beside: pods that others bound to the nodes meanwhile.
     """
-    gpus: dict[str, dict[str, GpuHolding]] = {}
-    npus: dict[tuple[str, str, bool], dict[str, tuple[int, ...]]] = {}
-    for placement in placements:
-        pod = state.pod(placement.pod_key)
-        if pod is None:
-            continue
-        resource = npu_resource(pod.requests) if pod.extended else None
-        if pod.gpus is not None:
-            given = GpuHolding(pod.gpus.count, placement.chips or None, pod.group)
-            gpus.setdefault(placement.node, {})[placement.pod_key] = given
-        elif placement.chips and resource is not None:
-            several = placement.annotations.get(DISTRIBUTED_JOB) == "true"
-            npus.setdefault((placement.node, resource, several), {})[placement.pod_key] = placement.chips
+    planned: dict[str, list[PlannedAllocation]] = {}
+    for one in placements:
+        pod = state.pod(one.pod_key)
+        for family in pod.asks if pod is not None else ():
+            assert pod is not None
+            own = PlannedAllocation(pod, one.node, one.given.get(family), one.annotations)
+            planned.setdefault(family, []).append(own)
 
     def going(key: str) -> bool:
         if not victims:
@@ -106,18 +101,19 @@ def chips_taken(state: ClusterState, placements: Sequence[Placement], victims: C
         pod = state.pod(key)
         return key in victims or (pod is not None and pod.pod.metadata.deletion_timestamp is not None)
 
-    if any(state.gpus.taken(node, given, going) for node, given in gpus.items()):
-        return "gpus"
-    if any(
-        state.npus.taken(node, what, chips, going, several=several) for (node, what, several), chips in npus.items()
-    ):
-        return "npus"
+    asking = [pod for pod in beside if pod.asks]
+    for family, book in state.families.items():
+        if family in planned or asking:
+            own_plan = planned.get(family, [])
+            if book.is_lost(own_plan, going, beside=[pod for pod in asking if family in pod.asks]):
+                return family
+            if not victims and not book.is_delivered({one.node for one in own_plan}):
+                return family
     return ""
 
 
-class Meanwhile:
-    """What rounds beside a longer one have done while that was planned. Its plan knows nothing of it, and theirs kept
-    only the room that its units further ahead could use."""
+class ConcurrentPlacements:
+    """What ordinary rounds have placed and evicted while a search was planned, which knows nothing of it."""
 
     def __init__(self) -> None:
         self.placed: list[PodInfo] = []
@@ -177,14 +173,14 @@ class PlanGround:
         self._lost = ""
 
     def lost(self) -> str:
-        """`node`, `gpus` or `npus` where one is not what it was; empty for nothing. Looked up anew only where a node or
-        its Device has changed."""
+        """`node`, or the family of devices of which one is not what it was; empty for nothing. Looked up anew only
+        where a node, or what decides over its devices, has changed."""
         state = self._state
         seen = state.ground(self._nodes)
         if len(seen) != len(self._seen) or not all(map(is_, seen, self._seen)):
             self._seen = seen
             gone = any(differs(state.nodes.get(name), then) for name, then in self._nodes.items())
-            self._lost = "node" if gone else chips_taken(state, self._placements, self._victims)
+            self._lost = "node" if gone else devices_lost(state, self._placements, self._victims)
         return self._lost
 
 
@@ -256,10 +252,11 @@ def _interacts(pod: PodInfo) -> bool:
 
 
 def _spread_out(pod: PodInfo) -> bool:
-    """Whether it uses what is not of one node: claims, or NPUs, whose jobs stand on several by rules of their own."""
+    """True if a pod uses what is not of one node: claims, or devices whose jobs are placed over several nodes by rules
+    of their own."""
     spec = pod.pod.spec
     claims = any(one.persistent_volume_claim or one.ephemeral is not None for one in spec.volumes)
-    return bool(claims or spec.resource_claims or (pod.extended and npu_resource(pod.requests)))
+    return bool(claims or spec.resource_claims or (pod.asks and spans_nodes(pod)))
 
 
 def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[GangRef], nodes: Iterable[str]) -> str:

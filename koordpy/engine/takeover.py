@@ -11,11 +11,12 @@ import logging
 
 import msgspec
 
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.apiserver.lease import LeaderElector
-from koordpy.engine.apiserver.replies import reached
-from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.context import Context
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_replies import reached
+from koordpy.engine.client.api_resources import PODS
+from koordpy.engine.client.leader_lease import LeaderElector
+from koordpy.engine.engine_context import Context
+from koordpy.quota.quota_owners import uncounted
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,9 @@ class Takeover:
         await self._feeds.synced()
         sizes = self._feeds.state.sizes
         logger.info("in sync: %d nodes, %d pods, %.2f s", sizes["nodes"], sizes["pods"], self._clock() - began)
+        quotas = self._feeds.state.quotas
+        if text := uncounted(quotas.objects.values(), quotas.settings):
+            logger.warning("%s", text)
 
     async def led(self) -> None:
         """Waits until this process leads and may plan."""

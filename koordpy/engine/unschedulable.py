@@ -4,16 +4,18 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from koordpy.cluster.pods import GangRef, Owner, PodInfo
-from koordpy.cluster.quotas import card_hundredths
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.context import Context
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import Snapshot
+from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.evictor import Evictor
-from koordpy.engine.queue import Entry, UnitQueue
-from koordpy.engine.status.pods import PodStatusWriter
-from koordpy.engine.wakeups import Wake, helpful
-from koordpy.planning.plan import PendingPod, Reason
+from koordpy.engine.queue_entry import Entry
+from koordpy.engine.scheduling_queue import UnitQueue
+from koordpy.engine.status.pod_status import PodStatusWriter
+from koordpy.engine.wakeups import EMPTY_CLUSTER, Wake, helpful
+from koordpy.plan.round_plan import PendingPod, Reason
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import Owner, PodInfo
+from koordpy.quota.quota_book import card_hundredths
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +90,14 @@ class UnschedulableHandler:
             profile = profile or next((pod.profile for pod in entry.pods.values()), self._any_profile)
             self._metrics.podgroup_attempts.labels(result, profile).inc()
 
-    def void_rooms(
+    def clear_failed_nominations(
         self, unit: str, left: Iterable[PendingPod], snapshot: Snapshot, waits: Collection[tuple[str, str]]
     ) -> None:
-        """Nominations of pods that found no place even so: their room is given up, unless pods were still leaving it
-        when the plan was made, or it is this that they wait for (pod key, node)."""
+        """Clears nominations of pods that were tried again and still do not fit.
+
+        Keeps them while pods on the nominated nodes are terminating, or if the plan waits for one of the nominations.
+        waits: (pod key, node) of the places that the plan waits for.
+        """
         if self._evictor is None:
             return
         nominated = {info.key: info for info in self._state.nominated()}
@@ -116,12 +121,14 @@ class UnschedulableHandler:
             if "DynamicResources" in plugins:
                 infos = (self._state.pod(verdict.pod_key) for verdict in left)
                 self._stuck([info for info in infos if info is not None and info.pending])
-            gated = all(verdict.gated for verdict in left)
+            gated, never = all(verdict.gated for verdict in left), any(verdict.never for verdict in left)
+            wakes = EMPTY_CLUSTER if never else helpful(plugins, gang=gang, guarantees=self._guarantees) | also
             self._queue.settle_unschedulable(
                 entry,
-                wakes=helpful(plugins, gang=gang, guarantees=self._guarantees) | also,
+                wakes=wakes,
                 plugins=plugins,
                 gated=gated,
+                never=never,
                 seconds=seconds,
                 short=short,
             )
@@ -139,7 +146,7 @@ class UnschedulableHandler:
 
 
 def _leaving_from(nodes: set[str], snapshot: Snapshot) -> bool:
-    """Whether the plan was made while pods were still leaving these nodes: their room may have come meanwhile."""
+    """Whether pods were terminating on these nodes when the plan was made: they may be gone meanwhile."""
     return bool(nodes) and any(
         info.node in nodes and info.pod.metadata.deletion_timestamp for info in snapshot.pods.values()
     )

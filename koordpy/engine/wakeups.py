@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.custom import Device
-from koordpy.api.dra import DeviceClass, ResourceClaim
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim
+from koordpy.api.custom_objects import Device, is_delivery_unavailable
 from koordpy.api.objects import ConfigMap, Node, Pod, PodDisruptionBudget
-from koordpy.api.storage import (
+from koordpy.api.storage_objects import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -21,11 +21,11 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from koordpy.api.wirejson import unreadable
-from koordpy.cluster.npus import device_list, said_of_npus
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import NodeInfo
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.decoding.wire_json import unreadable
+from koordpy.devices.family_registry import node_reports, object_reports
+from koordpy.pods.object_book import object_key
+from koordpy.pods.pod_info import PodInfo
 
 
 class Wake(enum.Flag):
@@ -54,8 +54,8 @@ class Wake(enum.Flag):
     """A claim that the pod itself names, of volumes or of devices."""
     VOLUME = enum.auto()
     """A volume came, changed or was given up."""
-    NPU_REPORT = enum.auto()
-    """What is said of a node's NPUs, its SuperPoD or its switch changed."""
+    DEVICE_REPORT = enum.auto()
+    """What is said of a node's devices beside its amounts changed, such as its NPUs, SuperPoD or switch."""
     STORAGE_CLASS = enum.auto()
     STORAGE_CAPACITY = enum.auto()
     ATTACHABLE = enum.auto()
@@ -70,16 +70,30 @@ ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAIN
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
 GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.ASKED | _CLAIMED)
 """What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""
-_NO_NEIGHBOURS = Wake.QUOTA | Wake.ASKED | Wake.DEVICE | Wake.NPU_REPORT | Wake.TOPOLOGY | _CLAIMED
+EMPTY_CLUSTER = (
+    Wake.NODE_ADDED
+    | Wake.NODE_GONE
+    | Wake.NODE_ALLOCATABLE
+    | Wake.NODE_LABELS
+    | Wake.NODE_TAINTS
+    | Wake.TOPOLOGY
+    | Wake.QUOTA
+    | Wake.DEVICE
+    | Wake.DEVICE_REPORT
+)
+"""Changes of what decides whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree and
+quotas. No pod that comes or goes is one."""
+_NO_NEIGHBOURS = Wake.QUOTA | Wake.ASKED | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | _CLAIMED
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeName": Wake.NODE_ADDED,
     "TaintToleration": Wake.NODE_ADDED | Wake.NODE_TAINTS,
     "NodeAffinity": Wake.NODE_ADDED | Wake.NODE_LABELS,
     "NodePorts": Wake.NODE_ADDED | Wake.ROOM,
-    "AscendChips": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.NPU_REPORT,
-    "AscendJob": Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS | Wake.NPU_REPORT,
-    "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM,
+    "AscendChips": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.DEVICE_REPORT,
+    "AscendJob": Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS | Wake.DEVICE_REPORT,
+    # a sick GPU that a pod holds counts as one that the node has
+    "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.DEVICE,
     "PodTopologySpread": ANY & ~_NO_NEIGHBOURS,
     "InterPodAffinity": ANY & ~_NO_NEIGHBOURS,
     "VolumeRestrictions": Wake.NODE_ADDED | Wake.ROOM | Wake.CLAIM,
@@ -135,22 +149,17 @@ def of_budget(before: PodDisruptionBudget | None, after: PodDisruptionBudget | N
 
 
 def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
-    """What the change of a ConfigMap may help with: a report that says the same again helps nobody."""
-    one = after if after is not None else before
-    if one is None:
+    """What the change of a ConfigMap may help with: NOTHING for a report that says the same again."""
+    if before is None and after is None:
         return Wake.NOTHING
     if before is None or after is None:
-        return Wake.NPU_REPORT
-    if one.metadata.name == keys.SWITCH_TABLE:
-        same = before.data == after.data
-    else:
-        same = device_list(before) == device_list(after)
-    return Wake.NOTHING if same else Wake.NPU_REPORT
+        return Wake.DEVICE_REPORT
+    return Wake.NOTHING if object_reports(before) == object_reports(after) else Wake.DEVICE_REPORT
 
 
 def of_device(before: Device | None, after: Device | None) -> Wake:
-    """What the change of a Device may help with; NOTHING where its status says something else alone."""
-    if before is None or after is None:
+    """What the change of a Device may help with; of its status only whether GPUs can be delivered counts."""
+    if before is None or after is None or is_delivery_unavailable(before) != is_delivery_unavailable(after):
         return Wake.DEVICE
     same = before.spec == after.spec and before.metadata.labels == after.metadata.labels
     return Wake.NOTHING if same and before.metadata.annotations == after.metadata.annotations else Wake.DEVICE
@@ -173,8 +182,8 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
         wake |= Wake.NODE_TAINTS
     if _links_said(before.node) != _links_said(after.node):
         wake |= Wake.DEVICE
-    if said_of_npus(before.node) != said_of_npus(after.node):
-        wake |= Wake.NPU_REPORT
+    if node_reports(before.node) != node_reports(after.node):
+        wake |= Wake.DEVICE_REPORT
     return wake
 
 

@@ -1,1 +1,11 @@
-"""From a plan to Bindings: what is written before them, their line, and what is not confirmed (kube-parity.md 4.4)."""
+"""From a plan to Bindings: claims and volumes first, one POST a pod in rank order, certainty about each outcome.
+
+Pods of a plan are assumed in the cache while their Bindings are sent. The pod is read again if the outcome of a POST
+is unknown.
+
+Main types: `Committer` (`commit.py`): plans under way; `Binder` (`binder.py`): one Binding; `UnitCommit`
+(`unit_commit.py`): the Bindings of one unit.
+
+Must not choose nodes, and must not report a failed Binding before the pod's state is known.
+Start reading at `commit.py`, then `binder.py`.
+"""

@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from koordpy.api.keys import BOUND_EPOCH
+from koordpy.api.keys import BOUND_EPOCH, BOUND_LEASE
 from koordpy.api.objects import Pod
-from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import PODS
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import PODS
+from koordpy.engine.client.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,9 @@ class BindResult(enum.StrEnum):
     """What became of a Binding; the values are the labels of koordpy_binds_total."""
 
     BOUND = "bound"
-    """On our node."""
+    """On our node, by our own Binding."""
+    ALREADY = "already"
+    """On our node, by the Binding of another process: the leader before us, or one of another Lease."""
     GONE = "gone"
     """No such pod, or another uid under its name."""
     CONFLICT = "conflict"
@@ -154,8 +157,10 @@ def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
     if pod.metadata.uid != binding.uid:
         return BindOutcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})")
     if pod.spec.node_name == binding.node:
-        mine = pod.metadata.annotations.get(BOUND_EPOCH) == binding.annotations.get(BOUND_EPOCH)
-        return BindOutcome(BindResult.BOUND, message, pod=None if mine else pod)
+        said, sent = pod.metadata.annotations, binding.annotations
+        if all((said.get(key) or "") == (sent.get(key) or "") for key in (BOUND_EPOCH, BOUND_LEASE)):
+            return BindOutcome(BindResult.BOUND, message)
+        return BindOutcome(BindResult.ALREADY, message, pod=pod)
     if pod.spec.node_name:
         return BindOutcome(BindResult.CONFLICT, f"the pod is on {pod.spec.node_name}", pod=pod)
     if pod.metadata.deletion_timestamp:

@@ -7,8 +7,8 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.context import Context
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.engine_context import Context
 from koordpy.engine.wakeups import Wake
 
 logger = logging.getLogger(__name__)

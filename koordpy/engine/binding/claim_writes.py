@@ -15,20 +15,21 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from koordpy.api.dra import Allocation, ClaimConsumer, ResourceClaim
-from koordpy.cluster.devices import DeviceId, consumer_of
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import term_matches
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import ApiError, Body, Unreachable
-from koordpy.engine.apiserver.replies import is_older
-from koordpy.engine.apiserver.resources import RESOURCE_CLAIMS, Resource
-from koordpy.engine.binding.claims import ClaimsFailed, PodClaims, failing
-from koordpy.engine.context import Context, begin
+from koordpy.api.claim_objects import Allocation, ClaimConsumer, ResourceClaim
+from koordpy.api.label_selectors import term_matches
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.dra.filters.claim_filter import MAX_CONSUMERS, resource_claims
+from koordpy.devices.dra.ledger.claim_book import DeviceId, claim_book, consumer_of
+from koordpy.engine.binding.volume_writes import ClaimsFailed, PodClaims, failing
+from koordpy.engine.client.api_client import Body
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_replies import is_older
+from koordpy.engine.client.api_resources import RESOURCE_CLAIMS, Resource
+from koordpy.engine.client.backoff import Backoff
+from koordpy.engine.engine_context import Context, begin
 from koordpy.engine.wakeups import Wake
-from koordpy.planning.filters.dra import MAX_CONSUMERS, resource_claims
+from koordpy.pods.object_book import object_key
+from koordpy.pods.pod_info import PodInfo
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class DeviceReserver:
             devices = next((pod.devices[key] for pod in pods if key in pod.devices), None)
             if devices is not None and "allocation" in body["status"]:
                 # the pod may be gone before the answer is here
-                self._state.expected.write(key, devices)
+                claim_book(self._state.families).write(key, devices)
             try:
                 written = await self._write(key, body, final=tries == MAX_RESERVE_TRIES)
             except (ClaimsFailed, asyncio.CancelledError):
@@ -106,7 +107,7 @@ class DeviceReserver:
             if written is not None:
                 # the pod's watch may be quicker than the claims': the devices must not look free until then
                 take_reply(self._state, written)
-            self._state.expected.written(key)
+            claim_book(self._state.families).written(key)
             if written is not None:
                 return
             tries += 1
@@ -116,7 +117,7 @@ class DeviceReserver:
         """Whether the claim is to be allocated with a pod of another unit."""
         if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
             return False
-        if key not in self._state.expected.grants():
+        if key not in claim_book(self._state.families).grants():
             raise ClaimsFailed("void", f"resource claim {key} was left by the pod that it was to be allocated with")
         return True
 
@@ -126,7 +127,7 @@ class DeviceReserver:
         allocation = claim.status.allocation
         for pod in pods:
             if key in pod.devices:
-                planned = self._state.devices.allocation(claim, pod.node, pod.devices[key])
+                planned = claim_book(self._state.families).objects.allocation(claim, pod.node, pod.devices[key])
                 if allocation is None:
                     self._check_free(key, planned)
                     allocation = planned
@@ -147,7 +148,7 @@ class DeviceReserver:
         return {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status} if status else None
 
     def _check_free(self, key: str, planned: Allocation) -> None:
-        if taken := self._state.devices.view().allocated & _devices(planned):
+        if taken := claim_book(self._state.families).objects.view().allocated & _devices(planned):
             raise ClaimsFailed("conflict", f"device {min(taken).device} is not free for resource claim {key} any more")
 
     def _is_available(self, allocation: Allocation, name: str) -> bool:
@@ -206,7 +207,7 @@ class DeviceReserver:
                     continue
                 if claim is not None:
                     take_reply(self._state, claim)
-                self._state.expected.written(key)
+                claim_book(self._state.families).written(key)
                 # its devices may be free again
                 self._feeds.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead")
                 return
@@ -315,7 +316,7 @@ class DeviceReleaser:
     def _ties(self, key: str, uids: set[str]) -> bool:
         """Whether a claim is allocated to some nodes only, and in use by none but these pods."""
         claim = self._state.get(ResourceClaim, key)
-        if claim is None or key in self._state.expected.grants():
+        if claim is None or key in claim_book(self._state.families).grants():
             return False
         allocation = claim.status.allocation
         return (

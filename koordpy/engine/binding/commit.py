@@ -1,8 +1,9 @@
 """From a plan to Bindings: assumed units go out while the next round is planned (kube-parity.md 4.2 and 4.4).
 
 One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
-Before each it is asked what may stand in its way (`unit.py`); those that the watch does not show in time are read
-(`confirming.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API server tells.
+Each is checked right before it is sent (`unit_commit.py`). Pods whose Binding the watch does not show in time are read
+(`binding_confirmation.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API
+server answers.
 Before the first Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails
 after others were sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit
 with claims to bind stands aside until they are, and then joins the line: it keeps no worker from others.
@@ -13,19 +14,20 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 
-from koordpy.api.keys import BOUND_EPOCH, PREDICATE_TIME
-from koordpy.cluster.npus import npu_resource
-from koordpy.cluster.pods import PodInfo
+from koordpy.api.keys import BOUND_EPOCH, BOUND_LEASE
+from koordpy.devices.family_registry import moment_annotations
 from koordpy.engine.binding.binder import Binder, Binding, BindOutcome, BindResult
-from koordpy.engine.binding.claims import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
-from koordpy.engine.binding.confirming import Confirmations
-from koordpy.engine.binding.devices import DeviceReleaser, DeviceReserver
-from koordpy.engine.binding.unit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
-from koordpy.engine.context import Context, begin
-from koordpy.engine.queue import QueuedPod
-from koordpy.engine.status.announce import SCHEDULED
+from koordpy.engine.binding.binding_confirmation import Confirmations
+from koordpy.engine.binding.claim_writes import DeviceReleaser, DeviceReserver
+from koordpy.engine.binding.foreign_bindings import lease_name
+from koordpy.engine.binding.unit_commit import EXPECTED, OVERTAKEN, Obstacles, PendingBinding, UnitCommit
+from koordpy.engine.binding.volume_writes import ClaimBinder, ClaimsFailed, PodClaims, unbound_claims
+from koordpy.engine.engine_context import Context, begin
+from koordpy.engine.queue_entry import QueuedPod
+from koordpy.engine.status.scheduler_events import SCHEDULED
 from koordpy.engine.wakeups import Wake
-from koordpy.planning.plan import Placement
+from koordpy.plan.round_plan import Placement
+from koordpy.pods.pod_info import PodInfo
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Committer:
         self.aside: set[asyncio.Task[None]] = set()
         """Units that wait for their claims."""
         self._releasing: set[asyncio.Task[None]] = set()
-        self._binder, self._epoch = binder, epoch
+        self._binder, self._epoch, self._lease = binder, epoch, lease_name(context.settings.election)
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
         self._announcer, self._metrics, self._may_write = context.announcer, context.metrics, context.may_write
         self._workers = context.settings.config.client_connection.max_binds_in_flight
@@ -90,9 +92,7 @@ class Committer:
                 queued = QueuedPod(key, info.uid, now, info.priority, info.created, light=False)
             if info.nominated_node not in ("", placement.node):
                 self._queue.broadcast(Wake.ROOM, "NominationEnd")
-            self._state.assume(
-                key, placement.node, placement.claims, placement.devices, placement.chips, placement.annotations
-            )
+            self._state.assume(key, placement.node, placement.claims, placement.given, placement.annotations)
             if not self._dry_run:
                 claiming = info.ties or info.pod.spec.resource_claims
                 unbound = unbound_claims(self._state, info, placement) if claiming else None
@@ -206,15 +206,17 @@ class Committer:
             return
         commit.sent += 1
         annotations = {**placement.annotations, BOUND_EPOCH: str(self._epoch())}
-        if job.info.extended and npu_resource(job.info.requests) is not None:
-            annotations[PREDICATE_TIME] = str(int(self._now() * 1e9))
+        if self._lease:
+            annotations[BOUND_LEASE] = self._lease
+        for key in moment_annotations(job.info) if job.info.asks else ():
+            annotations[key] = str(int(self._now() * 1e9))
         binding = Binding(job.info.namespace, job.info.name, placement.uid, placement.node, annotations)
         outcome = await self._binder.bind(binding, may_send=self._may_send)
         self._settle(job, outcome)
 
     def _settle(self, job: PendingBinding, outcome: BindOutcome) -> None:
         key, node, result = job.placement.pod_key, job.placement.node, outcome.result
-        if result is BindResult.BOUND:
+        if result in (BindResult.BOUND, BindResult.ALREADY):
             self._bound(job, outcome)
             return
         self._metrics.binds.labels(result.value).inc()
@@ -247,6 +249,13 @@ class Committer:
         self._count(job, lost=False)
 
     def _say_bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
+        if outcome.result is BindResult.ALREADY:
+            # who has bound it has counted and told of it: what that gave the pod counts, not what we would have given
+            self._metrics.binds.labels(outcome.result.value).inc()
+            job.commit.by_others += 1
+            if outcome.pod is not None:
+                self._feeds.pods.read(outcome.pod)
+            return
         now = self._clock()
         self._metrics.pod_bound(
             job.queued.profile,
@@ -255,12 +264,8 @@ class Committer:
             attempt=now - job.commit.began,
             waited=now - job.queued.added,
         )
-        if outcome.pod is not None:
-            # by the leader before us, who has told of it: what it gave the pod counts, not what we would have given
-            self._feeds.pods.read(outcome.pod)
-        else:
-            note = f"Successfully assigned {job.info.key} to {job.placement.node}"
-            self._announcer.tell(SCHEDULED, job.info, note)
+        note = f"Successfully assigned {job.info.key} to {job.placement.node}"
+        self._announcer.tell(SCHEDULED, job.info, note)
 
     def _give_back(self, *jobs: PendingBinding, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
         """Takes assumptions back, and before that the resource claims that were written for the pods. gone: the API

@@ -9,15 +9,16 @@ what it said when it was planned, for the whole unit rests on that.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import NodeInfo
-from koordpy.engine.binding.claims import PodClaims
-from koordpy.engine.context import Context
-from koordpy.engine.queue import QueuedPod
-from koordpy.engine.staleness import chips_taken, differs, overcommitted
-from koordpy.planning.plan import Placement
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.devices.family_registry import FAMILY_NAMES
+from koordpy.engine.binding.volume_writes import PodClaims
+from koordpy.engine.engine_context import Context
+from koordpy.engine.queue_entry import QueuedPod
+from koordpy.engine.staleness import devices_lost, differs, overcommitted
+from koordpy.plan.round_plan import Placement
+from koordpy.pods.pod_info import PodInfo
 
-OVERTAKEN = frozenset({"pod", "node", "room", "gpus", "npus", "not_sent"})
+OVERTAKEN = frozenset({"pod", "node", "room", "not_sent"}) | FAMILY_NAMES
 """Obstacles that are no fault of the unit or its claims: others came in between, or leadership ended."""
 EXPECTED = frozenset({"not_sent", "late", "withdrawn"})
 """Obstacles that are no conflict with others."""
@@ -39,6 +40,8 @@ class UnitCommit:
     withdrawn: bool = False
     lost: list[str] = field(default_factory=list)
     """Keys of the pods that were not bound."""
+    by_others: int = 0
+    """Pods that another process had bound to the same nodes."""
     reserving: bool = False
     """Resource claims may have been written for it."""
     jobs: list["PendingBinding"] = field(default_factory=list)
@@ -71,7 +74,7 @@ class Obstacles:
         return next((why for job in commit.jobs if (why := self.of(job))), "")
 
     def of(self, job: PendingBinding) -> str:
-        """`not_sent`, `pod`, `node`, `room`, `gpus`, `npus`, `late` or `withdrawn`."""
+        """`not_sent`, `pod`, `node`, `room`, a family of devices, `late` or `withdrawn`."""
         if not self._may_send():
             return "not_sent"
         key, node = job.placement.pod_key, job.placement.node
@@ -85,7 +88,7 @@ class Obstacles:
             return "node"
         if self._feeds.pods.foreign_marks.get(node, 0) != job.mark and overcommitted(self._state, node):
             return "room"
-        if taken := chips_taken(self._state, [job.placement]):
+        if taken := devices_lost(self._state, [job.placement]):
             return taken
         if self._clock() > job.commit.deadline:
             return "late"

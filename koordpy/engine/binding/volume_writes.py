@@ -11,19 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from koordpy.api.counted import named
+from koordpy.api.counted_nouns import named
+from koordpy.api.label_selectors import term_matches
 from koordpy.api.objects import ObjectMeta, Wire
-from koordpy.api.storage import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
-from koordpy.cluster.devices import DeviceId
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import term_matches
-from koordpy.cluster.state import ClusterState
-from koordpy.cluster.volumes import claim_key, is_bound
-from koordpy.engine.apiserver.client import ApiError, Body, Unreachable
-from koordpy.engine.apiserver.replies import reached
-from koordpy.engine.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
-from koordpy.engine.context import Context
-from koordpy.planning.plan import Placement
+from koordpy.api.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.dra.ledger.claim_book import CLAIMS, DeviceId
+from koordpy.engine.client.api_client import Body
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_replies import reached
+from koordpy.engine.client.api_resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+from koordpy.engine.engine_context import Context
+from koordpy.plan.round_plan import Placement
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import claim_key, is_bound
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> 
                 followed.append(key)
     if not chosen and not followed and not reserves:
         return None
-    return PodClaims(info, placement.node, chosen, tuple(dict.fromkeys(followed)), placement.devices)
+    return PodClaims(info, placement.node, chosen, tuple(dict.fromkeys(followed)), placement.given.get(CLAIMS, {}))
 
 
 def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Body | None:

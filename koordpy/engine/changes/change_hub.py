@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.state import ClusterState
+from koordpy.cache.cluster_state import ClusterState
 from koordpy.engine.grouping import UnitNames
-from koordpy.engine.queue import UnitQueue
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.wakeups import Wake
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
 
 
 @dataclass(slots=True)
@@ -24,6 +25,9 @@ class Listeners:
     """Key of a pod that is deleted or finished."""
     confirmed: list[Callable[[PodInfo], None]] = field(default_factory=list)
     """Hear of pods that the watch shows on their node, of those that were assumed there."""
+    bound: list[Callable[[PodInfo, bool], None]] = field(default_factory=list)
+    """Hear of pods of ours that the API server shows on a node for the first time, whoever bound them, and whether they
+    were assumed on that node."""
     claimed: list[Callable[[str], None]] = field(default_factory=list)
     """Key of a claim, of volumes or of devices, or of what it is given, that came, changed or went."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)

@@ -7,21 +7,22 @@ it, or, where plans read something that is made of it, as the state has it. Our 
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from koordpy.api.custom import ClusterNetworkTopology, ElasticQuota, HyperNode
-from koordpy.api.groups import PodGroup, UpstreamPodGroup
+from koordpy.api.custom_objects import ClusterNetworkTopology, ElasticQuota, HyperNode
 from koordpy.api.objects import Node, Wire
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.quota_owners import counts_in
-from koordpy.cluster.snapshot import NodeInfo
-from koordpy.cluster.state import ClusterState
-from koordpy.cluster.volumes import claim_key
-from koordpy.engine.apiserver.replies import is_older
-from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.changes.hub import Hub
+from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import NodeInfo
+from koordpy.devices.dra.filters.claim_filter import resource_claims
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.client.api_replies import is_older
+from koordpy.engine.client.api_resources import Resource
 from koordpy.engine.wakeups import Wake, of_node
-from koordpy.engine.watching.mirror import Sink
-from koordpy.planning.filters.dra import resource_claims
+from koordpy.engine.watching.object_mirror import Sink
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.object_book import object_key
+from koordpy.pods.pod_info import PodInfo
+from koordpy.pods.volume_book import claim_key
+from koordpy.quota.quota_owners import counts_in
 
 T = TypeVar("T", bound=Wire)
 Means = Callable[[Any, Any, Any], None]
@@ -160,8 +161,10 @@ def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
             return
         ref = GangRef(group.metadata.namespace, group.metadata.name, source)
         hub.names.saw(ref, group.metadata)
-        for unit in hub.names.concerned(ref):
-            hub.queue.touch(unit, "PodGroupUpdate")
+        made = hub.state.gangs.gangs_of_made(ref.key) if source is GangSource.UPSTREAM else ()
+        for one in (ref, *made):
+            for unit in hub.names.concerned(one):
+                hub.queue.touch(unit, "PodGroupUpdate")
         for heard in hub.listeners.gang:
             heard(ref)
 

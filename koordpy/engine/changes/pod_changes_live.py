@@ -6,16 +6,17 @@ Pods come from all namespaces without a selector; ours are told by schedulerName
 import logging
 from collections.abc import Iterable, Mapping
 
-from koordpy.api.faults import UnreadableError
+from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.cluster.quotas import card_hundredths
-from koordpy.engine.apiserver.replies import is_older
-from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kinds import ClaimUsers
-from koordpy.engine.queue import QueuedPod, pod_load
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.object_changes import ClaimUsers
+from koordpy.engine.client.api_replies import is_older
+from koordpy.engine.queue_entry import QueuedPod, pod_load
 from koordpy.engine.wakeups import Wake, changes_itself, of_pod
-from koordpy.engine.watching.intake import PodIntake
+from koordpy.engine.watching.pod_intake import PodIntake
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_book import card_hundredths
 
 logger = logging.getLogger(__name__)
 
@@ -140,12 +141,20 @@ class PodChanges:
         if assumed and after is not None and after.pod.spec.node_name:
             for heard_of in self._hub.listeners.confirmed:
                 heard_of(after)
+        if before is not None and after is not None and self._is_newly_bound(before, after):
+            for heard_bound in self._hub.listeners.bound:
+                heard_bound(after, assumed and before.node == after.node)
         if after is None or after.finished:
             for gone in self._hub.listeners.pod_gone:
                 gone(key)
         # a pod that is moved concerns the gang that it leaves and the one that it joins
         for ref in dict.fromkeys(info.gang for info in (before, after) if info is not None and info.gang is not None):
             self._gang_changed(ref, before, after)
+
+    def _is_newly_bound(self, before: PodInfo, after: PodInfo) -> bool:
+        if before.uid != after.uid or not after.pod.spec.node_name or before.pod.spec.node_name:
+            return False
+        return after.pod.spec.scheduler_name in self._state.scheduler_names
 
     def _gang_changed(self, ref: GangRef, before: PodInfo | None, after: PodInfo | None) -> None:
         names = self._hub.names

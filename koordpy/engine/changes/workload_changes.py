@@ -1,7 +1,7 @@
 """Changes of workloads: what pods are made, and how many of them together. Nothing is ever written to them.
 
-What cannot change a gang is let go: of pod templates all but their metadata and scheduler, of a status all but what is
-counted by.
+What cannot change a gang is let go: of pod templates all but their metadata, scheduler and PodGroup, of a status all
+but what is counted by.
 Sources: workloads.md 1, 4, 5.1 and 11.
 """
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec import json, to_builtins
 
-from koordpy.api.owners import WorkloadObject, read_part
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.workloadbook import WorkloadBook
-from koordpy.engine.changes.hub import Hub
-from koordpy.workloads.kinds.registry import WorkloadKind, workload_of
-from koordpy.workloads.source import Head, Source, head_of
-from koordpy.workloads.volcano import VolcanoGroup
+from koordpy.api.owner_objects import WorkloadObject, read_part
+from koordpy.cache.workload_book import WorkloadBook
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.pods.object_book import object_key
+from koordpy.workloads.kinds.kind_registry import WorkloadKind, workload_of
+from koordpy.workloads.volcano_gangs import VolcanoGroup
+from koordpy.workloads.workload_manifest import Head, Source, head_of
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _META = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations
 _ANY = ""
 """Of fields whatever their names."""
 _COUNTED: Mapping[str, Any] = {
-    **dict.fromkeys(("succeeded", "failedIndexes", "completedIndexes", "restarts", "updateRevision")),
+    **dict.fromkeys(("succeeded", "failedIndexes", "completedIndexes", "completionTime", "restarts", "updateRevision")),
     "conditions": dict.fromkeys(("type", "status")),
     "replicatedJobsStatus": dict.fromkeys(("name", "succeeded", "failed")),
     "replicaStatuses": {_ANY: {"succeeded": None}},
@@ -148,8 +148,8 @@ def _slim(value: Any) -> Any:
     """A spec without what its pods' containers are."""
     if isinstance(value, Mapping):
         if isinstance(value.get("containers"), list):
-            kept: dict[str, Any] = {"containers": [{}] if value["containers"] else []}
-            return {**kept, "schedulerName": value["schedulerName"]} if "schedulerName" in value else kept
+            kept = {name: value[name] for name in ("schedulerName", "schedulingGroup") if name in value}
+            return {"containers": [{}] if value["containers"] else [], **kept}
         return {name: _slim(part) for name, part in value.items()}
     if isinstance(value, list):
         return [_slim(part) for part in value]

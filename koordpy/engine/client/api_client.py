@@ -19,14 +19,16 @@ import msgspec
 import yarl
 from yarl import URL
 
+from koordpy.api.bounded_memory import forgotten_by
 from koordpy.api.objects import Pod
-from koordpy.api.remembered import forgotten_by
-from koordpy.engine.apiserver.complaints import Complaints
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.apiserver.kubeconfig import CredentialError
-from koordpy.engine.apiserver.replies import Page, Status, reader_of, shown
-from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.apiserver.trust import refusal
+from koordpy.engine.client.api_errors import ApiError, Unreachable, Untrusted
+from koordpy.engine.client.api_replies import Page, Status, reader_of, shown
+from koordpy.engine.client.api_resources import PODS
+from koordpy.engine.client.complaints import Complaints
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.client.kubeconfig import CredentialError
+from koordpy.engine.client.server_trust import refusal
+from koordpy.engine.client.token_bucket import UNLIMITED, TokenBucket
 
 T = TypeVar("T")
 Body = Any
@@ -53,64 +55,7 @@ for _name in ("pre_encoded_url", "from_parts"):
     forgotten_by(getattr(getattr(getattr(yarl, "_url", None), _name, None), "cache_clear", lambda: None))
 
 
-class ApiError(Exception):
-    """The API server answered with an error: the request was not carried out, but for 5xx, where nobody knows.
-
-    `retry_after` is in seconds, None when the server did not say.
-    """
-
-    def __init__(self, status: int, reason: str = "", message: str = "", *, retry_after: float | None = None) -> None:
-        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
-        self.status, self.reason, self.message, self.retry_after = status, reason, message, retry_after
-
-
-class Unreachable(Exception):
-    """No answer: a timeout, a dropped or refused connection, or one that is no object. The outcome of a write is
-    unknown if `sent`."""
-
-    def __init__(self, message: str, *, sent: bool = True) -> None:
-        super().__init__(message)
-        self.sent = sent
-
-
-class Untrusted(Unreachable):
-    """The certificate of whoever answers is refused; nothing was sent."""
-
-
 _encoder = msgspec.json.Encoder()
-
-
-class TokenBucket:
-    """A rate limit (clientConnection qps and burst), first come first served: `qps` tokens a second, at most `burst`
-    saved up; a qps of 0 or less means no limit."""
-
-    def __init__(
-        self,
-        qps: float,
-        burst: int,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.qps, self.burst = qps, max(1, burst)
-        self._clock, self._sleep = clock, sleep
-        self._tokens, self._filled_at = float(self.burst), clock()
-
-    def reserve(self) -> float:
-        """Takes a token, perhaps one of the future; returns the seconds to wait until it is there."""
-        if self.qps <= 0:
-            return 0.0
-        now = self._clock()
-        self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self.qps) - 1
-        self._filled_at = now
-        return max(0.0, -self._tokens / self.qps)
-
-    async def take(self) -> None:
-        if wait := self.reserve():
-            await self._sleep(wait)
-
-
-UNLIMITED = TokenBucket(0.0, 1)
 
 
 class ApiClient:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from koordpy.api.objects import Wire
-from koordpy.api.wirejson import WireReader
+from koordpy.decoding.wire_json import WireReader
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from koordpy.api import dra, keys, owners, storage
+from koordpy.api import claim_objects, keys, owner_objects, storage_objects
 from koordpy.api.objects import Wire
 
 if TYPE_CHECKING:
-    from koordpy.engine.apiserver.client import ApiClient
+    from koordpy.engine.client.api_client import ApiClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +68,23 @@ INSTALLED = (CLUSTER_NETWORK_TOPOLOGIES, DEVICES, ELASTIC_QUOTAS, POD_GROUPS)
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 STORAGE: dict[Resource, type[Wire]] = {
-    PERSISTENT_VOLUME_CLAIMS: storage.PersistentVolumeClaim,
-    PERSISTENT_VOLUMES: storage.PersistentVolume,
-    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False): storage.StorageClass,
-    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False): storage.CSINode,
-    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False): storage.CSIDriver,
-    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"): storage.CSIStorageCapacity,
+    PERSISTENT_VOLUME_CLAIMS: storage_objects.PersistentVolumeClaim,
+    PERSISTENT_VOLUMES: storage_objects.PersistentVolume,
+    Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False): storage_objects.StorageClass,
+    Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False): storage_objects.CSINode,
+    Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False): storage_objects.CSIDriver,
+    Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity"): storage_objects.CSIStorageCapacity,
     Resource(
         "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
-    ): storage.VolumeAttachment,
+    ): storage_objects.VolumeAttachment,
 }
 """What filters read of volumes; served by every API server."""
 
 OWNERS: dict[Resource, type[Wire]] = {
-    Resource("", "v1", "services", "Service"): owners.Service,
-    Resource("", "v1", "replicationcontrollers", "ReplicationController"): owners.ReplicationController,
-    Resource("apps", "v1", "replicasets", "ReplicaSet"): owners.ReplicaSet,
-    Resource("apps", "v1", "statefulsets", "StatefulSet"): owners.StatefulSet,
+    Resource("", "v1", "services", "Service"): owner_objects.Service,
+    Resource("", "v1", "replicationcontrollers", "ReplicationController"): owner_objects.ReplicationController,
+    Resource("apps", "v1", "replicasets", "ReplicaSet"): owner_objects.ReplicaSet,
+    Resource("apps", "v1", "statefulsets", "StatefulSet"): owner_objects.StatefulSet,
 }
 """Watched only where default constraints of spread take their selectors from them."""
 
@@ -104,9 +104,9 @@ HYPERNODES = Wanted(keys.GROUP_VOLCANO_TOPOLOGY, "hypernodes", ("v1alpha1",))
 _DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
 RESOURCE_CLAIMS = Wanted("resource.k8s.io", "resourceclaims", _DRA_VERSIONS)
 DYNAMIC_RESOURCES: dict[Wanted, type[Wire]] = {
-    RESOURCE_CLAIMS: dra.ResourceClaim,
-    Wanted("resource.k8s.io", "resourceslices", _DRA_VERSIONS): dra.ResourceSlice,
-    Wanted("resource.k8s.io", "deviceclasses", _DRA_VERSIONS): dra.DeviceClass,
+    RESOURCE_CLAIMS: claim_objects.ResourceClaim,
+    Wanted("resource.k8s.io", "resourceslices", _DRA_VERSIONS): claim_objects.ResourceSlice,
+    Wanted("resource.k8s.io", "deviceclasses", _DRA_VERSIONS): claim_objects.DeviceClass,
 }
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from koordpy.engine.apiserver.client import ApiError
-    from koordpy.engine.apiserver.credentials import ClusterAccess
+    from koordpy.engine.client.api_errors import ApiError
+    from koordpy.engine.client.credentials import ClusterAccess
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from koordpy.engine.apiserver.kubeconfig import CredentialError, KubeconfigSection, merged
-from koordpy.engine.apiserver.trust import trusting
+from koordpy.engine.client.kubeconfig import CredentialError, KubeconfigSection, merged
+from koordpy.engine.client.server_trust import trusting
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_REREAD_SECONDS = 60.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from koordpy.api.faults import shown
+from koordpy.api.field_faults import shown
 
 
 class CredentialError(Exception):

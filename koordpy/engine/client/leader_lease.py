@@ -15,11 +15,12 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from koordpy.api.config import RETRY_JITTER, LeaderElection
 from koordpy.api.times import micro_time
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.complaints import AGAIN_SECONDS
-from koordpy.engine.apiserver.resources import LEASES
+from koordpy.config.configuration import RETRY_JITTER, LeaderElection
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import LEASES
+from koordpy.engine.client.complaints import AGAIN_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ class LeaderElector:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`now` gives the times that are written. Lease > renew > retry with its jitter (`api/configfile.py`)."""
+        """`now` gives the times that are written. Lease > renew > retry with its jitter
+        (`config/configuration_file.py`)."""
         # another one for each process, so that a restarted one does not take its old term for its own
         self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()

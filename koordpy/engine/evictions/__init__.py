@@ -1,1 +1,11 @@
-"""From a plan with victims to their room: nominations, evictions, the wait; gangs and quotas that must give room."""
+"""Victims of a plan: nominations first, then evictions; nominations reserve capacity until the unit is planned again.
+
+One refused eviction drops the plan. Watches start rounds without a pending unit: for stale gangs and for quotas above
+their runtime.
+
+Main types: `Evictor` (`evictor.py`): eviction plans; `EvictionCalls` (`eviction_calls.py`): API calls; `Nominations`
+(`nominations.py`): reserved capacity.
+
+Must not choose victims: the plan lists them.
+Start reading at `evictor.py`, then `nominations.py`.
+"""

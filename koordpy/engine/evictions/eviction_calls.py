@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from koordpy.api.pod_endings import DISRUPTED
 from koordpy.api.times import rfc3339
-from koordpy.cluster.pods import PodInfo
-from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import MAX_RETRY_AFTER_SECONDS, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.context import Context
-from koordpy.engine.status.patches import patch_status
+from koordpy.engine.client.api_client import MAX_RETRY_AFTER_SECONDS
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import PODS
+from koordpy.engine.client.backoff import Backoff
+from koordpy.engine.engine_context import Context
+from koordpy.engine.status.status_patches import patch_status
+from koordpy.pods.pod_info import PodInfo
 
 WORKERS = 32
 """Writes at a time: sixteen take longer, sixty-four do not take less, and each is a connection."""
@@ -62,7 +64,7 @@ class EvictionCalls:
     async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> bool:
         """Marks a pod as preempted by a scheduler, and deletes it; whether the reply shows it gone. Raises Dropped."""
         condition = {
-            "type": "DisruptionTarget",
+            "type": DISRUPTED,
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": f"{scheduler}: preempting to accommodate a higher priority pod",

@@ -6,16 +6,16 @@ then their unit is planned once more. Without an evictor (dry run) they are coun
 
 from collections.abc import Iterable, Sequence
 
-from koordpy.cluster.quotas import ShareQueue
-from koordpy.engine.context import Context
+from koordpy.engine.engine_context import Context
 from koordpy.engine.evictions.evictor import OUTDATED, EvictionPlan, Evictor
-from koordpy.engine.queue import Entry
+from koordpy.engine.queue_entry import Entry
 from koordpy.engine.staleness import PlanGround
 from koordpy.engine.wakeups import ROOM_CAME
-from koordpy.observe.decisions import DecisionLog
-from koordpy.planning.nominated_capacity import party_of
-from koordpy.planning.plan import Eviction, RoundPlan
-from koordpy.planning.victim_selection.names import RuleName
+from koordpy.observe.decision_log import DecisionLog
+from koordpy.plan.round_plan import Eviction, RoundPlan
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.quota.quota_book import ShareQueue
+from koordpy.reservations.reservation_ledger import party_of
 
 
 class RoomMaking:
@@ -41,7 +41,7 @@ class RoomMaking:
 
     def look_again(self, entry: Entry) -> bool:
         """Whether room came while victims were chosen for a unit, so that it may need none."""
-        if entry.looked_again or not self._queue.missed(ROOM_CAME):
+        if entry.looked_again or not self._queue.has_missed(entry, ROOM_CAME):
             return False
         entry.looked_again = True
         return True

@@ -14,17 +14,18 @@ from operator import is_
 
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.api.times import rfc3339
-from koordpy.cluster.pods import GangRef, PodInfo
-from koordpy.cluster.quotas import ShareQueue
-from koordpy.engine.context import Context, begin
-from koordpy.engine.evictions.calls import Dropped, EvictionCalls, Wanted
-from koordpy.engine.evictions.nominations import Kept, Nominations
-from koordpy.engine.status.announce import ROOM_MADE
-from koordpy.engine.status.patches import pod_unschedulable
-from koordpy.engine.status.recorder import ObjectReference
-from koordpy.planning.nominated_capacity import parties
-from koordpy.planning.plan import Benefit, Eviction, Nomination, Reason
-from koordpy.planning.victim_selection.names import RuleName
+from koordpy.engine.engine_context import Context, begin
+from koordpy.engine.evictions.eviction_calls import Dropped, EvictionCalls, Wanted
+from koordpy.engine.evictions.nominations import Nominations
+from koordpy.engine.status.event_recorder import ObjectReference
+from koordpy.engine.status.scheduler_events import ROOM_MADE
+from koordpy.engine.status.status_patches import pod_unschedulable
+from koordpy.plan.round_plan import Benefit, Eviction, Nomination, Reason
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.quota.quota_book import ShareQueue
+from koordpy.reservations.reservation_ledger import parties
 
 logger = logging.getLogger(__name__)
 
@@ -126,12 +127,12 @@ class Evictor:
             await self._withdraw(plan, gone)
         elif plan.nominations:
             longest = max((victim.grace_seconds for victim in plan.evictions), default=0)
-            kept = Kept(
+            self.nominations.reserve(
+                plan.unit,
+                [(one.pod_key, one.uid, one.node) for one in plan.nominations],
                 self._clock() + longest + self._extra_seconds,
-                {one.pod_key: one.uid for one in plan.nominations},
                 {victim.pod_key: victim.uid for victim in plan.evictions},
             )
-            self.nominations.kept[plan.unit] = kept
         for ref, victims in broken.items():
             self._gang_evicted(ref, victims)
         if plan.benefit is not None and plan.beneficiary is not None and not why:
@@ -180,7 +181,7 @@ class Evictor:
             and info.key not in mine
             and info.key not in plan.beside
             # what was reclaimed from them is closed to them: the plan has left it alone
-            and gains.isdisjoint(kept[info.key].closed_to)
+            and gains.isdisjoint(kept[info.key].losers)
         ]
         if not lesser:
             return

@@ -8,14 +8,15 @@ PodGroups which gangs are stale. Since when is in the condition of the PodGroup,
 process that starts anew goes on from there.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from koordpy.api.objects import condition_of
-from koordpy.cluster.ganghistory import STALE
-from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.context import Context
-from koordpy.planning.quota.runtime import tree_figures
-from koordpy.planning.victims.stale import StaleState, stale_state
+from koordpy.cache.gang_history import STALE
+from koordpy.engine.engine_context import Context
+from koordpy.fairness.quota_runtime import tree_figures
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.preemption.search.stale_gangs import StaleState, stale_state
 
 AGAIN_SECONDS = 10.0
 """What has come to its time and could not be acted on (a budget, protected pods, a round that failed) is looked at
@@ -27,10 +28,10 @@ class StaleWatch:
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         """`wake` is called when a gang may have become due."""
-        self.told: Callable[[GangRef], None] = lambda ref: None
-        """Hears of gangs that became stale or whole again."""
-        self.half_over: Callable[[GangRef], None] = lambda ref: None
-        """Hears of gangs half of whose grace is over."""
+        self.told: list[Callable[[GangRef], None]] = []
+        """Hear of gangs that became stale or whole again."""
+        self.half_over: list[Callable[[GangRef], None]] = []
+        """Hear of gangs half of whose grace is over."""
         self._reminded: set[GangRef] = set()
         self._feeds, self._wake, self._now = context.feeds, wake, context.now
         self._settings = context.settings.config.stale_gangs
@@ -68,7 +69,8 @@ class StaleWatch:
                 elif before is None or before.due != found.due:
                     self.due[ref] = found.due
             if found != before:
-                self.told(ref)
+                for heard in self.told:
+                    heard(ref)
         if self.due:
             self._wake()
 
@@ -79,8 +81,8 @@ class StaleWatch:
         for ref, found in self._stale.items():
             if ref not in self._reminded and found.due is not None and now >= found.due - found.grace / 2:
                 self._reminded.add(ref)
-                if found.grace:
-                    self.half_over(ref)
+                for heard in self.half_over if found.grace else ():
+                    heard(ref)
 
     def _may_be_stale(self, ref: GangRef) -> bool:
         """By what is at hand without a snapshot."""
@@ -154,3 +156,46 @@ class OveruseWatch:
         due = [name for name, at in self._due.items() if max(at, self._held.get(name, 0.0)) <= now]
         self._held |= dict.fromkeys(due, now + AGAIN_SECONDS)
         return bool(due)
+
+
+class Watches:
+    """Rounds that are held though no unit is due: for gangs that have lost members, and quotas above their runtime. A
+    dry run has none of them: what it decides changes nothing of them."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        """`wake` is called when one may have become due."""
+        settings, self._now = context.settings, context.now
+        self._interval = settings.group_status_seconds
+        self.stale = StaleWatch(context, wake) if not settings.dry_run else None
+        monitors = settings.config.quota.monitor_all_quotas and settings.config.quota.enable_runtime_quota
+        self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
+
+    async def run(self) -> None:
+        """Looks until cancelled."""
+        while True:
+            if self.stale is not None:
+                self.stale.look()
+                self.stale.remind()
+            if self.overuse is not None:
+                self.overuse.look()
+            await asyncio.sleep(self._interval)
+
+    def next_due(self) -> float | None:
+        """When a round is to be held, seconds since the epoch; None for never."""
+        dues = [*self.stale.due.values()] if self.stale is not None else []
+        if self.overuse is not None and (due := self.overuse.next_due()) is not None:
+            dues.append(due)
+        return min(dues, default=None)
+
+    def due(self) -> bool:
+        """Whether a round is to be held now."""
+        due = self.next_due()
+        return due is not None and due <= self._now()
+
+    def stale_units(self) -> list[str]:
+        """Units that the round under way is to try for the sake of their stale gangs."""
+        return self.stale.take() if self.stale is not None and self.stale.due else []
+
+    def over_used(self) -> bool:
+        """Whether the round under way is for quotas, too."""
+        return self.overuse.take() if self.overuse is not None else False

@@ -1,54 +1,65 @@
-"""Room that is kept by nominations while victims end: until it is taken, comes to nothing, or its time is up.
+"""Nominations while their victims terminate: each ends when its pod is bound, when it has failed, or in time.
 
 Sources: kube-parity.md 4.5, preemption.md 4. A nomination is status.nominatedNodeName at the API server, and counts
-here from the moment it is decided (`cluster/expected.py`). One that is taken back ends here at once, and at the API
-server as well as that can be done. Nominations that another process made are kept for a while, too.
+here from the moment it is decided (`cache/expected_pods.py`). A nomination that is taken back ends here at once, and at
+the API server as far as that can be reached. Nominations of an earlier process are kept for `RESTORED_SECONDS`.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import PODS
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.context import Context, begin
-from koordpy.engine.evictions.calls import Dropped, EvictionCalls
+from koordpy.cache.reservations import Reservation, nomination
+from koordpy.cache.snapshot import PODS
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.engine_context import Context, begin
+from koordpy.engine.evictions.eviction_calls import Dropped, EvictionCalls
 from koordpy.engine.wakeups import Wake
-from koordpy.planning.nominated_capacity import coming_free
+from koordpy.pods.pod_info import PodInfo
+from koordpy.reservations.reservation_ledger import frees_capacity
 
 logger = logging.getLogger(__name__)
 
 RESTORED_SECONDS = 90.0
-"""How long the room of nominations is kept that are older than this process."""
+"""Time limit of the nominations of an earlier process."""
 
-
-@dataclass(slots=True)
-class Kept:
-    """Room that is kept for a unit until a deadline. pods: key -> uid of its members; victims: of those that go."""
-
-    deadline: float
-    pods: dict[str, str]
-    victims: dict[str, str] = field(default_factory=dict)
-    tried: bool = False
-    """Whether the unit was planned anew since its victims are gone."""
+Members = dict[str, Reservation]
+"""Pod key -> reservation of each nominated member of a unit."""
 
 
 class Nominations:
-    """Units and the room that is kept for them. Owned by the event loop."""
+    """The reservations of nominated pods, by unit. Owned by the event loop."""
 
     def __init__(self, context: Context, calls: EvictionCalls) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         """Void nominations that are being cleared."""
         self._state, self._queue, self._calls = context.state, context.queue, calls
         self._may_write, self._clock, self._now = context.may_write, context.clock, context.now
-        self.kept: dict[str, Kept] = {}
-        """Unit whose victims are going -> the room that is kept for it."""
+        self.reserved: dict[str, Members] = {}
+        """Unit -> reservations of its members."""
+        self._planned_anew: set[str] = set()
+        """Units that were planned anew since their victims are gone."""
         self._clearing: dict[str, asyncio.Event] = {}
         """Pods whose nomination is being cleared at the API server."""
         self._uncleared: dict[str, str] = {}
         """key -> uid of pods where that failed: tried again."""
+
+    def reserve(
+        self, unit: str, members: Iterable[tuple[str, str, str]], until: float, victims: Mapping[str, str]
+    ) -> None:
+        """Starts to watch the nominations of a unit, in place of those before.
+
+        members: (pod key, uid, node); until: time limit on the process's clock; victims: key -> uid.
+        """
+        self.reserved[unit] = {
+            key: replace(nomination(key, node), uid=uid, until=until, victims=victims) for key, uid, node in members
+        }
+        self._planned_anew.discard(unit)
+
+    def _forget(self, unit: str) -> None:
+        self.reserved.pop(unit, None)
+        self._planned_anew.discard(unit)
 
     async def before_writing(self, key: str) -> None:
         """A pod is about to be nominated: waits for an older write, which must not be the last."""
@@ -57,11 +68,11 @@ class Nominations:
         self._uncleared.pop(key, None)
 
     async def give_up(self, units: Iterable[str], pods: Iterable[PodInfo]) -> None:
-        """The room of units is for others: their pods' nominations are taken back, and they are planned anew."""
+        """Takes the nominations of units back for more important units; the units are planned anew."""
         units = list(units)
         for unit in units:
             logger.info("%s: a more important unit takes the room it is nominated to; it is planned anew", unit)
-            self.kept.pop(unit, None)
+            self._forget(unit)
         await self.clear(pods)
         for unit in units:
             self._queue.touch(unit, "NominationVoid")
@@ -90,34 +101,34 @@ class Nominations:
         self._queue.broadcast(Wake.ROOM, "NominationEnd")
 
     def restore(self) -> None:
-        """Nominations of pods that another process made: their room is kept for a while."""
-        deadline = self._clock() + RESTORED_SECONDS
+        """Starts to watch the nominations that an earlier process has made."""
+        until = self._clock() + RESTORED_SECONDS
         for info in self._state.nominated():
             if (unit := self._queue.unit_of.get(info.key)) is not None:
-                self.kept.setdefault(unit, Kept(deadline, {})).pods[info.key] = info.uid
+                self.reserved.setdefault(unit, {})[info.key] = _restored(info, until)
 
     async def look(self) -> None:
-        """Ends what is over: units that are bound or gone, and nominations whose time is up."""
-        for unit, kept in list(self.kept.items()):
-            if self.kept.get(unit) is not kept:
-                # given up, or kept anew, while another's nominations were cleared
+        """Ends nominations of units that are bound or gone, that cannot be used any more, or whose time is up."""
+        for unit, members in list(self.reserved.items()):
+            if self.reserved.get(unit) is not members:
+                # given up, or reserved anew, while nominations of another unit were cleared
                 continue
-            waiting = self._waiting(kept)
+            waiting = self._waiting(members)
             if not waiting:
-                del self.kept[unit]
-                # a quota that was promised to it lends again what others ask for in vain (planning/queue/lending.py)
+                self._forget(unit)
+                # a quota that was promised to it lends again what others ask for in vain (lend_runtimes.py)
                 self._queue.broadcast(Wake.ASKED, "NominationEnd")
             elif any(self._is_void(info) for info in waiting) and self._may_write():
-                del self.kept[unit]
+                self._forget(unit)
                 logger.info("%s: the room it is nominated to will not come; it is planned anew", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationVoid")
-            elif not kept.tried and not self._leaving(kept, waiting):
-                # takes its room now, or is refused and gives it back
-                kept.tried = True
+            elif unit not in self._planned_anew and not self._terminating(members, waiting):
+                # the unit takes its capacity now, or is refused and gives it back
+                self._planned_anew.add(unit)
                 self._queue.touch(unit, "VictimsGone")
-            elif self._clock() > kept.deadline and self._may_write():
-                del self.kept[unit]
+            elif self._clock() > max(one.until for one in members.values()) and self._may_write():
+                self._forget(unit)
                 logger.warning("%s: its victims are not gone in time; it is planned anew", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationExpired")
@@ -127,18 +138,19 @@ class Nominations:
             await self.clear([info for info, uid in there if info is not None and info.uid == uid and info.pending])
 
     def refused(self, unit: str, pods: Iterable[PodInfo]) -> None:
-        """A unit was planned anew and found no place: room that it is nominated to and nobody is leaving is void."""
-        kept = self.kept.get(unit)
-        if kept is not None and any(self._still_there(key, uid) for key, uid in kept.victims.items()):
+        """Clears the nominations of a unit that was planned anew and found no place, unless pods are terminating on its
+        nominated nodes."""
+        members = self.reserved.get(unit)
+        if members is not None and self._has_victims(members):
             return
         void = [info for info in pods if info.nominated_node and info.pending]
         if any(self._state.leaving(info.nominated_node) for info in void):
-            if kept is None:
-                deadline = self._clock() + RESTORED_SECONDS
-                self.kept[unit] = Kept(deadline, {info.key: info.uid for info in void})
+            if members is None:
+                until = self._clock() + RESTORED_SECONDS
+                self.reserved[unit] = {info.key: _restored(info, until) for info in void}
             return
         if void and self._may_write():
-            self.kept.pop(unit, None)
+            self._forget(unit)
             begin(self.clear(void), f"void nominations of {unit}", self.tasks)
 
     def _is_void(self, info: PodInfo) -> bool:
@@ -148,7 +160,7 @@ class Nominations:
             return True
         now = self._now()
         count, used = self._state.usage.held(node.name)
-        leave = [pod for pod in self._state.leaving(node.name) if coming_free(pod, now)]
+        leave = [pod for pod in self._state.leaving(node.name) if frees_capacity(pod, now)]
         if count - len(leave) >= node.allocatable.get(PODS, 0):
             return True
         for name, amount in info.requests.items():
@@ -157,15 +169,24 @@ class Nominations:
                 return True
         return False
 
-    def _waiting(self, kept: Kept) -> list[PodInfo]:
-        pods = [self._state.pod(key) for key in kept.pods]
-        return [info for info in pods if info is not None and info.nominated_node and info.uid == kept.pods[info.key]]
+    def _waiting(self, members: Members) -> list[PodInfo]:
+        """The members that still wait with a nomination."""
+        pods = [self._state.pod(key) for key in members]
+        return [info for info in pods if info is not None and info.nominated_node and info.uid == members[info.key].uid]
 
-    def _leaving(self, kept: Kept, waiting: Iterable[PodInfo]) -> bool:
-        if kept.victims:
-            return any(self._still_there(key, uid) for key, uid in kept.victims.items())
+    def _terminating(self, members: Members, waiting: Iterable[PodInfo]) -> bool:
+        """Whether victims are left; where they are not known, whether pods terminate on the nominated nodes."""
+        if any(one.victims for one in members.values()):
+            return self._has_victims(members)
         return any(self._state.leaving(info.nominated_node) for info in waiting)
 
-    def _still_there(self, key: str, uid: str) -> bool:
-        info = self._state.pod(key)
-        return info is not None and info.uid == uid and not info.finished
+    def _has_victims(self, members: Members) -> bool:
+        """Whether a pod is left that was evicted for a unit."""
+        victims = {key: uid for one in members.values() for key, uid in one.victims.items()}
+        there = [(self._state.pod(key), uid) for key, uid in victims.items()]
+        return any(info is not None and info.uid == uid and not info.finished for info, uid in there)
+
+
+def _restored(info: PodInfo, until: float) -> Reservation:
+    """Reservation of a pod whose nomination was found at the API server."""
+    return replace(nomination(info.key, info.nominated_node), uid=info.uid, until=until)

@@ -1,1 +1,11 @@
-"""What is written besides Bindings: conditions, statuses, events (kube-parity.md 4.5 and 4.6)."""
+"""What is written besides Bindings: conditions of pods, statuses of gangs, quotas and Devices, and events.
+
+A status is a pure function of the scheduler's state. One reconciler writes it, only if it has changed; events are best
+effort.
+
+Main types: `Reconciler` (`reconciler.py`): status writes; `EventRecorder` (`event_recorder.py`): events; `Writers`
+(`status_writers.py`): all writers.
+
+Must not influence a plan, and must not write a status that has not changed.
+Start reading at `reconciler.py`, then `status_writers.py`.
+"""

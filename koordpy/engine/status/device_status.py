@@ -7,13 +7,14 @@ manager of its own keeps the two apart: each owns the conditions that it names. 
 
 from collections.abc import Iterable, Sequence
 
-from koordpy.api.custom import Device, DeviceAllocation, DeviceHolder, DeviceStatus
-from koordpy.api.natural import natural_key
+from koordpy.api.custom_objects import Device, DeviceAllocation, DeviceHolder, DeviceStatus
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Condition, condition_of
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.resources import DEVICES, Resource
-from koordpy.engine.status.patches import condition_body, merged_conditions, patch_status
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.gpu.gpu_book import gpu_book
+from koordpy.engine.client.api_resources import DEVICES, Resource
 from koordpy.engine.status.reconciler import WholeStatusWriter
+from koordpy.engine.status.status_patches import condition_body, merged_conditions, patch_status
 
 ASYMMETRIC, MALFORMED = "AsymmetricLink", "TopologyMalformed"
 _REASONS = {ASYMMETRIC: ("DirectionsDiffer", "DirectionsAgree"), MALFORMED: ("MatrixUnreadable", "MatrixReadable")}
@@ -39,7 +40,7 @@ def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list
 def device_allocations(state: ClusterState, name: str) -> list[DeviceAllocation]:
     """Holders of a node's GPUs whose GPUs can be told, pods that are not seen on the node yet left out."""
     entries = []
-    for key, minors in sorted(state.gpus.minors_held(name).items(), key=lambda one: natural_key(one[0])):
+    for key, minors in sorted(gpu_book(state).minors_held(name).items(), key=lambda one: natural_key(one[0])):
         info = state.pod(key)
         if info is not None and info.pod.spec.node_name == name:
             entries.append(DeviceHolder(namespace=info.namespace, name=info.name, uuid=info.uid, minors=list(minors)))
@@ -50,15 +51,15 @@ class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
     """Of all Devices, by their names."""
 
     def _overdue(self) -> Iterable[str]:
-        return self._context.state.gpus.take_unreported()
+        return gpu_book(self._context.state).take_unreported()
 
     def _find(self, key: str) -> tuple[Device, Resource] | None:
-        device = self._context.state.gpus.devices.get(key)
+        device = gpu_book(self._context.state).devices.get(key)
         return (device, DEVICES) if device is not None else None
 
     def _render(self, key: str, obj: Device, there: DeviceStatus) -> DeviceStatus:
         state = self._context.state
-        ours = device_conditions(obj, state.gpus.faults(key))
+        ours = device_conditions(obj, gpu_book(state).faults(key))
         conditions = merged_conditions(obj.status.conditions, ours, now=self._context.now())
         return DeviceStatus(allocations=device_allocations(state, key), conditions=conditions)
 

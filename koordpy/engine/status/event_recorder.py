@@ -15,12 +15,14 @@ import msgspec
 
 from koordpy.api.objects import ObjectMeta
 from koordpy.api.times import micro_time
-from koordpy.cluster.pods import PodInfo
-from koordpy.engine.apiserver.client import ApiClient, ApiError, TokenBucket, Unreachable
-from koordpy.engine.apiserver.resources import EVENTS, Resource
-from koordpy.engine.turns import ByTurns
-from koordpy.engine.watching.lines import Names
-from koordpy.observe.lately import Lately
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import EVENTS, Resource
+from koordpy.engine.client.token_bucket import TokenBucket
+from koordpy.engine.planning_turns import ByTurns
+from koordpy.engine.watching.watch_lines import Names
+from koordpy.observe.message_rates import Lately
+from koordpy.pods.pod_info import PodInfo
 
 logger = logging.getLogger(__name__)
 

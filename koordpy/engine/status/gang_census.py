@@ -6,9 +6,9 @@ Whether a gang runs follows from its pods; why one does not is what the last rou
 from collections import Counter
 from dataclasses import dataclass
 
-from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.plan.round_plan import GangReport, GangStatus
+from koordpy.pods.gang_refs import GangRef, GangSource
 
 REFUSED = (GangStatus.UNSCHEDULABLE, GangStatus.INVALID)
 
@@ -21,11 +21,12 @@ class GangCounts:
     """How many gangs there are."""
 
     by_status: Counter[GangStatus]
-    half_bound: int
     by_origin: Counter[str]
     """podgroup, upstream, volcano, named, kueue, workload, labels."""
     gated: Counter[str]
     """Those that nothing is tried for, by what they wait for: members, owner, unreadable."""
+    degraded: dict[GangRef, int]
+    """Half-bound gang -> members that it lacks until its minimum."""
 
 
 class Census:
@@ -47,22 +48,24 @@ class Census:
         statuses: Counter[GangStatus] = Counter()
         origins: Counter[str] = Counter()
         gated: Counter[str] = Counter()
-        half, refused = 0, {}
+        degraded: dict[GangRef, int] = {}
+        refused = {}
         for ref, tally, need in self._state.gangs.tallies():
             if ref in self._refused:
                 refused[ref] = self._refused[ref]
             if not tally.bound and not tally.pending:
                 continue
-            half += tally.half_bound(need)
+            if half := tally.half_bound(need):
+                degraded[ref] = need - tally.present
             origins[self._origin(ref)] += 1
             if not tally.bound and (why := self._gate(ref, tally.pending, need)):
                 gated[why] += 1
-            if tally.bound and not tally.half_bound(need):
+            if tally.bound and not half:
                 statuses[GangStatus.SCHEDULED] += 1
             else:
                 statuses[refused.get(ref, GangStatus.INCOMPLETE)] += 1
         self._refused = refused
-        return GangCounts(statuses, half, origins, gated)
+        return GangCounts(statuses, origins, gated, degraded)
 
     def _origin(self, ref: GangRef) -> str:
         derived = self._state.gangs.derived.get(ref)

@@ -1,21 +1,30 @@
-"""What is told of gangs whichever object says what the gang is: events of their start and of evictions, once a run.
+"""What is told of gangs whichever object says what the gang is: events of their start, of evictions and of losses.
 
 Gangs that no object stands for, by labels or annotations of their pods alone, are told of by events as well: to the
 workload, or the controller of the pods, such as a Job, which is where their owner looks; to the oldest pod where there
-is none. No right beyond those for events is needed. Such a gang has no status.
+is none. No right beyond those for events is needed. Such a gang has no status. The loss of members, its end and
+evictions are told to the PodGroup and to the workload, because a pager shows the one and an owner looks at the other.
 """
 
 import abc
 from collections.abc import Iterable, Sequence
 
-from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.context import Context
-from koordpy.engine.status.announce import GANG_EVICTED, GANG_SCHEDULED, GANG_UNSCHEDULABLE, INVALID
-from koordpy.engine.status.census import REFUSED
-from koordpy.engine.status.patches import wobbles
+from koordpy.engine.engine_context import Context
+from koordpy.engine.evictions.held_rounds import StaleWatch
+from koordpy.engine.status.event_recorder import ObjectReference
+from koordpy.engine.status.gang_census import REFUSED
 from koordpy.engine.status.reconciler import Reconciler
-from koordpy.engine.status.recorder import ObjectReference
-from koordpy.planning.plan import Eviction, GangReport, GangStatus
+from koordpy.engine.status.scheduler_events import (
+    GANG_DEGRADED,
+    GANG_EVICTED,
+    GANG_REPAIRED,
+    GANG_SCHEDULED,
+    GANG_UNSCHEDULABLE,
+    INVALID,
+)
+from koordpy.engine.status.status_patches import wobbles
+from koordpy.plan.round_plan import Eviction, GangReport, GangStatus
+from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class GangWriter(Reconciler):
@@ -23,7 +32,8 @@ class GangWriter(Reconciler):
 
     source: GangSource
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, stale: StaleWatch | None = None) -> None:
+        """stale: knows the gangs that have lost members; None where another writer tells of those of this source."""
         super().__init__(context)
         self._started: dict[str, frozenset[str]] = {}
         """Gangs of whose start was told -> owners of that run."""
@@ -31,6 +41,12 @@ class GangWriter(Reconciler):
         """What the last round that tried a gang has said, where its status says that."""
         self._refusals: dict[str, tuple[str, str]] = {}
         """Gang -> reason and message of the last event that was no good news."""
+        self._degraded: set[str] = set()
+        """Gangs that were told of as degraded, and are."""
+        self._losses = stale
+        if stale is not None:
+            stale.told.append(self._loss_changed)
+            stale.half_over.append(self._grace_half_over)
         context.feeds.listeners.gang.append(self.changed)
 
     def changed(self, ref: GangRef) -> None:
@@ -71,9 +87,35 @@ class GangWriter(Reconciler):
         """Whether the gang's object says that members are lost which it had."""
         return False
 
+    def _loss_changed(self, ref: GangRef) -> None:
+        """A gang has lost members that it needs, or is as it should be again."""
+        if ref.source is not self.source or self._losses is None:
+            return
+        self.changed(ref)
+        found, known = self._losses.state(ref), ref.key in self._degraded
+        if found is not None:
+            self._degraded.add(ref.key)
+            if not known and not self._was_told_as_degraded(ref):
+                self._tell_both(ref, GANG_DEGRADED, found.warning(ref.key))
+        elif known:
+            self._degraded.discard(ref.key)
+            if number := self._context.state.gangs.whole(ref):
+                self._tell_both(ref, GANG_REPAIRED, f"{number} members are bound or have Succeeded")
+
+    def _grace_half_over(self, ref: GangRef) -> None:
+        if ref.source is self.source and self._losses is not None and (found := self._losses.state(ref)) is not None:
+            self._tell_both(ref, GANG_DEGRADED, found.warning(ref.key, self._context.now()))
+
+    def _tell_both(self, ref: GangRef, reason: str, note: str) -> None:
+        """Tells the gang's object, and the workload of its pods where that is another."""
+        about, workload = self._about(ref.key), self._context.references.workload_of(ref)
+        for one in dict.fromkeys(filter(None, (about, workload))):
+            other = about if one == workload else workload
+            self._context.announcer.tell(reason, one, note, other if other != one else None)
+
     def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
         """These members of a gang are being evicted by koordpy."""
-        if ref.source is not self.source or (about := self._about(ref.key)) is None:
+        if ref.source is not self.source or self._about(ref.key) is None:
             return
         first, many = victims[0], len(victims)
         others = first.beneficiary not in (None, ref.key)
@@ -83,7 +125,7 @@ class GangWriter(Reconciler):
         if not left:
             self._started.pop(ref.key, None)
         text = f"{many} of {left + many} members evicted ({rules}){gist}"
-        self._context.announcer.tell(GANG_EVICTED, about, text)
+        self._tell_both(ref, GANG_EVICTED, text)
         self._hear_evicted(ref, first.reason, text)
 
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
@@ -111,6 +153,7 @@ class GangWriter(Reconciler):
         super()._forget(key)
         self._reports.pop(key, None)
         self._refusals.pop(key, None)
+        self._degraded.discard(key)
 
     @abc.abstractmethod
     def _about(self, key: str) -> ObjectReference | None:
@@ -128,9 +171,9 @@ def scheduled_note(report: GangReport) -> str:
 class NamedGangTeller(GangWriter):
     """Of gangs by name, or of those that follow from workloads."""
 
-    def __init__(self, context: Context, source: GangSource = GangSource.NAMED) -> None:
+    def __init__(self, context: Context, stale: StaleWatch, source: GangSource = GangSource.NAMED) -> None:
         self.source = source
-        super().__init__(context)
+        super().__init__(context, stale)
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if report.status not in REFUSED or report.awaits:

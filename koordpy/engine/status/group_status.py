@@ -11,16 +11,16 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from koordpy.api.groups import PodGroup, PodGroupStatus
 from koordpy.api.objects import Condition, condition_of
+from koordpy.api.pod_endings import DISRUPTED
+from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import rfc3339, seconds
-from koordpy.cluster.ganghistory import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
-from koordpy.cluster.members import Members
-from koordpy.cluster.pods import FAILED, PodInfo
-from koordpy.engine.status.patches import condition_for, merged_conditions, wobbles
-from koordpy.engine.watching.intake import DISRUPTED
-from koordpy.planning.plan import GangReport, GangStatus
-from koordpy.planning.quota.admission import REFUSING_QUOTA
+from koordpy.cache.gang_history import MEMBERS_MISSING, MOST_BESIDE, SCHEDULED, STALE, ended
+from koordpy.cache.gang_members import Members
+from koordpy.engine.status.status_patches import condition_for, merged_conditions, wobbles
+from koordpy.fairness.quota_admission import REFUSING_QUOTA
+from koordpy.plan.round_plan import GangReport, GangStatus
+from koordpy.pods.pod_info import PodInfo
 
 TIMED_OUT = "WaitingTimeExceeded"
 WHOLE, DISBANDED = "MinimumMet", "NoneBound"
@@ -33,14 +33,13 @@ MADE_AGAIN_SECONDS = 600.0
 def counts_of(gang: Members) -> dict[str, int]:
     """The counts of a PodGroup's status. A member that has Succeeded had a node; those of an earlier run that are still
     ending are none of this one's."""
-    phases = [pod.pod.status.phase for pod in gang.pods]
     bound = [pod for pod in gang.bound if pod.pod.spec.node_name and pod.controller in gang.run.owners]
     return {
         "scheduled": len(bound) + gang.succeeded,
         "running": sum(pod.pod.status.phase == "Running" for pod in bound),
         "succeeded": gang.succeeded,
         "departed": gang.departed,
-        "failed": phases.count(FAILED),
+        "failed": len(gang.failed),
     }
 
 
@@ -71,7 +70,7 @@ def made_again_until(gang: Members) -> float:
 
 
 def _failures(gang: Members) -> list[PodInfo]:
-    return [pod for pod in gang.pods if pod.pod.status.phase == FAILED and not _ended_from_outside(pod)]
+    return [pod for pod in gang.failed if not _ended_from_outside(pod)]
 
 
 def _ended_from_outside(pod: PodInfo) -> bool:

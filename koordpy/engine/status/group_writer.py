@@ -6,23 +6,22 @@ PodGroups whose pods all name other schedulers are left alone.
 from collections.abc import Iterable
 from math import inf
 
-from koordpy.api.groups import PodGroup, PodGroupStatus
 from koordpy.api.objects import condition_of
+from koordpy.api.pod_groups import PodGroup, PodGroupStatus
 from koordpy.api.times import seconds
-from koordpy.cluster.ganghistory import SCHEDULED, STALE
-from koordpy.cluster.members import Members
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.context import Context
-from koordpy.engine.evictions.watches import StaleWatch
-from koordpy.engine.status.announce import GANG_DEGRADED, GANG_REPAIRED
-from koordpy.engine.status.census import REFUSED
-from koordpy.engine.status.gangwriter import GangWriter
+from koordpy.cache.gang_history import SCHEDULED, STALE
+from koordpy.cache.gang_members import Members
+from koordpy.engine.client.api_resources import Resource
+from koordpy.engine.engine_context import Context
+from koordpy.engine.evictions.held_rounds import StaleWatch
+from koordpy.engine.status.event_recorder import ObjectReference
+from koordpy.engine.status.gang_census import REFUSED
+from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.status.group_status import TIMED_OUT, group_status, made_again_until, only_wobbles, waits_since
 from koordpy.engine.status.reconciler import WholeStatusWriter
-from koordpy.engine.status.recorder import ObjectReference
-from koordpy.planning.plan import GangReport
+from koordpy.plan.round_plan import GangReport
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.object_book import object_key
 
 
 class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus]):
@@ -32,7 +31,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
 
     def __init__(self, context: Context, stale: StaleWatch) -> None:
         """`stale` says what is to be said of gangs that have lost members."""
-        super().__init__(context)
+        super().__init__(context, stale)
         self._stale = stale
         self._verdicts: dict[str, tuple[GangReport, float]] = {}
         """What the last round said about a gang, and its waiting time in seconds."""
@@ -42,9 +41,6 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         """Reason and message of what koordpy did to members."""
         self._made_again: dict[str, float] = {}
         """Gangs with failed pods -> until when their controllers may make them again."""
-        self._degraded: set[str] = set()
-        """Gangs that were told of as stale, and are."""
-        stale.told, stale.half_over = self._staleness_changed, self._grace_half_over
 
     async def flush(self) -> None:
         """Writes every status that is not as it should be; a loss and that the gang is stale by it are one write."""
@@ -64,33 +60,10 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._evicted[ref.key] = reason, text
             self.mark(ref.key)
 
-    def _staleness_changed(self, ref: GangRef) -> None:
-        self.changed(ref)
-        group = self._context.state.gangs.groups.get(ref.key) if ref.source is self.source else None
-        if group is None or (about := self._about(ref.key)) is None:
-            return
-        found, known = self._stale.state(ref), ref.key in self._degraded
-        if found is not None:
-            self._degraded.add(ref.key)
-            if not known and not self._was_told_as_degraded(ref):
-                self._context.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key))
-        elif known:
-            self._degraded.discard(ref.key)
-            gang = self._context.state.gangs.gang(ref)
-            if gang.runs(group.spec.min_member):
-                text = f"{gang.present} members are bound or have Succeeded"
-                self._context.announcer.tell(GANG_REPAIRED, about, text)
-
     def _was_told_as_degraded(self, ref: GangRef) -> bool:
         group = self._context.state.gangs.groups.get(ref.key)
         said = condition_of(group.status.conditions, STALE) if group is not None else None
         return said is not None and said.status == "True"
-
-    def _grace_half_over(self, ref: GangRef) -> None:
-        about = self._about(ref.key) if ref.source is self.source else None
-        if about is not None and (found := self._stale.state(ref)) is not None:
-            now = self._context.now()
-            self._context.announcer.tell(GANG_DEGRADED, about, found.warning(ref.key, now))
 
     def _hear(self, report: GangReport, waiting_seconds: float) -> None:
         if self._about(report.name) is None:
@@ -123,7 +96,6 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
     def _forget(self, key: str) -> None:
         super()._forget(key)
         self._tried.discard(key)
-        self._degraded.discard(key)
         for known in (self._verdicts, self._evicted, self._made_again):
             known.pop(key, None)
 

@@ -13,13 +13,13 @@ import contextlib
 from dataclasses import dataclass
 
 from koordpy.api.objects import Pod, condition_of
-from koordpy.cluster.pods import PodInfo
-from koordpy.engine.apiserver.resources import PODS, Resource
-from koordpy.engine.context import Context
-from koordpy.engine.status.announce import FAILED
-from koordpy.engine.status.patches import POD_SCHEDULED, patch_status, pod_unschedulable, wobbles
+from koordpy.engine.client.api_resources import PODS, Resource
+from koordpy.engine.engine_context import Context
 from koordpy.engine.status.reconciler import RETRY_SECONDS, StatusWriter
-from koordpy.planning.plan import PendingPod
+from koordpy.engine.status.scheduler_events import FAILED
+from koordpy.engine.status.status_patches import POD_SCHEDULED, patch_status, pod_unschedulable, wobbles
+from koordpy.plan.round_plan import PendingPod
+from koordpy.pods.pod_info import PodInfo
 
 MOST_HOLDS = 5
 """A gang whose members go on coming is told so after that many times the moment at the latest."""

@@ -7,17 +7,17 @@ figures are those that the next round decides by.
 from collections.abc import Iterable, Mapping
 
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota, ElasticQuotaStatus
+from koordpy.api.custom_objects import ElasticQuota, ElasticQuotaStatus
 from koordpy.api.objects import Condition, Quantities
 from koordpy.api.quantity import quantity_text
-from koordpy.cluster.quota_owners import QuotaFault
-from koordpy.cluster.quota_tree import OVER_USED
-from koordpy.cluster.quotas import Quotas
-from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.context import Context
-from koordpy.engine.status.patches import condition_for, merged_conditions
+from koordpy.engine.client.api_resources import Resource
+from koordpy.engine.engine_context import Context
 from koordpy.engine.status.reconciler import WholeStatusWriter
-from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
+from koordpy.engine.status.status_patches import condition_for, merged_conditions
+from koordpy.fairness.quota_runtime import QuotaFigures, quota_figures
+from koordpy.quota.quota_book import Quotas
+from koordpy.quota.quota_owners import QuotaFault
+from koordpy.quota.quota_tree import OVER_USED
 
 VALID = "Valid"
 

@@ -16,11 +16,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from koordpy.api.objects import Wire
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.apiserver.resources import Resource
-from koordpy.engine.context import Context
-from koordpy.engine.status.patches import patch_status, status_patch
-from koordpy.engine.turns import ByTurns, Turnstile
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import Resource
+from koordpy.engine.engine_context import Context
+from koordpy.engine.planning_turns import ByTurns, Turnstile
+from koordpy.engine.status.status_patches import patch_status, status_patch
 
 logger = logging.getLogger(__name__)
 

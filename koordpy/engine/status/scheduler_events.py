@@ -6,17 +6,30 @@ From a pod, a gang or a name to kind, name and uid as the API server knows them:
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from koordpy.api.natural import natural_key
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.apiserver.resources import DEVICES, HYPERNODES, NODES, UPSTREAM_POD_GROUPS, VOLCANO_GROUPS, Resource
-from koordpy.engine.status.recorder import EventRecorder, EventType, ObjectReference, of_object, of_pod
+from koordpy.api.custom_objects import Device
+from koordpy.api.natural_order import natural_key
+from koordpy.engine.client.api_resources import (
+    DEVICES,
+    HYPERNODES,
+    NODES,
+    UPSTREAM_POD_GROUPS,
+    VOLCANO_GROUPS,
+    Resource,
+)
+from koordpy.engine.status.event_recorder import EventRecorder, EventType, ObjectReference, of_object, of_pod
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.workloads.source import Head
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.workloads.workload_manifest import Head
 
 GANG_SCHEDULED, GANG_UNSCHEDULABLE, GANG_EVICTED = "GangScheduled", "GangUnschedulable", "GangEvicted"
 GANG_DEGRADED, GANG_REPAIRED = "GangDegraded", "GangRepaired"
+TOPOLOGY_DEGRADED, TOPOLOGY_REPAIRED = "TopologyDegraded", "TopologyRepaired"
 SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
+FOREIGN = "ForeignBinding"
 ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
+INVALID_SPEC = "InvalidSpec"
+"""Of an ElasticQuota that contradicts itself, as min above max."""
 EVENTS: Mapping[str, tuple[EventType, str]] = {
     SCHEDULED: ("Normal", "Binding"),
     FAILED: ("Warning", "Scheduling"),
@@ -26,10 +39,14 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
     GANG_EVICTED: ("Warning", "Preempting"),
     GANG_DEGRADED: ("Warning", "Repairing"),
     GANG_REPAIRED: ("Normal", "Repairing"),
+    TOPOLOGY_DEGRADED: ("Warning", "Validating"),
+    TOPOLOGY_REPAIRED: ("Normal", "Validating"),
     ROOM_MADE: ("Normal", "Preempting"),
     LEADS: ("Normal", "LeaderElection"),
+    FOREIGN: ("Warning", "LeaderElection"),
     UNREADABLE: ("Warning", "Validating"),
     INVALID: ("Warning", "Validating"),
+    INVALID_SPEC: ("Warning", "Validating"),
 }
 """Reason of an event -> (type, action)."""
 RECLAIMED: tuple[EventType, str] = "Normal", "Reclaiming"
@@ -45,6 +62,11 @@ class Announcer:
         self._recorders, self._on_refused = recorders, on_refused
         self._default = next(iter(recorders.values()), None)
 
+    def tell_wrong(self, about: ObjectReference, text: str) -> None:
+        """A setting of an object cannot be read, or does nothing. text: key or field, and what is wrong with it."""
+        of_spec = about.kind == "ElasticQuota" and text.startswith("spec.")
+        self.tell(INVALID_SPEC if of_spec else INVALID, about, text)
+
     def tell(
         self, reason: str, about: ObjectReference | PodInfo, note: str, related: ObjectReference | None = None
     ) -> None:
@@ -52,7 +74,7 @@ class Announcer:
         recorder = self._default
         if isinstance(about, PodInfo):
             recorder, about = self._recorders.get(about.pod.spec.scheduler_name, recorder), of_pod(about)
-        if reason in (UNREADABLE, INVALID):
+        if reason in (UNREADABLE, INVALID, INVALID_SPEC):
             self._on_refused(about.kind, reason)
         if recorder is not None:
             type, action = EVENTS.get(reason, RECLAIMED)
@@ -93,6 +115,17 @@ class References:
         workload = _titled(derived.title) if derived is not None else None
         return workload or self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
 
+    def workload_of(self, ref: GangRef) -> ObjectReference | None:
+        """The topmost workload of a gang's pods, whatever makes them a gang, else their controller; None for pods
+        without one."""
+        derived, book = self._state.gangs.derived.get(ref), self._state.workloads
+        if derived is not None and (title := _titled(derived.title)) is not None:
+            return title
+        for pod in self._oldest_first(ref):
+            if pod.pod.metadata.controller is not None:
+                return _titled(book.top_of(pod.key)) or self.owner(ref)
+        return None
+
     def owner(self, ref: GangRef) -> ObjectReference | None:
         """The controller of a gang's pods, such as a Job: of the oldest that has one."""
         owners = (pod.pod.metadata.controller for pod in self._oldest_first(ref))
@@ -126,7 +159,7 @@ class References:
             case "ElasticQuota":
                 return _known(feeds.quotas.resources.get(key), state.quotas.objects.get(key))
             case "Device":
-                return _known(DEVICES, state.gpus.devices.get(key))
+                return _known(DEVICES, state.get(Device, key))
             case "HyperNode":
                 return _known(feeds.served.get(HYPERNODES), state.nodes.hypernodes.get(key))
             case "Node":

@@ -10,11 +10,12 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import fields, replace
 
+from koordpy.api.bounded_memory import remembered
 from koordpy.api.objects import Condition, ObjectMeta, Pod, Wire, condition_of
-from koordpy.api.remembered import remembered
 from koordpy.api.times import rfc3339
-from koordpy.engine.apiserver.client import ApiClient, ApiError, PatchKind
-from koordpy.engine.apiserver.resources import Resource
+from koordpy.engine.client.api_client import ApiClient, PatchKind
+from koordpy.engine.client.api_errors import ApiError
+from koordpy.engine.client.api_resources import Resource
 
 POD_SCHEDULED = "PodScheduled"
 FIELD_MANAGER = "koordpy-scheduler"

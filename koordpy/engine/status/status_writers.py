@@ -4,17 +4,17 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.context import Context
-from koordpy.engine.evictions.watches import StaleWatch
-from koordpy.engine.status.devices import DeviceStatusWriter
-from koordpy.engine.status.gangwriter import GangWriter, NamedGangTeller
-from koordpy.engine.status.groups import GroupStatusWriter
-from koordpy.engine.status.pods import PodStatusWriter
-from koordpy.engine.status.quotas import QuotaStatusWriter
-from koordpy.engine.status.upstream import UpstreamStatusWriter
-from koordpy.engine.status.volcano import VolcanoStatusWriter
-from koordpy.planning.plan import Eviction
+from koordpy.engine.engine_context import Context
+from koordpy.engine.evictions.held_rounds import StaleWatch
+from koordpy.engine.status.device_status import DeviceStatusWriter
+from koordpy.engine.status.gang_writer import GangWriter, NamedGangTeller
+from koordpy.engine.status.group_writer import GroupStatusWriter
+from koordpy.engine.status.pod_status import PodStatusWriter
+from koordpy.engine.status.quota_status import QuotaStatusWriter
+from koordpy.engine.status.upstream_status import UpstreamStatusWriter
+from koordpy.engine.status.volcano_status import VolcanoStatusWriter
+from koordpy.plan.round_plan import Eviction
+from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class Writers:
@@ -24,9 +24,9 @@ class Writers:
         self.pods = PodStatusWriter(context)
         self.gangs: Sequence[GangWriter] = (
             GroupStatusWriter(context, stale),
-            UpstreamStatusWriter(context),
-            NamedGangTeller(context),
-            NamedGangTeller(context, GangSource.WORKLOAD),
+            UpstreamStatusWriter(context, stale),
+            NamedGangTeller(context, stale),
+            NamedGangTeller(context, stale, GangSource.WORKLOAD),
             VolcanoStatusWriter(context),
         )
         self.quotas = QuotaStatusWriter(context)

@@ -5,22 +5,22 @@ Until then it is False with reason Unschedulable or SchedulerError, as far as th
 condition as PodGroupScheduled, so readers of that version find it under both names.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
-from koordpy.api.groups import UpstreamPodGroup
 from koordpy.api.objects import Condition, condition_of
-from koordpy.cluster.pods import GangRef, GangSource, PodInfo
-from koordpy.engine.apiserver.resources import UPSTREAM_POD_GROUPS, Resource
-from koordpy.engine.status.announce import GANG_UNSCHEDULABLE, INVALID
-from koordpy.engine.status.census import REFUSED
-from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.patches import condition_patch, patch_status, wobbles
+from koordpy.api.pod_groups import UpstreamPodGroup
+from koordpy.cache.gang_members import Members
+from koordpy.engine.client.api_resources import UPSTREAM_POD_GROUPS, Resource
+from koordpy.engine.status.event_recorder import ObjectReference
+from koordpy.engine.status.gang_census import REFUSED
+from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.status.reconciler import StatusWriter
-from koordpy.engine.status.recorder import ObjectReference
-from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.engine.status.scheduler_events import GANG_UNSCHEDULABLE, INVALID
+from koordpy.engine.status.status_patches import condition_patch, patch_status, wobbles
+from koordpy.plan.round_plan import GangReport, GangStatus
+from koordpy.pods.gang_refs import GangRef, GangSource
 
 CONDITION = "PodGroupInitiallyScheduled"
 OLDER_NAMES = {"v1alpha2": "PodGroupScheduled"}
@@ -37,14 +37,17 @@ def condition(status: str, reason: str, message: str) -> Condition:
     return Condition(type=CONDITION, status=status, reason=reason, message=message)
 
 
-def wanted_condition(group: UpstreamPodGroup, pods: Iterable[PodInfo], report: GangReport | None) -> Condition | None:
-    """What the condition should say; None where it stays as it is, as it does for ever once it is True."""
+def wanted_condition(
+    group: UpstreamPodGroup, members: Members, report: GangReport | None, minimum: int = 0
+) -> Condition | None:
+    """What the condition should say; None where it stays as it is, as it does for ever once it is True. minimum: of the
+    gang that has the pods of a group made by default."""
     old = condition_of(group.status.conditions, CONDITION)
     if old is not None and old.status == "True":
         return None
     gang = group.spec.scheduling_policy.gang
-    need = max(1, gang.min_count) if gang is not None else 1
-    have = sum(pod.pod.status.phase == "Succeeded" or (pod.bound and bool(pod.pod.spec.node_name)) for pod in pods)
+    need = max(1, gang.min_count if gang is not None else minimum)
+    have = members.succeeded + sum(bool(pod.pod.spec.node_name) for pod in members.bound)
     if have >= need:
         return condition("True", "Scheduled", f"{have} pods have a node, {need} were needed")
     if report is None or report.status not in REFUSED:
@@ -58,6 +61,17 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
 
     source = GangSource.UPSTREAM
     stands = True
+
+    def changed(self, ref: GangRef) -> None:
+        super().changed(ref)
+        for key in self._context.state.gangs.made_of(ref):
+            self.mark(key)
+
+    def verdict(self, report: GangReport, waiting_seconds: float) -> None:
+        super().verdict(report, waiting_seconds)
+        for key in self._context.state.gangs.made_of(report.ref):
+            self._reports[key] = report  # a group made by default has its condition from the gang of its pods
+            self.mark(key)
 
     def _find(self, key: str) -> tuple[UpstreamPodGroup, Resource] | None:
         group, resource = (
@@ -74,8 +88,12 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
         last, _ = self._writes.last(key, obj.metadata.uid)
         if last is not None and last.status == "True":
             return None
-        pods = self._context.state.gangs.members(GangRef(obj.metadata.namespace, obj.metadata.name, self.source))
-        return wanted_condition(obj, pods, self._reports.get(key))
+        gangs, report = self._context.state.gangs, self._reports.get(key)
+        if (of_pods := next(iter(gangs.gangs_of_made(key)), None)) is not None:
+            derived = gangs.derived.get(of_pods)
+            minimum = derived.min_member if derived is not None else gangs.minimum(of_pods) or 0
+            return wanted_condition(obj, gangs.gang(of_pods), report, minimum)
+        return wanted_condition(obj, gangs.gang(GangRef.of(key, self.source)), report)
 
     def _only_wobbles(self, said: Condition | None, wanted: Condition | None) -> bool:
         if said is None or wanted is None or (said.status, said.reason) != (wanted.status, wanted.reason):
@@ -97,6 +115,8 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
 
     def _written(self, key: str, said: Condition | None, wanted: Condition | None) -> None:
         about = self._about(key)
+        if self._context.state.gangs.gangs_of_made(key):
+            return  # the workload is told
         if about is not None and wanted is not None and wanted.status == "False":
             if wanted.reason != "Unschedulable":
                 self._context.announcer.tell(INVALID, about, wanted.message)

@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from koordpy.api.owners import WorkloadObject, read_part
+from koordpy.api.owner_objects import WorkloadObject, read_part
 from koordpy.api.times import rfc3339
-from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.engine.apiserver.resources import VOLCANO_GROUPS, Resource
-from koordpy.engine.context import Context
-from koordpy.engine.status.gangwriter import GangWriter
-from koordpy.engine.status.patches import patch_status, wobbles
+from koordpy.engine.client.api_resources import VOLCANO_GROUPS, Resource
+from koordpy.engine.engine_context import Context
+from koordpy.engine.status.event_recorder import ObjectReference
+from koordpy.engine.status.gang_writer import GangWriter
 from koordpy.engine.status.reconciler import StatusWriter
-from koordpy.engine.status.recorder import ObjectReference
-from koordpy.planning.plan import GangReport, GangStatus
-from koordpy.workloads.runs import WorkloadPod
+from koordpy.engine.status.status_patches import patch_status, wobbles
+from koordpy.plan.round_plan import GangReport, GangStatus
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.workloads.workload_runs import WorkloadPod
 
 PENDING, INQUEUE, RUNNING, COMPLETED = "Pending", "Inqueue", "Running", "Completed"
 SCHEDULED, UNSCHEDULABLE = "Scheduled", "Unschedulable"

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
-from koordpy.engine.turns import ByTurns
+from koordpy.engine.planning_turns import ByTurns
 
 MOST_BYTES = 16 << 20
 """Nothing more is read of the watch while so much waits."""

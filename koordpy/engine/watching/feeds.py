@@ -11,19 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
-from koordpy.api.groups import PodGroup, UpstreamPodGroup
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
 from koordpy.api.objects import ConfigMap, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, Wire
-from koordpy.api.owners import WorkloadObject
-from koordpy.cluster.npus import watched
-from koordpy.cluster.objectbook import object_key
-from koordpy.cluster.pods import GangSource
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver import resources
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import Resource, Wanted, discover
-from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kinds import (
+from koordpy.api.owner_objects import WorkloadObject
+from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import reporting
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.object_changes import (
     ClaimUsers,
     ServedVersions,
     claimed_changes,
@@ -34,8 +29,8 @@ from koordpy.engine.changes.kinds import (
     quota_changes,
     topology_changes,
 )
-from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.changes.workloads import (
+from koordpy.engine.changes.pod_changes_live import PodChanges
+from koordpy.engine.changes.workload_changes import (
     FORBIDDEN,
     NOT_SERVED,
     WATCHED,
@@ -43,11 +38,18 @@ from koordpy.engine.changes.workloads import (
     WatchedKinds,
     WorkloadChanges,
 )
-from koordpy.engine.queue import UnitQueue
+from koordpy.engine.client import api_resources
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import Resource, Wanted, discover
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.wakeups import Wake, of_budget, of_config_map, of_device, of_devices, of_kept, of_storage
-from koordpy.engine.watching.mirror import Sink
-from koordpy.engine.watching.reflector import Reflector, Unreadable
-from koordpy.workloads.kinds.registry import watched as watched_kinds
+from koordpy.engine.watching.object_mirror import Sink
+from koordpy.engine.watching.reflector import Reflector
+from koordpy.engine.watching.unreadable_objects import Unreadable
+from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.object_book import object_key
+from koordpy.workloads.kinds.kind_registry import watched as watched_kinds
 
 logger = logging.getLogger(__name__)
 
@@ -75,24 +77,24 @@ class Feeds:
         self.state, self.queue, self.names, self.listeners = state, queue, hub.names, hub.listeners
         self.pods = PodChanges(hub, claiming)
         self.groups: ServedVersions[PodGroup] = ServedVersions(
-            resources.POD_GROUPS, resources.POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
+            api_resources.POD_GROUPS, api_resources.POD_GROUPS_X, group_changes(hub, GangSource.GROUP)
         )
         self.quotas: ServedVersions[ElasticQuota] = ServedVersions(
-            resources.ELASTIC_QUOTAS, resources.ELASTIC_QUOTAS_X, quota_changes(hub)
+            api_resources.ELASTIC_QUOTAS, api_resources.ELASTIC_QUOTAS_X, quota_changes(hub)
         )
         self.served: dict[Wanted, Resource | None] = {}
         """What is not served everywhere, and where it is here."""
         devices = claimed_changes(hub, claiming, of_devices)
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
-            resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
-            resources.HYPERNODES: (HyperNode, hypernode_changes(hub)),
-            **{want: (kind, devices) for want, kind in resources.DYNAMIC_RESOURCES.items()},
+            api_resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
+            api_resources.HYPERNODES: (HyperNode, hypernode_changes(hub)),
+            **{want: (kind, devices) for want, kind in api_resources.DYNAMIC_RESOURCES.items()},
         }
         self.volcano = VolcanoChanges(hub, wake)
         """PodGroups of Volcano; none where they are not read."""
         if state.workloads.volcano:
             state.read_volcano(False)  # until it is known to be served
-            self._optional[resources.VOLCANO_GROUPS] = WorkloadObject, self.volcano
+            self._optional[api_resources.VOLCANO_GROUPS] = WorkloadObject, self.volcano
         self.kinds: WatchedKinds | None = None
         """None where no workload is watched."""
         if kinds := watched_kinds(workloads):
@@ -112,23 +114,29 @@ class Feeds:
         self._undiscovered = ""
         self._watches = False
         self._feed(
-            resources.PODS, Pod, self.pods, transform=self.pods.take_in, knows=lambda key: state.pod(key) is not None
+            api_resources.PODS,
+            Pod,
+            self.pods,
+            transform=self.pods.take_in,
+            knows=lambda key: state.pod(key) is not None,
         )
-        self._feed(resources.NODES, Node, node_changes(hub))
-        self._feed(resources.NAMESPACES, Namespace, kept_changes(hub, of_kept(Wake.NAMESPACE)))
-        self._feed(resources.PRIORITY_CLASSES, PriorityClass, kept_changes(hub, of_kept(Wake.NOTHING)))
-        self._feed(resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, kept_changes(hub, of_budget))
+        self._feed(api_resources.NODES, Node, node_changes(hub))
+        self._feed(api_resources.NAMESPACES, Namespace, kept_changes(hub, of_kept(Wake.NAMESPACE)))
+        self._feed(api_resources.PRIORITY_CLASSES, PriorityClass, kept_changes(hub, of_kept(Wake.NOTHING)))
+        self._feed(api_resources.POD_DISRUPTION_BUDGETS, PodDisruptionBudget, kept_changes(hub, of_budget))
         for resource, group_sink in self.groups.sinks().items():
             self._feed(resource, PodGroup, group_sink)
         for resource, quota_sink in self.quotas.sinks().items():
             self._feed(resource, ElasticQuota, quota_sink)
-        self._feed(resources.CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, topology_changes(hub))
-        self._feed(resources.DEVICES, Device, kept_changes(hub, of_device))
-        self._feed(resources.CONFIG_MAPS, ConfigMap, kept_changes(hub, of_config_map, "NpuReport"), transform=watched)
+        self._feed(api_resources.CLUSTER_NETWORK_TOPOLOGIES, ClusterNetworkTopology, topology_changes(hub))
+        self._feed(api_resources.DEVICES, Device, kept_changes(hub, of_device))
+        self._feed(
+            api_resources.CONFIG_MAPS, ConfigMap, kept_changes(hub, of_config_map, "NpuReport"), transform=reporting
+        )
         storage = claimed_changes(hub, claiming, of_storage)
-        for resource, kind in resources.STORAGE.items():
+        for resource, kind in api_resources.STORAGE.items():
             self._feed(resource, kind, storage)
-        for resource, kind in resources.OWNERS.items() if owners else ():
+        for resource, kind in api_resources.OWNERS.items() if owners else ():
             # others count for a pod, as if they had been relabelled
             self._feed(resource, kind, kept_changes(hub, of_kept(Wake.POD_LABELS)))
 
@@ -159,7 +167,7 @@ class Feeds:
             try:
                 await reflector.list_once()
             except ApiError as error:
-                if error.status != 403 or reflector.resource in (resources.PODS, resources.NODES):
+                if error.status != 403 or reflector.resource in (api_resources.PODS, api_resources.NODES):
                     raise
                 without[name] = error.message
 
@@ -167,7 +175,7 @@ class Feeds:
         for failure in await asyncio.gather(*looks, return_exceptions=True):
             if failure is not None:
                 raise failure
-        missing = (one.name for one in resources.INSTALLED if not self.reflectors[one.name].served)
+        missing = (one.name for one in api_resources.INSTALLED if not self.reflectors[one.name].served)
         return {**without, **dict.fromkeys(missing, "its CustomResourceDefinition is not installed")}
 
     async def synced(self) -> None:
@@ -175,7 +183,9 @@ class Feeds:
         await self._discovered.wait()
         for reflector in list(self.reflectors.values()):
             await reflector.synced.wait()
-        missing = [f"{one.kind} ({one.group})" for one in resources.INSTALLED if not self.reflectors[one.name].served]
+        missing = [
+            f"{one.kind} ({one.group})" for one in api_resources.INSTALLED if not self.reflectors[one.name].served
+        ]
         if missing:
             are = "is" if len(missing) == 1 else "are"
             logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
@@ -212,8 +222,8 @@ class Feeds:
             resource = reflector.resource
             if name != resource.name and resource.name in self.reflectors:
                 continue  # it is watched twice
-            if resource == resources.PODS:
-                yield from ((resources.PODS, info.pod) for info in self.state.pods())
+            if resource == api_resources.PODS:
+                yield from ((api_resources.PODS, info.pod) for info in self.state.pods())
                 continue
             both = twins.get(resource)
             for obj in reflector.objects.values():
@@ -226,7 +236,7 @@ class Feeds:
         if book is None:
             return False
         due = book.due()
-        found = bool(self.state.moved or book.altered)
+        found = bool(self.state.moved or book.altered or self.state.gangs.recorded)
         return found or book.is_due or (due is not None and due <= now)
 
     def regroup_due(self) -> float | None:
@@ -243,7 +253,9 @@ class Feeds:
         self.state.moved.clear()
         if moved or altered:
             self.names.follow(book.derived.values())
-        self.pods.regrouped(moved, altered)
+        recorded = [*self.state.gangs.recorded]
+        self.state.gangs.recorded.clear()
+        self.pods.regrouped(moved, dict.fromkeys((*altered, *recorded)))
 
     def rediscover(self) -> None:
         """A CustomResourceDefinition changed: what was not served may be now."""

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, TypeVar
 
-from koordpy.api.faults import UnreadableError
+from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import ObjectMeta
-from koordpy.engine.watching.lines import Names
+from koordpy.engine.watching.watch_lines import Names
 
 logger = logging.getLogger(__name__)
 

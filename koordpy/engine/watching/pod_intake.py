@@ -15,6 +15,8 @@ from msgspec.structs import force_setattr
 from msgspec.structs import replace as changed
 
 from koordpy.api import keys
+from koordpy.api.bounded_memory import forgotten_by
+from koordpy.api.key_hints import OF_WORKLOADS
 from koordpy.api.objects import (
     Condition,
     Container,
@@ -28,15 +30,13 @@ from koordpy.api.objects import (
     PodStatus,
     Volume,
 )
-from koordpy.api.remembered import forgotten_by
-from koordpy.api.unread import OF_WORKLOADS
-from koordpy.cluster.gpu_env import NAMES
-from koordpy.cluster.pods import gang_ref
-from koordpy.workloads.bylabels import NNODES
+from koordpy.api.pod_endings import DISRUPTED
+from koordpy.devices.family_registry import DEVICE_VARIABLES
+from koordpy.pods.gang_refs import gang_ref
+from koordpy.workloads.labelled_gangs import NNODES
 
-VARIABLES_READ = frozenset((*NAMES, NNODES))
+VARIABLES_READ = DEVICE_VARIABLES | {NNODES}
 FINISHED = frozenset({"Succeeded", "Failed"})
-DISRUPTED = "DisruptionTarget"
 CONDITIONS_READ = frozenset({"PodScheduled", "PodResizePending", DISRUPTED})
 ANNOTATIONS_UNREAD = (
     "kubectl.kubernetes.io/",
@@ -45,6 +45,7 @@ ANNOTATIONS_UNREAD = (
     "k8s.ovn.org/",
     "prometheus.io/",
 )
+ANNOTATIONS_OF_FINISHED = frozenset({keys.MAX_RUNTIME, keys.JOB_COMPLETION_INDEX})
 SIBLINGS_KEPT = 4096
 """Owners whose last pod is remembered. One that falls out costs room, not correctness."""
 
@@ -130,12 +131,13 @@ def _finished(pod: Pod) -> Pod:
             resource_version=meta.resource_version,
             creation_timestamp=meta.creation_timestamp,
             deletion_timestamp=meta.deletion_timestamp,
+            deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
             owner_references=meta.owner_references,
             labels=meta.labels,
             annotations={
                 key: text
                 for key, text in meta.annotations.items()
-                if key.startswith(keys.GANG_PREFIX) or key == keys.MAX_RUNTIME or key in OF_WORKLOADS
+                if key.startswith(keys.GANG_PREFIX) or key in ANNOTATIONS_OF_FINISHED or key in OF_WORKLOADS
             },
         ),
         spec=PodSpec(

@@ -14,14 +14,25 @@ from typing import Generic
 
 import msgspec
 
-from koordpy.api.wirejson import Undecodable, unreadable
-from koordpy.engine.apiserver.backoff import Backoff
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.resources import Resource
+from koordpy.decoding.wire_json import Undecodable, unreadable
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import Resource
+from koordpy.engine.client.backoff import Backoff
 from koordpy.engine.watching.backlog import Backlog
-from koordpy.engine.watching.lines import OBJECT_EVENTS, Malformed, Names, RawEvent, names_in, raw_event, refusal, typed
-from koordpy.engine.watching.mirror import Mirror, Sink, T, label_of, uid_of
+from koordpy.engine.watching.object_mirror import Mirror, Sink, T, uid_of
 from koordpy.engine.watching.standins import closure_of, stand_in
+from koordpy.engine.watching.unreadable_objects import Unreadable, log_unreadable
+from koordpy.engine.watching.watch_lines import (
+    OBJECT_EVENTS,
+    Malformed,
+    Names,
+    RawEvent,
+    names_in,
+    raw_event,
+    refusal,
+    typed,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,16 +51,6 @@ class ReflectorPolicy:
     forbidden_recheck_seconds: float = 600.0
     slice_seconds: float = 0.01
     """Longest stretch of work before other tasks get their turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An object that cannot be read, what is wrong with it, and what that means."""
-
-    resource: Resource
-    names: Names
-    why: str
-    meaning: str
 
 
 class Reflector(Generic[T]):
@@ -344,7 +345,7 @@ class Reflector(Generic[T]):
             del self.unreadable[uid]
 
     def _refused(self, obj: T, why: str) -> None:
-        """An object that decodes, and says what cannot be read or more than is read (koordpy/api/limits.py)."""
+        """An object that decodes, and says what cannot be read or more than is read (koordpy/api/reading_limits.py)."""
         meta = obj.metadata
         found = self._found(Names(meta.name, meta.namespace, meta.uid, meta.resource_version), why)
         self.unreadable[uid_of(found.names)] = found
@@ -385,9 +386,7 @@ class Reflector(Generic[T]):
         found = Unreadable(self.resource, names, why, closure_of(self._kind).meaning)
         before = self.unreadable.get(uid_of(names))
         if before is None or before.why != why:
-            label, text = label_of(names), "%s: %s cannot be read: %s; %s"
-            extra = {"object": label, "namespace": names.namespace}
-            logger.error(text, self.resource.name, label, why, found.meaning, extra=extra)
+            log_unreadable(found)
             self._on_unreadable(found)
         return found
 

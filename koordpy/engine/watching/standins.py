@@ -12,11 +12,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, Device, DeviceEntry, ElasticQuota, HyperNode
-from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
-from koordpy.api.groups import PodGroup, UpstreamPodGroup
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, DeviceEntry, ElasticQuota, HyperNode
 from koordpy.api.objects import LabelSelector, Node, Pod, PodDisruptionBudget, Requirement, SchedulingGate
-from koordpy.api.storage import (
+from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
+from koordpy.api.storage_objects import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -24,7 +24,7 @@ from koordpy.api.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from koordpy.api.wirejson import Undecodable, unreadable
+from koordpy.decoding.wire_json import Undecodable, unreadable
 
 Close = Callable[[Any], Any]
 """An object that is marked -> what counts; None where it is as if it were not there."""

@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from koordpy.api.wirejson import WireReader
-from koordpy.engine.apiserver.client import ApiError
-from koordpy.engine.apiserver.replies import Status, reader_of
+from koordpy.decoding.wire_json import WireReader
+from koordpy.engine.client.api_errors import ApiError
+from koordpy.engine.client.api_replies import Status, reader_of
 
 T = TypeVar("T")
 

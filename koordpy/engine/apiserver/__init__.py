@@ -1,1 +1,0 @@
-"""The API server: who we are, typed calls, what it serves, and whether we lead."""

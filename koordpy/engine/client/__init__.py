@@ -1,0 +1,10 @@
+"""The API server's client: credentials, typed calls, replies, served versions, rate limits, and the leader lease.
+
+Replies and errors are typed, bodies are decoded into wire objects, and a token bucket limits the rate of calls.
+
+Main types: `ApiClient` (`api_client.py`): calls; `ClusterAccess` (`credentials.py`): address and credentials;
+`LeaderElector` (`leader_lease.py`): the lease.
+
+Must not know the scheduler: the agent and the command line use this room too.
+Start reading at `api_client.py`, then `credentials.py`.
+"""

@@ -1,0 +1,38 @@
+"""A token bucket: at most so many calls a second, with a burst."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+
+class TokenBucket:
+    """A rate limit (clientConnection qps and burst), first come first served: `qps` tokens a second, at most `burst`
+    saved up; a qps of 0 or less means no limit."""
+
+    def __init__(
+        self,
+        qps: float,
+        burst: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.qps, self.burst = qps, max(1, burst)
+        self._clock, self._sleep = clock, sleep
+        self._tokens, self._filled_at = float(self.burst), clock()
+
+    def reserve(self) -> float:
+        """Takes a token, perhaps one of the future; returns the seconds to wait until it is there."""
+        if self.qps <= 0:
+            return 0.0
+        now = self._clock()
+        self._tokens = min(self.burst, self._tokens + (now - self._filled_at) * self.qps) - 1
+        self._filled_at = now
+        return max(0.0, -self._tokens / self.qps)
+
+    async def take(self) -> None:
+        if wait := self.reserve():
+            await self._sleep(wait)
+
+
+UNLIMITED = TokenBucket(0.0, 1)

@@ -1,0 +1,237 @@
+"""The scheduling loop: wake, gather, snapshot, plan in a worker thread, carry out (kube-parity.md section 4).
+
+Ordinary rounds follow one another; beside them one search plans for the units that need one (`search_worker.py`). A
+round's Bindings are under way while the next is planned. Everything but the planner runs on the event loop's thread,
+which owns the ClusterState.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from koordpy.cache.snapshot import Snapshot
+from koordpy.engine.dispatch import Dispatcher, RoundInput
+from koordpy.engine.engine_context import Context
+from koordpy.engine.evictions.held_rounds import Watches
+from koordpy.engine.round_budget import round_budget, search_budget
+from koordpy.engine.round_reservations import RoundReservations
+from koordpy.engine.search_worker import Search, SearchWorker
+from koordpy.engine.unschedulable import UnschedulableHandler
+from koordpy.observe.decision_log import DecisionLog
+from koordpy.plan.planning_budget import PlanningBudget
+from koordpy.plan.round_plan import RoundPlan
+
+logger = logging.getLogger(__name__)
+
+Planner = Callable[[Snapshot, frozenset[str], PlanningBudget], RoundPlan]
+"""Plans the units of these ids on a snapshot. Called in a worker thread: an ordinary round and a search at once."""
+
+IDLE_SECONDS = 60.0
+LOOK_SECONDS = 1.0
+"""How often the time of day is looked at while something waits for it: a machine that sleeps counts no timer down."""
+NOT_LEADING_SECONDS = 0.1
+TURNS_TO_SEND = 4
+"""Turns of the event loop in which the Bindings of a round are on the wire: the next snapshot, which takes longer than
+they do, is taken only then."""
+
+
+class SchedulingLoop:
+    """Runs rounds until cancelled."""
+
+    def __init__(
+        self,
+        context: Context,
+        planner: Planner,
+        dispatcher: Dispatcher,
+        *,
+        refusals: UnschedulableHandler,
+        reservations: RoundReservations,
+        watches: Watches,
+        due: asyncio.Event,
+        busy: Callable[[], bool],
+        decisions: DecisionLog,
+    ) -> None:
+        """`due` is set when something may have become due. `busy`: whether Bindings are under way, so that rounds may
+        take more plain pods."""
+        self.rounds = 0
+        self.last_turn = context.clock()
+        self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
+        self._planner, self._dispatcher, self._refusals = planner, dispatcher, refusals
+        self._reservations = reservations
+        self._watches, self._due, self._busy, self._may_write = watches, due, busy, context.may_write
+        self._metrics, self._decisions, self._settings = context.metrics, decisions, context.settings
+        self._clock, self._now = context.clock, context.now
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="planner")
+        self._light_seconds = 0.0
+        """What an ordinary pod took in the last round of such pods alone."""
+        self._forgets = False
+        """Whether a round is to be held, if only for nobody (`forget`)."""
+        self._searches = SearchWorker(due.set)
+        self._single = Counter[bool]()
+        """Rounds (False) and searches (True) that take one unit each: after the planner has failed on several, so that
+        one bad unit does not hold up the others."""
+
+    async def run(self) -> None:
+        """Runs rounds until cancelled; a round that fails is logged and its units back off."""
+        try:
+            while True:
+                self.last_turn = self._clock()
+                self._decisions.release(self._now())
+                self._queue.poll()
+                if self._feeds.is_regroup_due(self._now()):
+                    self._feeds.regroup(self._now())
+                if not (self._settings.dry_run or self._may_write()):
+                    # the lease ran out while the machine slept: nothing planned now would be sent, and the end is near
+                    await asyncio.sleep(NOT_LEADING_SECONDS)
+                elif self._searches.search is None and self._queue.has_searches():
+                    self._start_search()
+                elif self._searches.search is not None and self._searches.has_ended:
+                    await self._end_search()
+                elif self._searches.search is not None and self._searches.runs_alone:
+                    await self._searches.wait()
+                elif self._queue.ready() or (self._is_watching() and self._watches.due()) or self._forgets:
+                    await self._gather()
+                    await self.round()
+                else:
+                    await self._wait()
+        finally:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def forget(self) -> None:
+        """Has a round held, if only for nobody: until then the last one is remembered, and what the planner knew."""
+        self._forgets = True
+        self._due.set()
+
+    def _is_watching(self) -> bool:
+        """Returns True if a stale gang, or a quota above its runtime, may need a round."""
+        stale = self._watches.stale
+        return self._watches.overuse is not None or (stale is not None and bool(stale.due))
+
+    async def _wait(self) -> None:
+        self._due.clear()
+        due = self._queue.next_due()
+        pause = IDLE_SECONDS if due is None else min(IDLE_SECONDS, max(0.001, due - self._clock()))
+        watched = self._watches.next_due() if self._is_watching() else None
+        for told in (watched, self._decisions.next_due(), self._feeds.regroup_due()):
+            if told is not None:
+                pause = min(pause, LOOK_SECONDS, max(0.001, told - self._now()))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._due.wait()
+
+    async def _gather(self) -> None:
+        """Waits a moment while pods pour in, so that a gang is not planned once for each member."""
+        quiet, began = self._settings.quiet_seconds, self._clock()
+        until = began + self._settings.max_gather_seconds
+        while (now := self._clock()) < until and now - self._queue.last_added < quiet:  # noqa: ASYNC110 - not an event
+            await asyncio.sleep(quiet)
+
+    # -- rounds and searches ------------------------------------------------------------------------------------------
+
+    async def round(self) -> None:
+        """Plans what is due and carries it out (`dispatch.py`)."""
+        self._queue.poll()
+        # gangs that are to be given up unless they find room now: tried again if they have a pod to place
+        watching = self._is_watching()
+        stale = self._watches.stale_units() if watching else []
+        for unit in stale:
+            self._queue.hurry(unit, "StaleGang")
+        over = watching and self._watches.over_used()
+        taken = self._take(also=stale)
+        if not (taken.entries or stale or over or self._forgets):
+            return
+        self._forgets = False
+        budget = round_budget(self._queue, self._settings, self._clock, gives_back=over)
+        planning, number = self._plan(taken, budget, also=stale)
+        await asyncio.wait((planning,))
+        await self._carry_out(taken, planning, number)
+
+    def _start_search(self) -> None:
+        """Begins to plan for units that wait for a search."""
+        taken = self._take(searches=True)
+        planning, number = self._plan(taken, search_budget(self._settings, self._clock))
+        self._searches.start(Search(taken, planning, number))
+
+    async def _end_search(self) -> None:
+        search = self._searches.end()
+        await self._carry_out(search.input, search.planning, search.number)
+
+    def _take(self, *, searches: bool = False, also: Iterable[str] = ()) -> RoundInput:
+        """Takes a snapshot, then the units of a round or of a search. also: units that are tried besides."""
+        began, now = self._clock(), self._now()
+        if self._searches.search is None:
+            self._feeds.pods.foreign.clear()
+        self._feeds.regroup(now)
+        snapshot = self._state.snapshot(now)
+        foreign, assumed = len(self._feeds.pods.foreign), self._refusals.round_begins()
+        if self._feeds.names.refresh(snapshot):
+            self._queue.regroup(self._unit_now)
+        single = self._single[searches] > 0
+        self._single[searches] -= single
+        if searches:
+            entries = self._queue.take_searches(alone=single)
+        else:
+            entries = self._queue.take(light_pods=self._light_pods(), alone=single)
+        by_unit = {entry.unit: entry for entry in entries}
+        if self._reservations.awaiting:
+            snapshot = self._reservations.add_to(snapshot, frozenset((*by_unit, *also)))
+        return RoundInput(by_unit, snapshot, began, foreign, assumed, searches=searches)
+
+    def _plan(
+        self, taken: RoundInput, budget: PlanningBudget, *, also: Iterable[str] = ()
+    ) -> tuple[asyncio.Future[RoundPlan], int]:
+        """Begins to plan in a worker thread. Returns the plan to come, and the number of the round."""
+        self.rounds += 1
+        units = frozenset((*taken.entries, *also))
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._executor, self._planner, taken.snapshot, units, budget), self.rounds
+
+    async def _carry_out(self, taken: RoundInput, planning: asyncio.Future[RoundPlan], number: int) -> None:
+        """Hands a plan on, or what its planner raised."""
+        entries = [*taken.entries.values()]
+        try:
+            plan = planning.result()
+        except Exception as error:
+            logger.exception("planning failed for %d units", len(entries))
+            self._planner_failed(taken, error)
+            return
+        seconds = self._clock() - taken.began
+        if not taken.searches and entries and all(entry.light for entry in entries):
+            self._light_seconds = seconds / max(1, sum(entry.load for entry in entries))
+        self._metrics.planned(plan, seconds=seconds)
+        self._metrics.snapshot_age.observe(seconds)
+        self._decisions.record(plan, number=number, at=self._now())
+        if self._searches.search is not None:
+            self._searches.note_placements(plan, taken.snapshot)
+        self._dispatcher.apply(plan, taken, seconds=seconds)
+        if plan.reservation is not self._reservations.promised:
+            self._reservations.promise(plan.reservation)
+        for _ in range(TURNS_TO_SEND if plan.placements else 0):
+            await asyncio.sleep(0)
+
+    def _light_pods(self) -> int:
+        """Of how many ordinary pods a round takes what they cost: no more than was planned in time the last time."""
+        settings = self._settings
+        most = settings.most_light_pods if self._busy() else settings.first_light_pods
+        if self._light_seconds <= 0.0:
+            return most
+        return min(most, max(settings.least_light_pods, int(settings.newcomer_seconds / self._light_seconds)))
+
+    def _unit_now(self, key: str) -> str | None:
+        info = self._state.pod(key)
+        return self._feeds.names.of_pod(info) if info is not None and info.pending else None
+
+    def _planner_failed(self, taken: RoundInput, error: Exception) -> None:
+        entries = [*taken.entries.values()]
+        if len(entries) == 1:
+            self._refusals.planner_failed(entries[0], error)
+            return
+        self._single[taken.searches] = len(entries)
+        for entry in entries:
+            if taken.searches:
+                self._queue.settle_for_search(entry)
+            else:
+                self._queue.settle_again(entry)

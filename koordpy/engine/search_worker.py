@@ -1,0 +1,88 @@
+"""Searches beside ordinary rounds: for units that need victims, units to move, or the solver.
+
+A search plans such units in a thread of its own, on its own snapshot and draft. It is never paused or interrupted, and
+ordinary rounds go on meanwhile. There is one search at a time. Once it has ended, the loop carries its plan out between
+two rounds. Each unit's part of the plan is checked against the state of that moment first (`staleness.py`): against
+changes of the cluster, and against placements of the rounds since the snapshot.
+
+The states of a unit (`queue_entry.PendingSearch`):
+
+| state | meaning | left for |
+|---|---|---|
+| queued | a round found no place, and deferred the unit | running, by turns of tenants (`planning_turns.SearchTurns`) |
+| running | the search under way has taken the unit | done, stale; queued if the time was up before its turn |
+| done | carried out, or refused until a change can help | an ordinary round |
+| stale | something that the plan rests on has changed | withheld, after the first search; alone, after further ones |
+| withheld | queued, ahead of others; the nodes of its last plan are reserved (1) | running, by itself |
+| alone | withheld; ordinary rounds wait for its search, which therefore holds (2) | running, by itself |
+
+(1) By `RoundReservations.withhold`, from units of no higher priority, until a search has decided the unit.
+(2) Except where the cluster itself changes: then once more.
+
+A change of the unit itself takes it back to an ordinary round from any state but running. The time of one search is
+`planning.roundSeconds`, but one unit at least is decided, however long that takes. Owned by the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from koordpy.cache.snapshot import Snapshot
+from koordpy.engine.dispatch import RoundInput
+from koordpy.plan.round_plan import RoundPlan
+
+STALE_BEFORE_ALONE = 2
+"""Stale plans of a unit after which ordinary rounds wait for its search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search under way, or one that has ended."""
+
+    input: RoundInput
+    planning: asyncio.Future[RoundPlan]
+    number: int
+    """Of the round, in the decision log."""
+
+
+class SearchWorker:
+    """The search under way, if there is one."""
+
+    def __init__(self, on_ended: Callable[[], None]) -> None:
+        """on_ended: called when a search has ended."""
+        self._on_ended = on_ended
+        self.search: Search | None = None
+        """The search under way, or one whose plan waits to be carried out; None for none."""
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the plan of a search waits to be carried out."""
+        return self.search is not None and self.search.planning.done()
+
+    @property
+    def runs_alone(self) -> bool:
+        """True if ordinary rounds have to wait for the search under way."""
+        entries = self.search.input.entries.values() if self.search is not None else ()
+        return any(one.search is not None and one.search.stale_plans >= STALE_BEFORE_ALONE for one in entries)
+
+    def start(self, search: Search) -> None:
+        """Takes a search that has just begun. There must be no other."""
+        assert self.search is None
+        self.search = search
+        search.planning.add_done_callback(lambda _: self._on_ended())
+
+    async def wait(self) -> None:
+        """Waits until the search under way has ended."""
+        if self.search is not None:
+            await asyncio.wait((self.search.planning,))
+
+    def end(self) -> Search:
+        """Returns the search that has ended. Another one may begin then."""
+        assert self.search is not None
+        search, self.search = self.search, None
+        return search
+
+    def note_placements(self, plan: RoundPlan, snapshot: Snapshot) -> None:
+        """Records the placements of an ordinary round for the search under way, which has not seen them."""
+        assert self.search is not None
+        self.search.input.concurrent.add(plan, snapshot)
