@@ -1,5 +1,11 @@
-"""The node side: which GPUs a node has, how they are linked and how they are, written to the node's Device.
+"""The node agent: which GPUs a node has, how they are linked and how healthy they are, written to its Device.
 
-Source: gpu-topology.md 9. `machine` says what a backend has to tell, `backends` tell it (NVML, a YAML file, the
-text of `nvidia-smi topo -m`), `links` and `report` make a Device of it, `health` decides which GPUs may be given away.
+A backend reads the facts. Errors make a GPU unhealthy, and clean polls make it healthy again. The `plugin` delivers
+GPUs to containers.
+
+Main types: `NodeAgent` (`agent_loop.py`): the loop; `HealthBook` (`gpu_health.py`): health by GPU; `DevicePublisher`
+(`publisher.py`): the writes.
+
+Must not know the planner. Only this room imports pynvml and grpc (import-linter).
+Start reading at `agent_loop.py`, then `gpu_facts.py`.
 """

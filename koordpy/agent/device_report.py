@@ -6,15 +6,17 @@ Source: gpu-topology.md 1 and 9, vocabulary.md 3.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from koordpy.agent.health import HealthBook
-from koordpy.agent.links import LinkMatrix, in_order, link_matrix
-from koordpy.agent.machine import GpuBackend, MachineGpu
+from koordpy.agent.gpu_facts import GpuBackend, MachineGpu
+from koordpy.agent.gpu_health import HealthBook
+from koordpy.agent.link_matrix import LinkMatrix, in_order, link_matrix
 from koordpy.api import keys
-from koordpy.api.faults import literal
+from koordpy.api.custom_objects import DELIVERY_UNAVAILABLE
+from koordpy.api.field_faults import literal
 from koordpy.api.objects import Condition
+from koordpy.devices.gpu.gpu_links import describe_links
 
 API_VERSION = f"{keys.GROUP_KOORDINATOR}/v1alpha1"
 FOREIGN, ENV, DEVICE_PLUGIN = "foreign", "env", "device-plugin"
@@ -30,6 +32,8 @@ class Report:
     conditions: tuple[Condition, ...]
     """Of the Device's status, without their times."""
     matrix: LinkMatrix
+    described: Mapping[str, str] = field(default_factory=dict)
+    """Link of each pair as annotations of the Node state it (`GSOC_ID_<a>_<b>`)."""
 
 
 def check_measurement(value: Any, size: int) -> tuple[list[list[float]], str]:
@@ -58,18 +62,21 @@ def make_report(
     measured: Any = None,
     before: Mapping[tuple[str, str], str] | None = None,
     undeliverable: str = "",
+    held: Mapping[str, str] | None = None,
     asked: bool = True,
 ) -> Report:
     """Looks at the links and writes everything down.
 
     measured: a matrix as the measurement file has it, None without one. before: cells of the last report, for GPUs
-    that have vanished. undeliverable: why GPUs cannot be delivered in the way that `delivery` says. asked: False where
-    the driver does not answer; then every pair keeps its cell. Raises BackendError.
+    that have vanished. undeliverable: why GPUs cannot be delivered in the way that `delivery` says. held: GPU -> why it
+    may not be given away though it is healthy. asked: False where the driver does not answer; then every pair keeps its
+    cell. Raises BackendError.
     """
     gpus = in_order(book.gpus)
     present = [gpu.key for gpu in book.present] if asked else []
     matrix = link_matrix(backend, gpus, present=present, before=before, without_nvlink=book.without_nvlink)
     bandwidth, unread = check_measurement(measured, len(gpus)) if measured is not None else ([], "")
+    withheld = [(gpu, _why_withheld(gpu, book, held or {})) for gpu in gpus]
     topologies = [{"name": "links", "topology": _json(matrix.classes)}]
     if bandwidth:
         topologies.insert(0, {"name": "bandwidth", "topology": _json(bandwidth)})
@@ -80,12 +87,35 @@ def make_report(
         "apiVersion": API_VERSION,
         "kind": "Device",
         "metadata": metadata,
-        "spec": {"topologies": {"gpu": topologies if gpus else []}, "devices": [_entry(gpu, book) for gpu in gpus]},
+        "spec": {
+            "topologies": {"gpu": topologies if gpus else []},
+            "devices": [_entry(gpu, why) for gpu, why in withheld],
+        },
     }
-    return Report(device, _conditions(gpus, book, matrix, unread, undeliverable), matrix)
+    described = describe_links(
+        matrix.classes, prefix=keys.GSOC_PREFIX, minors=[gpu.minor for gpu in gpus], ids=[gpu.uuid for gpu in gpus]
+    )
+    return Report(device, _conditions(withheld, matrix, unread, undeliverable), matrix, described)
 
 
-def _entry(gpu: MachineGpu, book: HealthBook) -> dict[str, Any]:
+def node_annotations(node: str, described: Mapping[str, str], uid: str = "") -> dict[str, Any]:
+    """Returns the Node as server-side apply takes it, with the links of its GPUs as annotations.
+
+    uid: of the Node, so that no other Node of the same name is written; empty where it is not known.
+    """
+    metadata: dict[str, Any] = {"name": node, **({"uid": uid} if uid else {}), "annotations": dict(described)}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def _why_withheld(gpu: MachineGpu, book: HealthBook, held: Mapping[str, str]) -> str:
+    """Why a GPU may not be given away; empty for one that may."""
+    if why := book.why_sick(gpu.key):
+        return why
+    # a GPU that is divided into MIG instances is no whole card to give away
+    return "divided into MIG instances" if gpu.mig else held.get(gpu.key, "")
+
+
+def _entry(gpu: MachineGpu, withheld: str) -> dict[str, Any]:
     topology: dict[str, Any] = {}
     if gpu.socket is not None:
         topology["socketID"] = gpu.socket
@@ -95,9 +125,7 @@ def _entry(gpu: MachineGpu, book: HealthBook) -> dict[str, Any]:
         topology["pcieID"] = gpu.pcie_root
     if gpu.bus:
         topology["busID"] = gpu.bus
-    # a GPU that is divided into MIG instances is no whole card to give away
-    healthy = not book.why_sick(gpu.key) and not gpu.mig
-    entry: dict[str, Any] = {"type": "gpu", "minor": gpu.minor, "health": healthy}
+    entry: dict[str, Any] = {"type": "gpu", "minor": gpu.minor, "health": not withheld}
     if gpu.uuid:
         entry["id"] = gpu.uuid
     resources = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
@@ -110,14 +138,10 @@ def _entry(gpu: MachineGpu, book: HealthBook) -> dict[str, Any]:
 
 
 def _conditions(
-    gpus: Sequence[MachineGpu], book: HealthBook, matrix: LinkMatrix, unread: str, undeliverable: str
+    gpus: Sequence[tuple[MachineGpu, str]], matrix: LinkMatrix, unread: str, undeliverable: str
 ) -> tuple[Condition, ...]:
-    sick = [
-        f"{gpu.uuid or gpu.minor}: {why}"
-        for gpu in gpus
-        if (why := book.why_sick(gpu.key) or ("divided into MIG instances" if gpu.mig else ""))
-    ]
-    ready = _listed(sick) or f"{len(gpus)} GPUs healthy"
+    """gpus: with the reason for which one may not be given away, empty for one that may."""
+    ready = _listed([f"{gpu.uuid or gpu.minor}: {why}" for gpu, why in gpus if why]) or f"{len(gpus)} GPUs healthy"
     unread = unread and f"measured bandwidth: {unread}"
     return (
         _condition("Ready", bool(gpus), ("Reported", "NoGpus"), ready),
@@ -125,7 +149,7 @@ def _conditions(
             "TopologyDegraded", bool(matrix.degraded), ("LinksMissing", "LinksComplete"), _listed(matrix.degraded)
         ),
         _condition("TopologyMalformed", bool(unread), ("MeasurementUnreadable", "Readable"), unread),
-        _condition("DeliveryUnavailable", bool(undeliverable), ("CannotDeliver", "Available"), undeliverable),
+        _condition(DELIVERY_UNAVAILABLE, bool(undeliverable), ("CannotDeliver", "Available"), undeliverable),
     )
 
 

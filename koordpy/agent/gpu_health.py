@@ -6,7 +6,7 @@ Source: gpu-topology.md 9; the meaning of the codes: NVIDIA's list of Xid errors
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from koordpy.agent.machine import MachineGpu, XidEvent
+from koordpy.agent.gpu_facts import MachineGpu, XidEvent
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """A fault of the program that ran, or a stop by the user; the GPU is none the worse."""

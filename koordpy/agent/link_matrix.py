@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from koordpy.agent.machine import Fabric, GpuBackend, MachineGpu
+from koordpy.agent.gpu_facts import Fabric, GpuBackend, MachineGpu
 
 SELF = "X"
 PCIE = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS")

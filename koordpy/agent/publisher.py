@@ -1,6 +1,7 @@
 """Writes a node's Device: server-side apply of the spec, and the conditions, each only when something changed.
 
-Source: gpu-topology.md 9. The Device belongs to its Node, so it goes when the node goes.
+Source: gpu-topology.md 9. The Device belongs to its Node, so it goes when the node goes. If asked for, the links are
+also written as GSOC annotations of the Node; nothing else of a Node is written.
 """
 
 import time
@@ -8,13 +9,14 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from koordpy.agent.machine import MachineGpu
-from koordpy.agent.report import API_VERSION, Report
+from koordpy.agent.device_report import API_VERSION, Report, node_annotations
+from koordpy.agent.gpu_facts import MachineGpu
 from koordpy.api import keys
-from koordpy.api.custom import Device
+from koordpy.api.custom_objects import Device
 from koordpy.api.objects import Condition, Node
-from koordpy.engine.apiserver.client import ApiClient, ApiError
-from koordpy.engine.status.patches import merged_conditions
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError
+from koordpy.engine.status.status_patches import merged_conditions
 
 DEVICES = f"/apis/{keys.GROUP_KOORDINATOR}/v1alpha1/devices"
 RUNTIME_CLASS = "/apis/node.k8s.io/v1/runtimeclasses/nvidia"
@@ -22,13 +24,14 @@ FIELD_MANAGER = "koordpy-agent"
 
 
 class DevicePublisher:
-    """One node's Device at the API server."""
+    """One node's Device at the API server. gsoc: whether the Node gets the links as GSOC annotations, too."""
 
-    def __init__(self, client: ApiClient, node: str) -> None:
-        self._client, self._node = client, node
+    def __init__(self, client: ApiClient, node: str, *, gsoc: bool = False) -> None:
+        self._client, self._node, self._gsoc = client, node, gsoc
         self._written: Any = None
         self._conditions: list[Condition] = []
         self._owner: dict[str, Any] | None = None
+        self._described: dict[str, str] | None = None
 
     async def reported_before(self, boot: str) -> list[MachineGpu]:
         """GPUs that the Device lists from this start of the node; none after a restart of the node."""
@@ -48,6 +51,11 @@ class DevicePublisher:
         if changed:
             await self._client.patch(path, device, kind="apply", field_manager=FIELD_MANAGER)
             self._written = device
+        if self._gsoc and report.described != self._described:
+            body = node_annotations(self._node, report.described, self._owner["uid"])
+            await self._client.patch(f"/api/v1/nodes/{self._node}", body, kind="apply", field_manager=FIELD_MANAGER)
+            self._described = dict(report.described)
+            changed = True
         conditions = merged_conditions(self._conditions, report.conditions, now=time.time())
         if conditions == self._conditions:
             return changed
@@ -71,9 +79,14 @@ class DevicePublisher:
             raise
         return ""
 
+    async def check(self) -> None:
+        """Forgets what was written where the Device is gone. Raises ApiError, Unreachable."""
+        if self._written is not None and await self._client.get_or_none(f"{DEVICES}/{self._node}", type=Device) is None:
+            self.forget()
+
     def forget(self) -> None:
         """Writes everything anew at the next report (the Device was changed or deleted by others)."""
-        self._written, self._owner, self._conditions = None, None, []
+        self._written, self._owner, self._conditions, self._described = None, None, [], None
 
 
 def _gpu(entry: Any) -> MachineGpu:

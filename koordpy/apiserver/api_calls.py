@@ -11,9 +11,9 @@ import orjson
 import yaml
 from aiohttp import web
 
-from koordpy.sim import errors
-from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object, Registry, ServedResource
+from koordpy.apiserver import status_errors
+from koordpy.apiserver.served_resources import Object, Registry, ServedResource
+from koordpy.apiserver.status_errors import StatusError
 
 _JSON = "application/json"
 
@@ -91,7 +91,7 @@ def call_of(registry: Registry, target: str, accept: str = "application/json") -
     if resource is None:
         return None
     if namespace if not resource.namespaced else name and not namespace:
-        raise errors.no_such_path()
+        raise status_errors.no_such_path()
     query = Query(dict(parse_qsl(target.partition("?")[2], keep_blank_values=True)))
     return Call(resource, namespace, name, part, query, accept)
 

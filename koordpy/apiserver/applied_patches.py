@@ -8,8 +8,8 @@ from typing import Any
 
 import jsonpatch
 
-from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object
+from koordpy.apiserver.served_resources import Object
+from koordpy.apiserver.status_errors import StatusError
 
 MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "conditions": ("type",),
@@ -17,8 +17,10 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "initContainers": ("name",),
     "ephemeralContainers": ("name",),
     "volumes": ("name",),
+    "replicatedJobs": ("name",),
     "env": ("name",),
     "volumeMounts": ("mountPath",),
+    "volumeDevices": ("devicePath",),
     "ports": ("containerPort", "port"),
     "schedulingGates": ("name",),
     "resourceClaims": ("name",),
@@ -85,7 +87,8 @@ def _strategic_list(name: str, target: Any, patch: list[Any]) -> list[Any]:
         return patch
     result = list(current)
     for item in patch:
-        at = next((i for i, old in enumerate(result) if old.get(key) == item.get(key)), None)
+        same = (i for i, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item.get(key))
+        at = next(same, None)
         if item.get(_DIRECTIVE) == "delete":
             if at is not None:
                 del result[at]

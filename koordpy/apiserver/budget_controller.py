@@ -5,12 +5,12 @@ Expected pods are those that match now (a real controller asks their owner for t
 
 import asyncio
 
-from koordpy.planning.victim_selection.budgets import amount
-from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object, is_ready
-from koordpy.sim.selectors import object_selector_match
-from koordpy.sim.shelf import Change
-from koordpy.sim.store import Store
+from koordpy.apiserver.list_selectors import object_selector_match
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import Change
+from koordpy.apiserver.served_resources import Object, is_ready
+from koordpy.apiserver.status_errors import StatusError
+from koordpy.preemption.selection.disruption_budgets import amount
 
 BUDGETS = "poddisruptionbudgets.policy"
 _DELAY_SECONDS = 0.05

@@ -6,9 +6,9 @@ from pathlib import Path
 import yaml
 
 import koordpy
-from koordpy.sim.resources import Object, resources_of_definition
-from koordpy.sim.shelf import Change
-from koordpy.sim.store import Store
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import Change
+from koordpy.apiserver.served_resources import Object, resources_of_definition
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from koordpy.sim.resources import Object
+from koordpy.apiserver.served_resources import Object
 
 Fault = tuple[str, str, str]
 """(field, cause reason, message) as errors.invalid takes it."""

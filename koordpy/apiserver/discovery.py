@@ -9,7 +9,7 @@ that want protobuf there fall back.
 from collections.abc import Iterator
 from typing import Any
 
-from koordpy.sim.resources import Object, Registry, ServedResource
+from koordpy.apiserver.served_resources import Object, Registry, ServedResource
 
 VERSION: Object = {
     "major": "1",

@@ -13,12 +13,12 @@ from typing import Self
 from aiohttp import web
 
 from koordpy.api import keys
-from koordpy.sim.calls import refusal
-from koordpy.sim.definitions import DEFINITIONS, Definitions, shipped_definitions
-from koordpy.sim.disruption import DisruptionBudgets
-from koordpy.sim.errors import StatusError
-from koordpy.sim.handlers import Handlers
-from koordpy.sim.store import Store
+from koordpy.apiserver.api_calls import refusal
+from koordpy.apiserver.budget_controller import DisruptionBudgets
+from koordpy.apiserver.crd_definitions import DEFINITIONS, Definitions, shipped_definitions
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.request_handlers import Handlers
+from koordpy.apiserver.status_errors import StatusError
 
 _LOG = logging.getLogger(__name__)
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")

@@ -1,17 +1,19 @@
 """A fake kubelet for all nodes at once, beside the store of the embedded API server.
 
-What a node would do and a scheduler's user wants to see: a bound pod starts, runs, and vanishes when it is deleted.
+What a node would do and a scheduler's user wants to see: a bound pod starts, runs, and vanishes when it is deleted,
+where asked with the exit codes that real containers leave behind (`stopping`).
 """
 
 import asyncio
 import logging
 from functools import partial
 
-from koordpy.sim.errors import StatusError
-from koordpy.sim.patches import strategic
-from koordpy.sim.resources import Object
-from koordpy.sim.shelf import Change
-from koordpy.sim.store import Store
+from koordpy.apiserver.applied_patches import strategic
+from koordpy.apiserver.container_ends import Stopping, stopped_status
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import Change
+from koordpy.apiserver.served_resources import Object
+from koordpy.apiserver.status_errors import StatusError
 
 _LOG = logging.getLogger(__name__)
 _STARTED = ("Running", "Succeeded", "Failed")
@@ -23,8 +25,11 @@ class FakeKubelet:
     `start_seconds` is how long a bound pod takes until it runs, `end_seconds` how long a deleted one takes to go.
     """
 
-    def __init__(self, store: Store, *, start_seconds: float = 0.0, end_seconds: float = 0.0) -> None:
-        self._store = store
+    def __init__(
+        self, store: Store, *, start_seconds: float = 0.0, end_seconds: float = 0.0, stopping: Stopping | None = None
+    ) -> None:
+        """stopping: how containers end on SIGTERM; None for pods that vanish without a last status."""
+        self._store, self._stopping = store, stopping
         self._start_seconds, self._end_seconds = start_seconds, end_seconds
         self._steps: dict[str, tuple[str, asyncio.TimerHandle]] = {}
         """uid -> the last step that was planned for a pod, and its timer."""
@@ -49,8 +54,11 @@ class FakeKubelet:
         meta, status = pod["metadata"], pod.get("status") or {}
         if not pod["spec"].get("nodeName"):
             return
-        if "deletionTimestamp" in meta:
-            self._plan(pod, "end", self._end_seconds)
+        if "deletionTimestamp" in meta and self._stopping is not None and status.get("phase") == "Running":
+            grace = meta.get("deletionGracePeriodSeconds") or 0
+            self._plan(pod, "stop", max(self._end_seconds, grace if self._stopping.of(pod).ignores else 0))
+        elif "deletionTimestamp" in meta:
+            self._plan(pod, "end", 0.0 if self._stopping is not None else self._end_seconds)
         elif status.get("phase") not in _STARTED:
             self._plan(pod, "start", self._start_seconds)
 
@@ -70,12 +78,13 @@ class FakeKubelet:
             if step == "end":
                 self._store.delete("pods", name, namespace=namespace, options={"gracePeriodSeconds": 0})
                 return
-            at = self._store.now()
+            at, stopping = self._store.now(), self._stopping
+            told = running_status if stopping is None or step == "start" else partial(stopped_status, stopping)
             # conditions of others stay
             self._store.update(
                 "pods",
                 name,
-                lambda pod: strategic(pod, {"status": running_status(pod, at)}),
+                lambda pod: strategic(pod, {"status": told(pod, at)}),
                 namespace=namespace,
                 status=True,
             )

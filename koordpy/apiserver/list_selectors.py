@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from koordpy.api.label_selectors import selector_matches
 from koordpy.api.objects import LabelSelector, Requirement
-from koordpy.cluster.selectors import selector_matches
-from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object, ServedResource
+from koordpy.apiserver.served_resources import Object, ServedResource
+from koordpy.apiserver.status_errors import StatusError
 
 Match = Callable[[Object], bool]
 

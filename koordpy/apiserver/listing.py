@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import orjson
 
-from koordpy.sim.calls import Call, Query
-from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.selectors import Match, field_matches, label_matches
-from koordpy.sim.shelf import ShelfEntry, encoded
-from koordpy.sim.store import Store
-from koordpy.sim.tables import table_of
+from koordpy.apiserver.api_calls import Call, Query
+from koordpy.apiserver.list_selectors import Match, field_matches, label_matches
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import ShelfEntry, encoded
+from koordpy.apiserver.served_resources import Object, ServedResource
+from koordpy.apiserver.status_errors import StatusError
+from koordpy.apiserver.table_documents import table_of
 
 
 def _token(version: int, key: tuple[str, str]) -> str:

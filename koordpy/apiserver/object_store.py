@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from koordpy.api.times import rfc3339
-from koordpy.sim import errors, writing
-from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object, Registry, ServedResource
-from koordpy.sim.shelf import Change, ChangeListener, Key, Shelf, ShelfEntry, stored
+from koordpy.apiserver import status_errors, write_rules
+from koordpy.apiserver.resource_shelf import Change, ChangeListener, Key, Shelf, ShelfEntry, stored
+from koordpy.apiserver.served_resources import Object, Registry, ServedResource
+from koordpy.apiserver.status_errors import StatusError
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _PAGED_LISTS = 32
@@ -63,7 +63,7 @@ class Store:
         resource = self.resource(resource)
         found = self.shelf(resource).entries.get(self._key(resource, name, namespace))
         if found is None:
-            raise errors.not_found(resource, name)
+            raise status_errors.not_found(resource, name)
         return found
 
     def get(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
@@ -120,17 +120,17 @@ class Store:
         if resource.namespaced:
             meta["namespace"] = namespace
         meta |= {"uid": self._new_uid(), "resourceVersion": "", "creationTimestamp": now}
-        if resource.custom or resource.shelf in writing.WITH_GENERATION:
+        if resource.custom or resource.shelf in write_rules.WITH_GENERATION:
             meta["generation"] = 1
-        meta |= writing.metadata_of_create(given)
-        writing.check_metadata(resource, meta)
+        meta |= write_rules.metadata_of_create(given)
+        write_rules.check_metadata(resource, meta)
         new: Object = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
         new |= {key: value for key, value in obj.items() if key not in ("apiVersion", "kind", "metadata")}
         if resource.has_status and resource.shelf != "nodes":
             new.pop("status", None)
         new = self._admitted(resource, new, now)
         if (namespace, name) in self.shelf(resource).entries:
-            raise errors.already_exists(resource, name)
+            raise status_errors.already_exists(resource, name)
         return self.replace(resource, (namespace, name), new).obj
 
     def _new_uid(self) -> str:
@@ -155,7 +155,7 @@ class Store:
         resource = self.resource(resource)
         before = self.entry(resource, name, namespace)
         wanted = change(before.obj)
-        old, meta = before.obj, writing.metadata_of_update(resource, before.obj, wanted)
+        old, meta = before.obj, write_rules.metadata_of_update(resource, before.obj, wanted)
         if status:
             kept = {key: value for key, value in old.items() if key not in ("metadata", "status")}
             if resource.custom:  # of built-in objects labels and annotations are taken over, too
@@ -171,19 +171,19 @@ class Store:
                 if "status" in old:
                     new["status"] = old["status"]
         if resource.custom:
-            new = writing.checked_custom_object(resource, new)
+            new = write_rules.checked_custom_object(resource, new)
         elif not status:
             if resource.shelf == "pods":
-                writing.check_pod_update(resource, old, new)
-            writing.check_metadata(resource, meta)
+                write_rules.check_pod_update(resource, old, new)
+            write_rules.check_metadata(resource, meta)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if new == old:
             return before
-        counted = resource.custom or resource.shelf in writing.WITH_GENERATION
-        if counted and not status and writing.spec_part(new) != writing.spec_part(old):
+        counted = resource.custom or resource.shelf in write_rules.WITH_GENERATION
+        if counted and not status and write_rules.spec_part(new) != write_rules.spec_part(old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         entry = self.replace(resource, self._key(resource, name, namespace), new)
-        if writing.may_go(entry.obj):
+        if write_rules.may_go(entry.obj):
             self.remove(resource, name, namespace)
         return entry
 
@@ -213,20 +213,20 @@ class Store:
         entry = self.entry(resource, name, namespace)
         options = options or {}
         meta = entry.obj["metadata"]
-        errors.check_preconditions(resource, entry.obj, options.get("preconditions") or {})
+        status_errors.check_preconditions(resource, entry.obj, options.get("preconditions") or {})
         if options.get("propagationPolicy") == "Orphan":
             self._orphan(meta["uid"])
         if resource.shelf == "namespaces":
             self._empty_namespace(name)
-        grace = writing.grace_seconds(resource, entry.obj, options)
+        grace = write_rules.grace_seconds(resource, entry.obj, options)
         if grace == 0 and not meta.get("finalizers"):
             last = self.remove(resource, name, namespace)
-            return (writing.marked(last, self._clock()) if resource.shelf == "pods" else last), True
+            return (write_rules.marked(last, self._clock()) if resource.shelf == "pods" else last), True
         pending = meta.get("deletionGracePeriodSeconds")
         if "deletionTimestamp" in meta and (pending is None or pending <= grace):
             return entry.obj, False
         key = self._key(resource, name, namespace)
-        return self.replace(resource, key, writing.marked(entry.obj, self._clock(), grace)).obj, False
+        return self.replace(resource, key, write_rules.marked(entry.obj, self._clock(), grace)).obj, False
 
     def remove(self, resource: str | ServedResource, name: str, namespace: str = "") -> Object:
         """Take an object away at once, whatever its finalizers; returns its last state."""
@@ -255,15 +255,15 @@ class Store:
     def _check_namespace(self, resource: ServedResource, namespace: str) -> None:
         found = self.shelf("namespaces").entries.get(("", namespace))
         if found is None:
-            raise errors.not_found(self.resource("namespaces"), namespace)
+            raise status_errors.not_found(self.resource("namespaces"), namespace)
         if "deletionTimestamp" in found.obj["metadata"]:
             why = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise errors.forbidden(resource, "", why)
+            raise status_errors.forbidden(resource, "", why)
 
     def _generated(self, resource: ServedResource, prefix: str, namespace: str) -> str:
         if not prefix:
             fault = ("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
-            raise errors.invalid(resource, "", fault)
+            raise status_errors.invalid(resource, "", fault)
         taken = self.shelf(resource).entries
         while True:
             name = prefix[:58] + "".join(self._random.choices(_ALPHABET, k=5))
@@ -272,10 +272,10 @@ class Store:
 
     def _admitted(self, resource: ServedResource, new: Object, now: str) -> Object:
         if resource.custom:
-            return writing.checked_custom_object(resource, new)
+            return write_rules.checked_custom_object(resource, new)
         if resource.shelf == "pods":
-            return writing.new_pod(resource, new, classes=self.list("priorityclasses.scheduling.k8s.io"), now=now)
-        return writing.new_object(resource, new)
+            return write_rules.new_pod(resource, new, classes=self.list("priorityclasses.scheduling.k8s.io"), now=now)
+        return write_rules.new_object(resource, new)
 
     def _orphan(self, uid: str) -> None:
         """Takes an owner off all that names it, so that nobody takes that along."""

@@ -5,18 +5,18 @@ from typing import Any
 
 from aiohttp import web
 
-from koordpy.sim import discovery, errors, patches, schema
-from koordpy.sim.apply import applied
-from koordpy.sim.calls import Call, Query, answer, call_of, path_of, read_body, read_object
-from koordpy.sim.disruption import DisruptionBudgets
-from koordpy.sim.errors import SUCCESS_201, StatusError
-from koordpy.sim.listing import list_body, listed, page
-from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.shelf import encoded, served, stored
-from koordpy.sim.store import Store
-from koordpy.sim.subresources import bind, evict
-from koordpy.sim.tables import table_of
-from koordpy.sim.watching import Stream, watch
+from koordpy.apiserver import applied_patches, crd_schema, discovery, status_errors
+from koordpy.apiserver.api_calls import Call, Query, answer, call_of, path_of, read_body, read_object
+from koordpy.apiserver.budget_controller import DisruptionBudgets
+from koordpy.apiserver.listing import list_body, listed, page
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import encoded, served, stored
+from koordpy.apiserver.served_resources import Object, ServedResource
+from koordpy.apiserver.server_apply import applied
+from koordpy.apiserver.status_errors import SUCCESS_201, StatusError
+from koordpy.apiserver.subresources import bind, evict
+from koordpy.apiserver.table_documents import table_of
+from koordpy.apiserver.watch_streams import Stream, watch
 
 _PATCHES = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
 _PATCHES += "application/apply-patch+yaml"
@@ -40,7 +40,7 @@ def _unknown(call: Call, obj: Object) -> list[str]:
     resource, how = call.resource, call.query.text("fieldValidation") or "Warn"
     if resource.schema is None or how == "Ignore":
         return []
-    texts = [f'unknown field "{path}"' for path in schema.prune(resource.schema, obj)[1]]
+    texts = [f'unknown field "{path}"' for path in crd_schema.prune(resource.schema, obj)[1]]
     if texts and how == "Strict":
         unreadable = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
         raise StatusError(400, f"{unreadable}: strict decoding error: {', '.join(texts)}")
@@ -75,7 +75,7 @@ class Handlers:
         if request.method == "POST" and call.name:
             return await self._post_part(request, call)
         if call.part and not (call.part == "status" and call.resource.has_status):
-            raise errors.no_such_path(call.part)
+            raise status_errors.no_such_path(call.part)
         handler = self._verbs.get((request.method, bool(call.name)))
         if handler is None or (call.part and request.method == "DELETE"):
             raise StatusError(405, _NOT_ALLOWED)
@@ -111,7 +111,7 @@ class Handlers:
             case ["openapi", "v3", "apis", group, version]:
                 document = discovery.openapi_document(registry, group, version)
         if document is None:
-            raise errors.no_such_path()
+            raise status_errors.no_such_path()
         return answer(document)
 
     async def _collection(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
@@ -162,9 +162,9 @@ class Handlers:
             raise StatusError(400, f"the name of the object does not match the name on the URL ({call.name})")
         if resource.custom and not meta.get("resourceVersion"):
             text = "Invalid value: 0: must be specified for an update"
-            raise errors.invalid(resource, call.name, ("metadata.resourceVersion", "FieldValueInvalid", text))
+            raise status_errors.invalid(resource, call.name, ("metadata.resourceVersion", "FieldValueInvalid", text))
         stored = self._store.entry(resource, call.name, call.namespace).obj
-        errors.check_preconditions(resource, stored, {"uid": meta.get("uid")})
+        status_errors.check_preconditions(resource, stored, {"uid": meta.get("uid")})
         return self._update(call, lambda old: obj)
 
     async def _patch(self, request: web.BaseRequest, call: Call) -> web.Response:
@@ -173,13 +173,13 @@ class Handlers:
         if kind == "application/apply-patch+yaml":
             return self._apply(call, patch)
         if kind == "application/json-patch+json":
-            return self._update(call, lambda old: patches.json_patch(old, patch))
+            return self._update(call, lambda old: applied_patches.json_patch(old, patch))
         if not isinstance(patch, dict):
             raise StatusError(400, "the body of the request must be an object")
         if kind == "application/merge-patch+json":
-            return self._update(call, lambda old: patches.merge(old, patch))
+            return self._update(call, lambda old: applied_patches.merge(old, patch))
         if kind == "application/strategic-merge-patch+json" and not call.resource.custom:
-            return self._update(call, lambda old: patches.strategic(old, patch))
+            return self._update(call, lambda old: applied_patches.strategic(old, patch))
         raise StatusError(
             415, f"the body of the request was in an unknown format - accepted media types include: {_PATCHES}"
         )
@@ -220,7 +220,7 @@ class Handlers:
         last, gone = self._store.delete(resource, call.name, namespace=call.namespace, options=options)
         if not gone or resource.name == "pods":
             return answer(served(resource, last))
-        details = {**errors.subject(resource, call.name), "uid": last["metadata"]["uid"]}
+        details = {**status_errors.subject(resource, call.name), "uid": last["metadata"]["uid"]}
         return answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
     async def _delete_all(self, request: web.BaseRequest, call: Call) -> web.Response:
@@ -238,5 +238,5 @@ class Handlers:
             case "pods", "eviction":
                 evict(self._store, self._budgets, call.namespace, call.name, await read_object(request))
             case _:
-                raise errors.no_such_path(call.part)
+                raise status_errors.no_such_path(call.part)
         return answer(SUCCESS_201, 201)

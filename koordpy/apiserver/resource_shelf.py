@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import orjson
 
-from koordpy.sim.resources import Object, ServedResource
+from koordpy.apiserver.served_resources import Object, ServedResource
 
 Key = tuple[str, str]
 """(namespace or "", name)"""
@@ -164,13 +164,18 @@ _TO_CORE = {
     "deprecatedCount": "count",
 }
 _FROM_CORE = {core: other for other, core in _TO_CORE.items()}
+_EVENT_BLANKS: Object = {"eventTime": None, "firstTimestamp": None, "lastTimestamp": None, "source": {}}
+"""Fields that kube-apiserver writes in every event: `kubectl get events --sort-by=.lastTimestamp` sorts by one."""
 
 
 def stored(resource: ServedResource, obj: Object) -> Object:
     """The form in which an object is stored; the object itself where that is the same."""
+    if resource.shelf != "events":
+        return obj
+    core = obj
     if resource.group == "events.k8s.io":
-        return {_TO_CORE.get(key, key): value for key, value in obj.items()} | {"apiVersion": "v1"}
-    return obj
+        core = {_TO_CORE.get(key, key): value for key, value in obj.items()} | {"apiVersion": "v1"}
+    return core if core.keys() >= _EVENT_BLANKS.keys() else {**_EVENT_BLANKS, **core}
 
 
 def served(resource: ServedResource, obj: Object) -> Object:

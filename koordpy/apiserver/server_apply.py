@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from koordpy.sim import errors
-from koordpy.sim.patches import MERGED_SETS, merge_key
-from koordpy.sim.resources import Object, ServedResource
+from koordpy.apiserver import status_errors
+from koordpy.apiserver.applied_patches import MERGED_SETS, merge_key
+from koordpy.apiserver.served_resources import Object, ServedResource
 
 Fields = dict[str, Any]
 """A field set in the FieldsV1 form: `f:name`, `k:{"type":"Ready"}`, `v:"x"`, leaves are empty."""
@@ -183,7 +183,7 @@ def applied(
         clash = _conflicts(fields, theirs, base, body, "")
         if clash and not force:
             text = f'Apply failed with {len(clash)} conflict: conflict with "{other["manager"]}": {", ".join(clash)}'
-            raise errors.StatusError(
+            raise status_errors.StatusError(
                 409, text, details={"causes": [{"reason": "FieldManagerConflict", "message": text}]}
             )
         if clash:

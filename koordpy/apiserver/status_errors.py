@@ -6,7 +6,7 @@ where people see them in kubectl.
 
 from typing import Any
 
-from koordpy.sim.resources import ServedResource
+from koordpy.apiserver.served_resources import ServedResource
 
 REASONS = {
     400: "BadRequest",

@@ -6,12 +6,12 @@ existence nor its capacity is checked.
 
 from typing import Any
 
-from koordpy.sim import errors
-from koordpy.sim.disruption import DisruptionBudgets
-from koordpy.sim.errors import StatusError
-from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.shelf import ShelfEntry
-from koordpy.sim.store import Store
+from koordpy.apiserver import status_errors
+from koordpy.apiserver.budget_controller import DisruptionBudgets
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import ShelfEntry
+from koordpy.apiserver.served_resources import Object, ServedResource
+from koordpy.apiserver.status_errors import StatusError
 
 _BINDING = ServedResource("", "v1", "Binding", "pods/binding")
 
@@ -30,19 +30,19 @@ def bind(store: Store, namespace: str, name: str, binding: Object) -> ShelfEntry
     if given.get("name", name) != name:
         raise StatusError(400, f"name in URL does not match name in Binding object: {name}, {given['name']}")
     if not node:
-        raise errors.invalid(_BINDING, name, ("target.name", "FieldValueRequired", "Required value"))
+        raise status_errors.invalid(_BINDING, name, ("target.name", "FieldValueRequired", "Required value"))
     if target.get("kind") not in (None, "", "Node", "Minion"):
         text = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
-        raise errors.invalid(_BINDING, name, ("target.kind", "FieldValueNotSupported", text))
+        raise status_errors.invalid(_BINDING, name, ("target.kind", "FieldValueNotSupported", text))
     pod = entry.obj
     meta, spec = pod["metadata"], pod["spec"]
-    errors.check_preconditions(_BINDING, pod, given)
+    status_errors.check_preconditions(_BINDING, pod, given)
     if "deletionTimestamp" in meta:
-        raise errors.conflict(_BINDING, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise status_errors.conflict(_BINDING, name, f"pod {name} is being deleted, cannot be assigned to a host")
     if spec.get("nodeName"):
-        raise errors.conflict(_BINDING, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+        raise status_errors.conflict(_BINDING, name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
     if spec.get("schedulingGates"):
-        raise errors.conflict(_BINDING, name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise status_errors.conflict(_BINDING, name, f"pod {name} has non-empty .spec.schedulingGates")
     new_meta = dict(meta)
     annotations = given.get("annotations")
     if annotations:

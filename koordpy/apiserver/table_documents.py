@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 
 from koordpy.api.times import seconds as seconds_of
-from koordpy.sim.calls import Call
-from koordpy.sim.resources import Column, Object
-from koordpy.sim.shelf import ShelfEntry, served
+from koordpy.apiserver.api_calls import Call
+from koordpy.apiserver.resource_shelf import ShelfEntry, served
+from koordpy.apiserver.served_resources import Column, Object
 
 _STEP = re.compile(
     r"\.?([A-Za-z0-9_\-/]+(?:\\\.[A-Za-z0-9_\-/]+)*)|\[\*\]|\[(\d+)\]|\['([^']+)'\]|\[\?\(@\.(\w+)==\"([^\"]*)\"\)\]"

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Iterable
 import orjson
 from aiohttp import web
 
-from koordpy.sim.calls import Call
-from koordpy.sim.errors import StatusError
-from koordpy.sim.listing import matches_of
-from koordpy.sim.resources import Object, ServedResource
-from koordpy.sim.shelf import Change, Key, ShelfEntry, encoded
-from koordpy.sim.store import Store
-from koordpy.sim.tables import table_of
+from koordpy.apiserver.api_calls import Call
+from koordpy.apiserver.listing import matches_of
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import Change, Key, ShelfEntry, encoded
+from koordpy.apiserver.served_resources import Object, ServedResource
+from koordpy.apiserver.status_errors import StatusError
+from koordpy.apiserver.table_documents import table_of
 
 _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 _DEFAULT_TIMEOUT_SECONDS = 3600

@@ -1,9 +1,9 @@
 """Controllers of Jobs and JobSets for the embedded API server: they keep their pods, and write their statuses.
 
-What is made follows from `koordpy.sim.making`, as for `koordpy simulate`; names of pods have a random ending, as
-real ones. A JobSet makes Jobs, a Job makes pods; who is deleted takes along what it made. Not kept: podFailurePolicy,
-successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and ttlSecondsAfterFinished.
-Sources: workloads.md 4, 5.1, 6 and 10.
+What is made follows from `koordpy.simulation.pod_making`, as for `koordpy simulate`; names of pods have a random
+ending, as real ones. A JobSet makes Jobs, a Job makes pods; who is deleted takes along what it made. Not kept:
+podFailurePolicy, successPolicy, a JobSet's failurePolicy, activeDeadlineSeconds and ttlSecondsAfterFinished. Sources:
+workloads.md 4, 5.1, 6 and 10.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.indexes import indexes
 from koordpy.api.keys import JOB_COMPLETION_INDEX
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
-from koordpy.sim.definitions import DEFINITIONS
-from koordpy.sim.errors import StatusError
-from koordpy.sim.making import SCHEDULED, Expansion, RoleKey, Top
-from koordpy.sim.resources import Object, is_ready
-from koordpy.sim.shelf import Change
-from koordpy.sim.store import Store
-from koordpy.sim.writing import rewritten
-from koordpy.workloads.kinds.jobs import read_job
+from koordpy.apiserver.crd_definitions import DEFINITIONS
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.resource_shelf import Change
+from koordpy.apiserver.served_resources import Object, is_ready
+from koordpy.apiserver.status_errors import StatusError
+from koordpy.apiserver.write_rules import rewritten
+from koordpy.simulation.pod_making import SCHEDULED, Expansion, RoleKey, Top
+from koordpy.workloads.kinds.batch_jobs import read_job
 from koordpy.workloads.kinds.jobsets import PREFIX, read_jobset
-from koordpy.workloads.known import Known
-from koordpy.workloads.model import JobPart, Role, Workload
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions, head_of, index_in
+from koordpy.workloads.known_workloads import Known
+from koordpy.workloads.pod_indexes import indexes
+from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, conditions, head_of, index_in
+from koordpy.workloads.workload_model import JobPart, Role, Workload
 
 JOBS, JOBSETS, PODS = "jobs.batch", "jobsets.jobset.x-k8s.io", "pods"
 _DELAY_SECONDS = 0.02
@@ -228,7 +228,10 @@ class WorkloadControllers:
                 tops.append(Top(head, job))
         present = [msgspec.convert(one, Pod) for one in self._store.list(PODS, namespace)]
         expansion = Expansion(known, tops, present, self._node_of, self._label_of, started=frozenset(started))
-        for pod in expansion.make()[0]:
+        pods, claims = expansion.make()
+        for claim in claims:
+            self._store.create("persistentvolumeclaims", msgspec.to_builtins(claim))
+        for pod in pods:
             lineage = known.lineage(pod)
             role = next(one for one in lineage.workload.roles if one.name == lineage.seat.role)
             try:

@@ -13,11 +13,11 @@ import msgspec
 
 from koordpy.api.objects import Pod, PriorityClass
 from koordpy.api.times import rfc3339
-from koordpy.api.wirejson import Undecodable, read_plain
-from koordpy.sim import errors, schema
-from koordpy.sim.errors import StatusError
-from koordpy.sim.filling import NAMESPACE_NAME_LABEL, PREEMPT, Priorities, filled_pod
-from koordpy.sim.resources import Object, ServedResource
+from koordpy.apiserver import crd_schema, status_errors
+from koordpy.apiserver.served_resources import Object, ServedResource
+from koordpy.apiserver.status_errors import StatusError
+from koordpy.decoding.wire_json import Undecodable, read_plain
+from koordpy.simulation.server_defaults import NAMESPACE_NAME_LABEL, PREEMPT, Priorities, filled_pod
 
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _RULE = (
@@ -50,7 +50,7 @@ def check_metadata(resource: ServedResource, meta: Object) -> None:
         raise StatusError(400, "metadata.name must be a string")
     if resource.shelf != "events" and (len(name) > 253 or not re.fullmatch(_SUBDOMAIN, name)):
         fault = ("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_RULE}')
-        raise errors.invalid(resource, name, fault)
+        raise status_errors.invalid(resource, name, fault)
     for field in ("labels", "annotations"):
         values = meta.get(field)
         if values is None:
@@ -91,15 +91,15 @@ def new_pod(pods: ServedResource, pod: Object, *, classes: Iterable[Object], now
     """A pod as it is stored when created: defaults, priority, status Pending."""
     name, given = pod["metadata"]["name"], pod.get("spec")
     if not isinstance(given, dict) or not given.get("containers"):
-        raise errors.invalid(pods, name, ("spec.containers", "FieldValueRequired", "Required value"))
+        raise status_errors.invalid(pods, name, ("spec.containers", "FieldValueRequired", "Required value"))
     known = Priorities.of(msgspec.convert(one, PriorityClass) for one in classes)
     wanted = given.get("priorityClassName") or ""
     found = known.classes.get(wanted) if wanted else known.default
     if wanted and found is None:
-        raise errors.forbidden(pods, name, f"no PriorityClass with name {wanted} was found")
+        raise status_errors.forbidden(pods, name, f"no PriorityClass with name {wanted} was found")
     value = found.value if found is not None else 0
     if given.get("priority") not in (None, value):
-        raise errors.forbidden(
+        raise status_errors.forbidden(
             pods,
             name,
             f"the integer value of priority ({given['priority']}) must not be provided in pod spec; priority admission "
@@ -136,7 +136,7 @@ def check_pod_update(pods: ServedResource, old: Object, new: Object) -> None:
         return
     name = new["metadata"]["name"]
     if not isinstance(after, dict):
-        raise errors.invalid(pods, name, ("spec", "FieldValueRequired", "Required value"))
+        raise status_errors.invalid(pods, name, ("spec", "FieldValueRequired", "Required value"))
     faults = []
     gates = [gate.get("name") for gate in before.get("schedulingGates") or ()]
     if any(gate.get("name") not in gates for gate in after.get("schedulingGates") or ()):
@@ -152,7 +152,7 @@ def check_pod_update(pods: ServedResource, old: Object, new: Object) -> None:
         )
         faults.append(("spec", "FieldValueForbidden", text))
     if faults:
-        raise errors.invalid(pods, name, *faults)
+        raise status_errors.invalid(pods, name, *faults)
 
 
 def new_object(resource: ServedResource, obj: Object) -> Object:
@@ -194,10 +194,10 @@ def metadata_of_update(resource: ServedResource, current: Object, wanted: Object
     if given.get("name", name) != name or (given.get("namespace") or old.get("namespace")) != old.get("namespace"):
         raise StatusError(400, f"the name and namespace of the object ({name}) cannot be changed")
     if given.get("resourceVersion") and given["resourceVersion"] != old["resourceVersion"]:
-        raise errors.conflict(resource, name, _MODIFIED)
+        raise status_errors.conflict(resource, name, _MODIFIED)
     if given.get("uid") and given["uid"] != old["uid"]:
         fault = ("metadata.uid", "FieldValueInvalid", f'Invalid value: "{given["uid"]}": field is immutable')
-        raise errors.invalid(resource, name, fault)
+        raise status_errors.invalid(resource, name, fault)
     meta = {key: value for key, value in given.items() if key not in _KEPT_BY_SERVER and key != "selfLink"}
     meta |= {key: old[key] for key in _KEPT_BY_SERVER if key in old}
     meta["name"] = name
@@ -208,7 +208,7 @@ def metadata_of_update(resource: ServedResource, current: Object, wanted: Object
         if extra:
             text = f"Forbidden: no new finalizers can be added if the object is being deleted, found {extra}"
             fault = ("metadata.finalizers", "FieldValueForbidden", text)
-            raise errors.invalid(resource, name, fault)
+            raise status_errors.invalid(resource, name, fault)
     return meta
 
 
@@ -217,11 +217,11 @@ def checked_custom_object(resource: ServedResource, new: Object) -> Object:
     check_metadata(resource, new["metadata"])
     if resource.schema is None:
         return new
-    pruned, _ = schema.prune(resource.schema, new)
-    filled: Object = schema.fill_defaults(resource.schema, pruned)
-    faults = list(schema.faults_of(resource.schema, filled))
+    pruned, _ = crd_schema.prune(resource.schema, new)
+    filled: Object = crd_schema.fill_defaults(resource.schema, pruned)
+    faults = list(crd_schema.faults_of(resource.schema, filled))
     if faults:
-        raise errors.invalid(resource, new["metadata"]["name"], *faults)
+        raise status_errors.invalid(resource, new["metadata"]["name"], *faults)
     return filled
 
 

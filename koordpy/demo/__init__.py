@@ -1,1 +1,11 @@
-"""The demo: gangs arrive on a cluster of its own, and what the live scheduler does is held against its own forecast."""
+"""The demo: gangs are created on a private cluster, and the live scheduler is compared with the planner's forecast.
+
+The cluster runs in this process on 127.0.0.1. An act is one manifest of examples/; its forecast is the planner's
+offline result.
+
+Main types: `Act` (`acts.py`): a manifest; `Programme` (`programme.py`): cluster and acts; `Stage` (`demo_cluster.py`):
+the cluster.
+
+Must not use internals of the scheduler to check it: the checks read the API server's objects.
+Start reading at `demo_run.py`, then `acts.py`.
+"""

@@ -9,25 +9,26 @@ from dataclasses import dataclass
 
 import yaml
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.faults import InputFaultsError
-from koordpy.api.natural import natural_key
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
 from koordpy.api.times import parse_moment
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.state import ClusterState
-from koordpy.demo.objects import Manifest, key_of
+from koordpy.apiserver.crd_definitions import shipped_folder
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.demo.demo_objects import Manifest, key_of
+from koordpy.demo.demo_reasons import domain_of, gpus_text, short, why_domain, why_npus
 from koordpy.demo.programme import TRAINING
-from koordpy.demo.reasons import domain_of, gpus_text, short, why_domain, why_npus
-from koordpy.offline.options import DEFAULT_NOW
-from koordpy.offline.owners import KnownByName
+from koordpy.devices.family_registry import make_state
+from koordpy.explain.explanation import Explanation, explain
+from koordpy.offline.manifests import load_manifests
+from koordpy.offline.named_owners import KnownByName
+from koordpy.offline.offline_options import DEFAULT_NOW
 from koordpy.offline.preparing import FilledInput
-from koordpy.offline.workloads import Growth
-from koordpy.planning.explain import Explanation, explain
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.sim.definitions import shipped_folder
-from koordpy.sim.rounds import SimulationResult, simulate
+from koordpy.offline.workload_growth import Growth
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.simulation.simulated_rounds import SimulationResult, simulate
 
 EXAMPLES = shipped_folder("examples")
 
@@ -123,13 +124,14 @@ class Forecaster:
 
     def __init__(self, cluster: Sequence[str] = TRAINING.cluster) -> None:
         self._cluster, self._now = cluster, parse_moment(DEFAULT_NOW)
-        self.state, self._config = ClusterState(), KoordpyConfiguration()
+        self.state, self._config = make_state(), KoordpyConfiguration()
         self._plans: list[RoundPlan] = []
         self._known = KnownByName(lambda _: None)
         self._read()
 
     def _read(self, *names: str) -> Growth:
-        given = FilledInput([str(EXAMPLES / name) for name in (*self._cluster, *names)], self._now)
+        paths = [str(EXAMPLES / name) for name in (*self._cluster, *names)]
+        given = FilledInput(load_manifests(paths), self._now)
         if given.loaded.fault_lines:
             raise InputFaultsError(given.loaded.fault_lines)
         for obj in given.objects:
@@ -199,7 +201,9 @@ class Forecaster:
             placed = {key: info.node for key in members if (info := self.state.pod(key)) is not None and info.node}
             proof = proofs.get(told.gang or "", "optimal" if placed else "infeasible")
             if told.gang is None:
-                why = "the node with the highest total of the scores" if placed else "no node takes it"
+                alone = told.feasible_nodes == 1
+                why = "the only node that takes it" if alone else "the node with the highest total of the scores"
+                why = why if placed else "no node takes it"
                 if gpus := gpus_text(notes.get(head, {})) or why_npus(members, notes, act.labels):
                     why += f"; {gpus}"
             else:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from koordpy.demo.acts import Forecast
-from koordpy.demo.objects import Manifest, gpus_of, key_of, refusal
+from koordpy.demo.demo_objects import Manifest, gpus_of, key_of, refusal
 
 
 def settled(forecast: Forecast, pods: Mapping[str, Manifest]) -> bool:

@@ -12,22 +12,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.demo.objects import Manifest
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.fake_kubelet import FakeKubelet
+from koordpy.apiserver.workload_controllers import WorkloadControllers
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.demo.demo_objects import Manifest
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import EngineSettings
-from koordpy.operator.topology import TopologyStatusWriter
-from koordpy.planning.patience import Patience
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import PlannerCache, plan_round
-from koordpy.sim.kubelet import FakeKubelet
-from koordpy.sim.server import ApiServer
-from koordpy.sim.workload_controllers import WorkloadControllers
-from koordpy.view.live import of_scheduler
-from koordpy.view.serve import page_of
+from koordpy.operator.topology_status import TopologyStatusWriter
+from koordpy.plan.planning_budget import PlanningBudget
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import PlannerCache, plan_round
+from koordpy.view.live_documents import of_scheduler
+from koordpy.view.page_server import page_of
 
 _START_SECONDS, _STOP_SECONDS = 30.0, 5.0
 
@@ -94,10 +94,11 @@ class Stage:
 
     async def start_scheduler(self) -> None:
         """Starts the live scheduler and waits until it leads. Raises StageError."""
-        config, cache = KoordpyConfiguration(), PlannerCache()
+        config, caches = KoordpyConfiguration(), {searches: PlannerCache() for searches in (False, True)}
 
-        def plan(snapshot: Snapshot, units: frozenset[str], patience: Patience) -> RoundPlan:
-            return plan_round(snapshot, config, only=units, planner_cache=cache, patience=patience)
+        def plan(snapshot: Snapshot, units: frozenset[str], budget: PlanningBudget) -> RoundPlan:
+            cache = caches[budget.searches]
+            return plan_round(snapshot, config, only=units, planner_cache=cache, budget=budget)
 
         client = await self._open.enter_async_context(ApiClient(ClusterAccess(server=self.server.url)))
         scheduler = Scheduler(client, plan, settings=EngineSettings(config))

@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from koordpy.api import keys
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.tree import Tree
-from koordpy.planning.explain import DomainExplanation, Explanation
+from koordpy.api.counted_nouns import counted
+from koordpy.explain.explanation import DomainExplanation, Explanation
+from koordpy.pods.pod_info import PodInfo
+from koordpy.topology.topology_tree import Tree
 
 _NPU = keys.NPU_RESOURCES[0]
 
@@ -45,7 +46,7 @@ def why_domain(told: Explanation, layers: Sequence[str], unit: Sequence[PodInfo]
     """What speaks for the chosen domain, in the order of the goals (gang-network.md 5)."""
     chosen = next((domain for domain in told.domains if domain.chosen), None)
     if chosen is None:
-        return "; ".join(told.would_fit_if[-1:]) and f"would fit if {told.would_fit_if[-1]}"
+        return f"would fit if {told.would_fit_if[0]}" if told.would_fit_if else ""
     level, needed = layers.index(chosen.layer), _needed(unit, chosen)
     both = " of both gangs" if len({pod.gang for pod in unit}) == 2 else ""
     texts = [f"lowest common layer{both}: {short(chosen.layer)}"]
@@ -63,22 +64,21 @@ def _choice(chosen: DomainExplanation, needed: int, domains: Sequence[DomainExpl
     able = [domain for domain in domains if domain.layer == chosen.layer and domain.slots >= needed]
     name = short(chosen.layer)
     if len(able) == 1:
-        return f"the only {name} with {needed} slots"
+        return f"the only {name} with {counted(needed, 'slot')}"
     slots = {(domain.layer, domain.name): domain.slots for domain in domains}
     if chosen.slots > min(domain.slots for domain in able):
         return f"of {len(able)} with room the one where it takes fewest domains"
     able = [domain for domain in able if domain.slots == chosen.slots]
     if len(able) == 1:
-        return f"best fit: {chosen.slots} slots for {needed}, other {name}s with room have more"
+        return f"best fit: {counted(chosen.slots, 'slot')} for {needed}, other {name}s with room have more"
     path = chosen.name
     for layer in reversed(above):
         path = path.rpartition("/")[0]
         depth = path.count("/") + 1 if path else 0
         rooms = {other: slots[layer, other] for other in {"/".join(d.name.split("/")[:depth]) for d in able}}
         if rooms[path] < max(rooms.values()):
-            return (
-                f"best fit: of {len(able)} alike one in the {short(layer)} with least room left ({rooms[path]} slots)"
-            )
+            left = counted(rooms[path], "slot")
+            return f"best fit: of {len(able)} alike one in the {short(layer)} with least room left ({left})"
     return f"{len(able)} alike, the first by name"
 
 

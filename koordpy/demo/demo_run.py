@@ -13,12 +13,12 @@ from rich.live import Live
 
 from koordpy.api import keys
 from koordpy.demo.acts import Act, Forecast, Forecaster, read_acts, read_cluster
-from koordpy.demo.checks import checks, idle, settled
-from koordpy.demo.objects import Manifest, key_of
+from koordpy.demo.demo_checks import checks, idle, settled
+from koordpy.demo.demo_cluster import Stage
+from koordpy.demo.demo_objects import Manifest, key_of
+from koordpy.demo.demo_scene import DemoScene, scene_of
+from koordpy.demo.demo_view import Picture, Style, summary
 from koordpy.demo.programme import Programme
-from koordpy.demo.scene import DemoScene, scene_of
-from koordpy.demo.stage import Stage
-from koordpy.demo.view import Picture, Style, summary
 
 INTERRUPTED = 130
 ACT_SECONDS = 2.6

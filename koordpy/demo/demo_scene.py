@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordpy.api.natural import natural_key
-from koordpy.cluster.tree import Tree
+from koordpy.api.natural_order import natural_key
 from koordpy.demo.acts import Forecast, GangForecast
-from koordpy.demo.objects import Manifest, devices_of, gpus_of, key_of, rank_of, refusal
-from koordpy.demo.reasons import domain_of
+from koordpy.demo.demo_objects import Manifest, devices_of, gpus_of, key_of, rank_of, refusal
+from koordpy.demo.demo_reasons import domain_of
+from koordpy.topology.topology_tree import Tree
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

@@ -15,8 +15,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from koordpy.api.natural import natural_key
-from koordpy.demo.scene import DemoScene, DemoSeat, Row
+from koordpy.api.natural_order import natural_key
+from koordpy.demo.demo_scene import DemoScene, DemoSeat, Row
 
 PALETTE = (
     "bright_cyan",
@@ -240,7 +240,7 @@ def _brief(row: Row) -> str:
     """The part of the reason that tells one gang from another: what decided, or what was needed."""
     if row.bound:
         return row.why.split("; ", 1)[-1]
-    return row.message.rpartition(f"gang {row.forecast.name}: ")[2]
+    return row.message.removeprefix(f"gang {row.forecast.name}: ")
 
 
 def state_of(row: Row) -> str:

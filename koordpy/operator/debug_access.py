@@ -11,7 +11,8 @@ from hashlib import sha256
 import msgspec
 from aiohttp import web
 
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
@@ -31,7 +32,9 @@ class _ReviewStatus(msgspec.Struct):
     user: _User = msgspec.field(default_factory=_User)
 
 
-class _Review(msgspec.Struct):
+class AccessReview(msgspec.Struct):
+    """Answer of a TokenReview or a SubjectAccessReview."""
+
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
@@ -64,7 +67,7 @@ class TokenGuard:
         found = await self._client.post(
             TOKEN_REVIEWS,
             {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}},
-            type=_Review,
+            type=AccessReview,
         )
         if found is None or not found.status.authenticated:
             return "this token is nobody's"
@@ -78,7 +81,7 @@ class TokenGuard:
         answer = await self._client.post(
             ACCESS_REVIEWS,
             {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec},
-            type=_Review,
+            type=AccessReview,
         )
         may = answer is not None and answer.status.allowed
         return "" if may else f"{user.username} may not get {path}"

@@ -1,8 +1,8 @@
 """What the admission webhook answers: the variables that a GPU pod's containers read their GPUs from.
 
 Source: gpu-topology.md 10, `env`. Pure: an AdmissionReview in, its answer out. The rule itself, which variable
-a container gets, is koordpy.cluster.gpu_env's, which `simulate` and the scheduler's own check use, too. Of a review
-only what the answer follows from becomes objects: the rest may be megabytes of anything.
+a container gets, is `gpu_env`'s, which `simulate` and the scheduler's own check use, too. Of a review only what the
+answer follows from becomes objects: the rest may be megabytes of anything.
 """
 
 import base64
@@ -15,11 +15,11 @@ import msgspec
 import orjson
 
 from koordpy.api import keys
-from koordpy.api.limits import CONTAINERS, too_many
 from koordpy.api.objects import Container, Pod, PodSpec, ResourceRequirements
 from koordpy.api.quantity import RawQuantity
-from koordpy.cluster.gpu_env import NAMES, VOID, expected
-from koordpy.cluster.gpus import gpu_ask
+from koordpy.api.reading_limits import CONTAINERS, too_many
+from koordpy.devices.gpu.gpu_machine import gpu_ask
+from koordpy.devices.gpu.gpu_variables import NAMES, VOID, expected
 
 API_VERSION = "admission.k8s.io/v1"
 PLACES = {"initContainers": keys.INIT_PREFIX}

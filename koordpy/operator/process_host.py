@@ -13,21 +13,24 @@ import signal
 import msgspec
 from aiohttp import web
 
-from koordpy.api.config import DebugAccess, KoordpyConfiguration
-from koordpy.api.configfile import plain
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.loop import Planner
+from koordpy.config.configuration import DebugAccess, KoordpyConfiguration
+from koordpy.config.configuration_file import plain
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import EngineSettings
-from koordpy.observe.health import Guard, HealthServer, from_loopback
+from koordpy.engine.scheduling_loop import Planner
+from koordpy.observe.health_endpoints import Guard, HealthServer, from_loopback
 from koordpy.operator.debug_access import TokenGuard
-from koordpy.operator.handlers import KopfThread
 from koordpy.operator.heap import give_back
+from koordpy.operator.kopf_handlers import KopfThread
 from koordpy.operator.quota_hook import QuotaHook
-from koordpy.operator.topology import TopologyStatusWriter
+from koordpy.operator.tenant_api import TenantApi
+from koordpy.operator.topology_status import TopologyStatusWriter
 from koordpy.operator.webhook import Webhook
-from koordpy.view.live import of_scheduler
-from koordpy.view.serve import Pages
+from koordpy.view.live_documents import of_scheduler
+from koordpy.view.page_server import Pages
+from koordpy.view.tenant_answers import answers_of
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ class OperatorHost:
         config: KoordpyConfiguration,
         settle_seconds: float = SETTLE_SECONDS,
         webhook: Webhook | None = None,
+        tenants: TenantApi | None = None,
         view: bool = True,
     ) -> None:
         """view: whether /debug/view is served."""
@@ -74,6 +78,10 @@ class OperatorHost:
         if webhook is not None:
             webhook.quotas = QuotaHook(client, scheduler.feeds, scheduler.synced)
             webhook.on_refused = scheduler.count_refused
+        self._tenants = tenants
+        if tenants is not None:
+            tenants.answers = answers_of(scheduler, config)
+            tenants.on_question = scheduler.count_question
         pages = Pages(of_scheduler(scheduler, config, source=f"scheduler {config.scheduler_names[0]}"))
         self.health = HealthServer(
             config.bind_address,
@@ -93,17 +101,16 @@ class OperatorHost:
 
     async def run(self) -> int:
         """Runs until a signal, the loss of the lease or a failure. Raises OSError where bindAddress, or the address or
-        the certificate of the webhook, cannot be had."""
+        the certificate of the webhook or of the API of tenants, cannot be had."""
         try:
             await self.health.start()
         except OSError as fault:
             raise OSError(f"bindAddress {self._config.bind_address}: {fault}") from None
-        if self._webhook is not None:
-            try:
-                await self._webhook.start()
-            except OSError as fault:
-                await self.health.stop()
-                raise OSError(f"webhook: {fault}") from None
+        try:
+            await self._start_servers()
+        except OSError:
+            await self._stop_servers()
+            raise
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -125,9 +132,22 @@ class OperatorHost:
             if self.kopf is not None:
                 self.kopf.stop()
                 await self.kopf.join()
-            if self._webhook is not None:
-                await self._webhook.stop()
-            await self.health.stop()
+            await self._stop_servers()
+
+    async def _start_servers(self) -> None:
+        """Starts the servers beside the health endpoints. Raises OSError."""
+        servers: dict[str, Webhook | TenantApi | None] = {"webhook": self._webhook, "API of tenants": self._tenants}
+        for name, server in servers.items():
+            try:
+                if server is not None:
+                    await server.start()
+            except OSError as fault:
+                raise OSError(f"{name}: {fault}") from None
+
+    async def _stop_servers(self) -> None:
+        for server in (self._tenants, self._webhook, self.health):
+            if server is not None:
+                await server.stop()
 
     def stop(self) -> None:
         logger.info("stopping")
@@ -140,8 +160,9 @@ class OperatorHost:
         await self._ended.wait()
 
     async def _spare_the_collector(self) -> None:
-        """A start makes what stays and no garbage, so the collector rests until the caches are in sync (`cli/run.py`)
-        and never walks what they hold then; a collection at that moment found nothing in 50 ms."""
+        """A start makes what stays and no garbage, so the collector rests until the caches are in sync
+        (`cli/run_command.py`) and never walks what they hold then; a collection at that moment found nothing in 50
+        ms."""
         try:
             async with asyncio.timeout(MOST_REST_SECONDS):
                 await self.scheduler.synced.wait()

@@ -8,14 +8,15 @@ import asyncio
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota
-from koordpy.cluster.quota_tree import read_quotas
-from koordpy.engine.apiserver.client import ApiClient, ApiError
-from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, PODS
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError
+from koordpy.engine.client.api_resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, PODS
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.engine.watching.intake import FINISHED
-from koordpy.operator.injection import forbidden, reviewed
+from koordpy.engine.watching.pod_intake import FINISHED
+from koordpy.operator.gpu_injection import forbidden, reviewed
 from koordpy.operator.quota_review import objection, read_change
+from koordpy.quota.quota_reading import read_quotas
 
 PAUSE_SECONDS = 0.2
 """What the watches get to catch up before a refusal is final."""

@@ -1,7 +1,7 @@
 """Which changes of ElasticQuotas the admission webhook refuses: those that make the tree of quotas worse than it is.
 
 Source: quota-fairness.md 7. Pure: the change, the quotas and the number of their pods in, an objection out. The
-rules of the tree itself are koordpy.cluster.quota_tree's, which `simulate` and the condition Valid use, too. A
+rules of the tree itself are koordpy.quota.quota_tree's, which `simulate` and the condition Valid use, too. A
 change is refused for the faults that it brings, not for those that were there, so that a bad tree can be mended.
 """
 
@@ -13,14 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Quota as Settings
-from koordpy.api.custom import ElasticQuota
-from koordpy.api.faults import literal
-from koordpy.api.natural import natural_key
-from koordpy.api.wirejson import Undecodable, WireReader
-from koordpy.cluster.quota_owners import EVERYBODY, QuotaFault, counts_in
-from koordpy.cluster.quota_tree import QuotaTree, read_quotas
-from koordpy.operator.injection import ReviewError
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.api.field_faults import literal
+from koordpy.api.natural_order import natural_key
+from koordpy.config.configuration import Quota as Settings
+from koordpy.decoding.wire_json import Undecodable, WireReader
+from koordpy.operator.gpu_injection import ReviewError
+from koordpy.quota.quota_owners import EVERYBODY, QuotaFault, counts_in
+from koordpy.quota.quota_reading import read_quotas
+from koordpy.quota.quota_tree import QuotaTree
 
 OPERATIONS = ("CREATE", "UPDATE", "DELETE")
 _UNBORN = "9999-12-31T23:59:59Z"

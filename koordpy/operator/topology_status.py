@@ -2,7 +2,9 @@
 
 Sources: gang-network.md section 3. A faulty object gets its condition; the last good tree goes on being used, and
 detailStatus stays as it was. Only the object named `default` is used; others are told so. What is wrong is also a
-warning in the log and an event, once for each process that leads.
+warning in the log and an event, once for each process that leads. Gaps in the labels make it Degraded: an event tells
+of each kind of gap and layer once, until all have been gone for `REPAIRED_SECONDS`, so that labels that come and go
+make no flood of events. `status.valid` is what the column VALID shows.
 """
 
 import asyncio
@@ -12,28 +14,34 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.custom import ClusterNetworkTopology
+from koordpy.api.custom_objects import ClusterNetworkTopology
 from koordpy.api.keys import TOPOLOGY_OBJECT
-from koordpy.api.objects import Condition
-from koordpy.api.wirejson import Undecodable, read_plain
-from koordpy.cluster.topology import TopologyFault
-from koordpy.cluster.tree import Tree
-from koordpy.engine.apiserver.resources import CLUSTER_NETWORK_TOPOLOGIES, Resource
-from koordpy.engine.context import Context
-from koordpy.engine.status.announce import INVALID
-from koordpy.engine.status.patches import condition_body, merged_conditions, patch_status
-from koordpy.engine.status.reconciler import StatusWriter
-from koordpy.engine.status.recorder import of_object
+from koordpy.api.objects import Condition, condition_of
+from koordpy.cache.topology_gaps import NO_GAPS, TopologyGaps
+from koordpy.decoding.wire_json import Undecodable, read_plain
+from koordpy.engine.client.api_resources import CLUSTER_NETWORK_TOPOLOGIES, Resource
+from koordpy.engine.engine_context import Context
+from koordpy.engine.status.event_recorder import of_object
+from koordpy.engine.status.reconciler import TRUSTED_SECONDS, StatusWriter
+from koordpy.engine.status.scheduler_events import INVALID, TOPOLOGY_DEGRADED, TOPOLOGY_REPAIRED
+from koordpy.engine.status.status_patches import condition_body, merged_conditions, patch_status
+from koordpy.topology.topology_layers import TopologyFault
+from koordpy.topology.topology_tree import Tree
 
 logger = logging.getLogger(__name__)
 
 VALID = "Valid"
 UNLABELLED = "UnlabelledNodes"
+DEGRADED = "Degraded"
+VALID_FIELD = "valid"
+NO_GAP = "all nodes that count have the labels of all layers"
+REPAIRED_SECONDS = 300.0
+"""So long there must be no gap before its end is told."""
 NOT_USED = f"only the object named {TOPOLOGY_OBJECT} is used"
 
 
 def topology_status(
-    topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, *, now: float
+    topology: ClusterNetworkTopology, faults: list[TopologyFault], tree: Tree, gaps: TopologyGaps, *, now: float
 ) -> dict[str, Any]:
     """Fields of the status that should be written, the conditions of others kept; none for what must not change."""
     status: dict[str, Any] = {}
@@ -46,7 +54,9 @@ def topology_status(
     else:
         status["detailStatus"] = tree.detail_status
         text = " > ".join(tree.layers.names)
-        conditions = [Condition(type=VALID, status="True", reason="HierarchyRead", message=text), _unlabelled(tree)]
+        valid = Condition(type=VALID, status="True", reason="HierarchyRead", message=text)
+        conditions = [valid, _unlabelled(tree), _degraded(gaps)]
+    status[VALID_FIELD] = "Degraded" if gaps and conditions[0].status == "True" else conditions[0].status
     old = msgspec.convert(topology.status.get("conditions") or [], list[Condition], strict=False)
     made = [msgspec.structs.replace(condition, observed_generation=generation) for condition in conditions]
     status["conditions"] = [*map(condition_body, merged_conditions(old, made, now=now))]
@@ -66,6 +76,12 @@ def _unlabelled(tree: Tree) -> Condition:
     return Condition(type=UNLABELLED, status="True", reason="LabelsMissing", message=text)
 
 
+def _degraded(gaps: TopologyGaps) -> Condition:
+    if not gaps:
+        return Condition(type=DEGRADED, status="False", reason="AllLabelled", message=NO_GAP)
+    return Condition(type=DEGRADED, status="True", reason=gaps.reason, message=str(gaps))
+
+
 def _without_any(tree: Tree) -> list[str]:
     """Layers whose label no node has: a slip in the key, most likely."""
     return [name for name, count in tree.unlabelled if count == len(tree.node_names)]
@@ -77,8 +93,7 @@ def topology_warning(topology: ClusterNetworkTopology, faults: list[TopologyFaul
         return NOT_USED
     if faults:
         return f"{'; '.join(map(str, faults))}; meanwhile what counts is {' > '.join(tree.layers.names)}"
-    keys = {layer.name: " or ".join(layer.label_keys) for layer in tree.layers.chain}
-    return "; ".join(f"layer {name}: no node has the label {keys[name]}" for name in _without_any(tree))
+    return ""
 
 
 class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]]):
@@ -90,6 +105,14 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
         self._leading = leading
         self._others: dict[str, ClusterNetworkTopology] = {}
         self._said: dict[str, str] = {}
+        self._gaps: TopologyGaps | None = None
+        """What was found last."""
+        self._gaps_told: frozenset[tuple[str, str]] = frozenset()
+        """Kinds of gaps that were told of."""
+        self._whole_since: float | None = None
+        """Since when there is none of them, on the clock."""
+        self._pruned: set[str] = set()
+        """uids of objects of which the API server does not keep `status.valid`: their definition is an older one."""
         context.feeds.listeners.topology.append(self.changed)
         self.changed()
 
@@ -113,9 +136,46 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
     async def flush(self) -> None:
         """Says what is wrong, and writes every status that is not as it should be."""
         if self._leading.is_set():
+            self._look_at_gaps()
             for name in self._marked:
                 self._warn(name)
             await super().flush()
+
+    def _look_at_gaps(self) -> None:
+        """Finds gaps that come and go by other changes of nodes than labels, and tells of what is new."""
+        nodes, now = self._context.state.nodes, self._context.clock()
+        gaps = nodes.gaps if nodes.topology is not None and not nodes.topology_faults else NO_GAPS
+        if self._gaps is None:
+            self._gaps_told = self._told_before(gaps)
+        if gaps is not self._gaps:
+            if gaps != self._gaps:
+                self.mark(TOPOLOGY_OBJECT)
+            self._gaps = gaps
+        if gaps.kinds:
+            self._whole_since = None
+        elif self._whole_since is None:
+            self._whole_since = now
+        found = self._find(TOPOLOGY_OBJECT)
+        if found is None or nodes.topology_faults:
+            return
+        about = of_object(found[1], found[0].metadata)
+        if gaps.kinds - self._gaps_told:
+            self._gaps_told |= gaps.kinds
+            logger.warning("ClusterNetworkTopology %s is degraded: %s", TOPOLOGY_OBJECT, gaps)
+            self._context.announcer.tell(TOPOLOGY_DEGRADED, about, str(gaps))
+        elif self._gaps_told and self._whole_since is not None and now - self._whole_since >= REPAIRED_SECONDS:
+            self._gaps_told = frozenset()
+            self._context.announcer.tell(TOPOLOGY_REPAIRED, about, NO_GAP)
+
+    def _told_before(self, gaps: TopologyGaps) -> frozenset[tuple[str, str]]:
+        """Kinds of gaps that the leader before this process has told of, by the condition; kinds that are not known
+        where it says something else than what there is now."""
+        found = self._find(TOPOLOGY_OBJECT)
+        listed = found[0].status.get("conditions") if found is not None else None
+        old = condition_of(msgspec.convert(listed or [], list[Condition], strict=False), DEGRADED)
+        if old is None or old.status != "True":
+            return frozenset()
+        return gaps.kinds if old.message == str(gaps) else frozenset({("", "")})
 
     def _warn(self, name: str) -> None:
         found = self._find(name)
@@ -139,8 +199,15 @@ class TopologyStatusWriter(StatusWriter[ClusterNetworkTopology, dict[str, Any]])
         return msgspec.structs.replace(obj, status=said)
 
     def _render(self, key: str, obj: ClusterNetworkTopology, there: dict[str, Any]) -> dict[str, Any]:
-        tree, now = self._context.state.nodes.tree, self._context.now()
-        return {**there, **topology_status(obj, self._faults(key), tree, now=now)}
+        nodes, now, uid = self._context.state.nodes, self._context.now(), obj.metadata.uid
+        gaps = nodes.gaps if key == TOPOLOGY_OBJECT else NO_GAPS
+        wanted = topology_status(obj, self._faults(key), nodes.tree, gaps, now=now)
+        written, age = self._writes.last(key, uid)
+        if written is not None and VALID_FIELD in written and VALID_FIELD not in there and age >= TRUSTED_SECONDS:
+            self._pruned.add(uid)
+        if uid in self._pruned:
+            wanted.pop(VALID_FIELD, None)
+        return {**there, **wanted}
 
     async def _send(
         self, obj: ClusterNetworkTopology, resource: Resource, wanted: dict[str, Any], there: dict[str, Any]

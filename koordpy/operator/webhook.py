@@ -16,11 +16,11 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from koordpy.api.names import split_address
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.turns import Turnstile
-from koordpy.observe.doors import Doors
-from koordpy.operator.injection import answer
+from koordpy.api.object_names import split_address
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.planning_turns import Turnstile
+from koordpy.observe.connection_limits import Doors
+from koordpy.operator.gpu_injection import answer
 from koordpy.operator.quota_hook import QuotaHook
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from koordpy.api.objects import PodDisruptionBudget
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.victim_selection.budgets import Covering, allowances
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.disruption_budgets import Covering, allowances
 
 
 class BudgetLedger:

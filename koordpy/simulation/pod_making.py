@@ -10,13 +10,17 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from koordpy.api.natural import natural_key
+from msgspec.structs import replace
+
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import ObjectMeta, OwnerReference, Pod
-from koordpy.sim.podspecs import node_of_daemon, placed
-from koordpy.workloads.known import Known, Lineage
-from koordpy.workloads.model import Filling, JobPart, PodSeat, Role, Slot, Workload
-from koordpy.workloads.runs import WorkloadPod, WorkloadRun
-from koordpy.workloads.source import Head
+from koordpy.api.storage_objects import PersistentVolumeClaim
+from koordpy.api.uids import made_up_uid
+from koordpy.simulation.pod_specs import node_of_daemon, placed
+from koordpy.workloads.known_workloads import Known, Lineage
+from koordpy.workloads.workload_manifest import Head
+from koordpy.workloads.workload_model import Filling, JobPart, PodSeat, Role, Slot, SlotClaim, Workload
+from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 SCHEDULED = "scheduled"
 RoleKey = tuple[str, str, str]
@@ -116,10 +120,11 @@ class Expansion:
         claims: Iterable[str] = (),
         daemons: Callable[[Pod], Sequence[str]] = lambda _: (),
         started: frozenset[RoleKey] = frozenset(),
+        done: frozenset[RoleKey] = frozenset(),
     ) -> None:
         """node_of: pod -> its node, empty for none; label_of: (pod, key) -> that label of its node; claims:
         `namespace/name` of those that are there; daemons: nodes that a DaemonSet's pod is for; started: roles that have
-        begun."""
+        begun; done: roles whose pods were made before, and are not made again."""
         self._known, self._node_of, self._label_of, self._daemons = known, node_of, label_of, daemons
         self._claims = set(claims)
         self.accounts: dict[str, Account] = {}
@@ -133,6 +138,8 @@ class Expansion:
                 account.note = note if account.note == note else ""
             if top.workload is not None:
                 self._put(top, top.workload)
+        for key in done & self._steps.keys():
+            self._steps[key].made = True
         self._begun = set(started)
         """Roles that must be there: those that are named, and those that they waited for."""
         for key in started & self._steps.keys():
@@ -156,7 +163,7 @@ class Expansion:
 
     def _file(self, pod: Pod, lineage: Lineage) -> None:
         """Takes a pod of the input, where it is of the run that there is now."""
-        seat, workload = lineage.seat, lineage.workload
+        seat, workload = lineage.seat, lineage.maker
         if workload.run and seat.run != workload.run:
             return
         one = WorkloadPod(pod.key, pod, bound=False, created=0.0, lineage=lineage)
@@ -165,8 +172,8 @@ class Expansion:
             step.pods.append(one)
         parts = step.role.parts if step is not None else ()
         if _fills(next((part.filling for part in parts if part.key == seat.part), Filling.COUNT), one):
-            for above in lineage.chain:
-                if (account := self.accounts.get(above.head.uid)) is not None:
+            for uid in dict.fromkeys(above.head.uid for above in lineage.chain):
+                if (account := self.accounts.get(uid)) is not None:
                     account.present += 1
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -202,10 +209,11 @@ class Expansion:
 
     # -- pods ---------------------------------------------------------------------------------------------------------
 
-    def make(self) -> tuple[list[Pod], list[Mapping[str, Any]]]:
-        """The pods of all roles that have begun and were not made before; manifests of the claims made with them."""
+    def make(self) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
+        """The pods of all roles that have begun and were not made before, and the claims that are made for them and for
+        present pods without a node."""
         pods: list[Pod] = []
-        claims: list[Mapping[str, Any]] = []
+        claims: list[PersistentVolumeClaim] = []
         for step in [one for one in self._steps.values() if not one.made and not self._waits_for(one)]:
             step.made, kept = True, _of_group(step.run)
             for part, wanted in [] if step.is_over else list(step.run.wanted(step.role)):
@@ -215,12 +223,13 @@ class Expansion:
                     continue  # nobody is there to make them
                 owner = part.owner or step.workload.head.reference
                 self.accounts[maker.uid].present += self._strangers(step, part)
+                claims += self._lacking_claims(step, part, maker)
                 of_leader = partial(self._label_of, self._leader(step, part))
                 for slot in self._open(step, part, wanted):
                     meta = self._meta(slot, maker, base.metadata, owner)
                     meta.labels.update(kept)
                     pods.append(pod := Pod(metadata=meta, spec=placed(base.spec, slot, of_leader)))
-                    claims += self._new_claims(slot, maker)
+                    claims += self._new_claims(slot.claims, maker)
                     self.accounts[maker.uid].made += 1
                     lineage = self._known.lineage(pod)
                     step.pods.append(WorkloadPod(pod.key, pod, bound=False, created=0.0, lineage=lineage))
@@ -267,21 +276,42 @@ class Expansion:
         return ObjectMeta(
             name=name,
             namespace=maker.namespace,
-            uid=f"{maker.uid}/{name}",
+            uid=made_up_uid("Pod", maker.uid, name),
             creation_timestamp=maker.created or None,
             labels={**base.labels, **slot.labels},
             annotations={**base.annotations, **slot.annotations},
             owner_references=[owner],
         )
 
-    def _new_claims(self, slot: Slot, maker: Head) -> Iterator[Mapping[str, Any]]:
-        """Manifests of the claims of a slot that are not there."""
-        for volume, spec in slot.claims:
-            name = f"{volume}-{slot.name}"
-            if f"{maker.namespace}/{name}" not in self._claims:
-                self._claims.add(f"{maker.namespace}/{name}")
-                meta = {"name": name, "namespace": maker.namespace, "creationTimestamp": maker.created}
-                yield {"metadata": meta, "spec": spec}
+    def _lacking_claims(self, step: _Step, part: JobPart, maker: Head) -> Iterator[PersistentVolumeClaim]:
+        """The claims that are not there of present pods without a node."""
+        waiting = [one.pod for one in step.of_part(part) if one.alive and not self._node_of(one.key)]
+        first = next(part.slots(), None)
+        if not waiting or first is None or not first.claims:
+            return
+        slots = {slot.name: slot for slot in part.slots()}
+        for pod in waiting:
+            sources = (volume.persistent_volume_claim for volume in pod.spec.volumes)
+            named = {source.claim_name for source in sources if source is not None}
+            own = slots.get(pod.metadata.name, first).claims
+            yield from self._new_claims((one for one in own if one.name in named), maker)
+
+    def _new_claims(self, wanted: Iterable[SlotClaim], maker: Head) -> Iterator[PersistentVolumeClaim]:
+        """Those of the claims that are not there."""
+        for one in wanted:
+            key = f"{maker.namespace}/{one.name}"
+            if key not in self._claims:
+                self._claims.add(key)
+                names = {"name": one.name, "namespace": maker.namespace, "creation_timestamp": maker.created or None}
+                yield replace(one.template, metadata=replace(one.template.metadata, **names))
+
+    def done(self) -> frozenset[RoleKey]:
+        """Roles whose pods are made, but for those with a pod a node: a new node has one, too."""
+        return frozenset(
+            step.key
+            for step in self._steps.values()
+            if step.made and all(part.filling is not Filling.NODE for part in step.role.parts)
+        )
 
     # -- what is told -------------------------------------------------------------------------------------------------
 

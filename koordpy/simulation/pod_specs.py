@@ -22,7 +22,7 @@ from koordpy.api.objects import (
     Toleration,
     Volume,
 )
-from koordpy.workloads.model import Slot
+from koordpy.workloads.workload_model import Slot
 
 
 def _apart(spec: PodSpec, key: str, label: str, value: str, everywhere: bool) -> PodSpec:
@@ -89,8 +89,8 @@ def placed(spec: PodSpec, slot: Slot, label_of: Callable[[str], str]) -> PodSpec
         spec = _on_node(spec, slot.node)
     if slot.claims:
         own = [
-            Volume(name=name, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=f"{name}-{slot.name}"))
-            for name, _ in slot.claims
+            Volume(name=one.volume, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=one.name))
+            for one in slot.claims
         ]
         given = {volume.name for volume in own}
         spec = replace(spec, volumes=[*own, *(volume for volume in spec.volumes if volume.name not in given)])

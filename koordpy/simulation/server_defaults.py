@@ -1,10 +1,9 @@
 """What an API server would have filled in, filled into typed objects read from manifests.
 
 Source: simulate.md 1.3 and kube-parity.md section 2.5. The embedded API server fills its pods in by this, too
-(`koordpy.sim.writing`).
+(`koordpy.apiserver.write_rules`).
 """
 
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +12,6 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.groups import UpstreamPodGroup
 from koordpy.api.objects import (
     Affinity,
     Container,
@@ -30,18 +28,14 @@ from koordpy.api.objects import (
     Requirement,
     ResourceRequirements,
 )
+from koordpy.api.pod_groups import UpstreamPodGroup
 from koordpy.api.times import exact_time
+from koordpy.api.uids import made_up_uid
 
 T = TypeVar("T", bound=KubernetesObject)
 
-PREEMPT = "PreemptLowerPriority"
+PREEMPT = keys.PREEMPT_LOWER_PRIORITY
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
-_UIDS = uuid.UUID("7b0e4c52-2f4c-5d0b-9d2a-6c2f3d1f8e10")
-
-
-def made_up_uid(*parts: str) -> str:
-    """A uid that follows from what it is made of, so that equal input gives equal output."""
-    return str(uuid.uuid5(_UIDS, "/".join(parts)))
 
 
 def with_identity(obj: T, *, kind: str, created: datetime) -> T:

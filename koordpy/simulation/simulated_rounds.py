@@ -6,29 +6,37 @@ outcome is plain values in the order of the contract, whatever order the objects
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from dataclasses import replace as changed
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.natural import NaturalKey, natural_key
+from koordpy.api.natural_order import NaturalKey, natural_key
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.quantity import cpu_text
 from koordpy.api.times import exact_time
-from koordpy.cluster.pods import GangSource, PodInfo
-from koordpy.cluster.quota_tree import QuotaNode
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.gangs import names_of
-from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Reason, RoundPlan
-from koordpy.planning.quota.runtime import QuotaFigures, quota_figures
-from koordpy.sim.budgets import BudgetLedger
-from koordpy.sim.filling import made_up_uid
+from koordpy.api.uids import made_up_uid
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.fairness.quota_runtime import QuotaFigures, quota_figures
+from koordpy.gangs.gang_settings import names_of
+from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, Reason, RoundPlan
+from koordpy.planner.queue.tenant_shares import TenantShare, tenant_shares
+from koordpy.pods.gang_refs import GangSource
+from koordpy.pods.pod_info import PodInfo
+from koordpy.quota.quota_tree import QuotaNode
+from koordpy.report.setting_warnings import counted_text
+from koordpy.simulation.budget_ledger import BudgetLedger
+from koordpy.simulation.claim_controllers import ClaimControllers
+from koordpy.simulation.gap_warnings import gap_warnings
 
 CONSOLIDATION = "consolidation"
+UNPROVEN = "unknown"
+"""Proof of a gang that no plan was about."""
 UNTRIED = "evicted in the last round, not tried since"
 UNTRIED_STEP = "made after the last round, not tried since"
 
@@ -71,6 +79,10 @@ class SimulationResult:
     """(object, text)."""
     quotas: tuple[tuple[str, QuotaFigures, QuotaNode | None], ...] = ()
     """(key, figures, quota) at the end; no quota for the built-in ones."""
+    shares: tuple[TenantShare, ...] = ()
+    """What tenants hold and deserve at the end; none in mode off."""
+    recreated: int = 0
+    """Pods that were brought back, those of earlier runs included."""
 
     def document(self, workloads: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
         """The SimulationResult of simulate.md 3, keys in its order. workloads: what became of those of the input."""
@@ -99,12 +111,13 @@ class SimulationResult:
                 for e in self.evictions
             ],
             "pending": [
-                {**_pod_fields(p.pod_key), "gang": p.gang, "reason": str(p.reason), "message": p.message}
+                {**_pod_fields(p.pod_key), "gang": p.gang, "reason": str(p.offline_reason), "message": p.message}
                 for p in self.pending
             ],
             "gangs": [_gang_fields(report, proof) for report, proof in self.gangs],
             "workloads": list(workloads),
             "quotas": [_quota_fields(name, figures, quota) for name, figures, quota in self.quotas],
+            "shares": [asdict(share) for share in self.shares],
             "final": [{**_pod_fields(key), "node": node} for key, node in self.final],
         }
 
@@ -118,13 +131,17 @@ def simulate(
     rounds: int = 20,
     evicted: Evicted = "recreate",
     grow: Callable[[], Sequence[str]] = tuple,
+    after: int = 0,
+    recreated: int = 0,
 ) -> SimulationResult:
     """Runs up to `rounds` rounds, one at least, on the state, which is changed. The same input gives the same result.
 
-    grow: makes the pods that begin after a round, and names them (`namespace/name`).
+    grow: makes the pods that begin after a round, and names them (`namespace/name`). after, recreated: rounds, and pods
+    that were brought back, of runs before this one.
     """
-    run = _Run(state, config, now, BudgetLedger(state))
-    for number in range(1, rounds + 1):
+    run = _Run(state, config, now, BudgetLedger(state), ClaimControllers(state), recreated=recreated, after=after)
+    for number in range(after + 1, after + rounds + 1):
+        run.warnings.update(dict.fromkeys(gap_warnings(state, config, now.timestamp())))
         plan = planner(state.snapshot(now.timestamp()), config)
         run.apply(plan, number, evicted)
         run.born = grow()
@@ -140,14 +157,19 @@ class _Run:
     config: KoordpyConfiguration
     now: datetime
     budgets: BudgetLedger
+    claims: ClaimControllers
     bindings: list[RoundBinding] = field(default_factory=list)
     evictions: list[PodEviction] = field(default_factory=list)
     bound_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)
     last_proofs: dict[tuple[str, GangSource], str] = field(default_factory=dict)
     warnings: dict[tuple[str, str], None] = field(default_factory=dict)
+    counted: dict[str, str] = field(default_factory=dict)
+    """Resource that is counted by number -> the first pod that asked for it."""
     recreated: int = 0
     untried: list[str] = field(default_factory=list)
     """Pods that the latest round brought back, which no round has planned yet."""
+    after: int = 0
+    """Rounds of runs before this one."""
     born: Sequence[str] = ()
     """Pods of workloads that were made after the latest round."""
 
@@ -161,6 +183,8 @@ class _Run:
             if report.name in gangs:
                 self.bound_proofs[report.name, report.source] = str(report.proof)
         self.warnings.update(dict.fromkeys(plan.warnings))
+        for about, resource in plan.counted:
+            self.counted.setdefault(resource, about)
         self.warnings.update({(f"gang {report.name}", report.remark): None for report in plan.gangs if report.remark})
         self.warnings.update({(unit.unit, text): None for unit in plan.units for text in unit.solver_faults})
         self.warnings.update({(rejected.unit, rejected.text): None for rejected in plan.rejected})
@@ -175,9 +199,10 @@ class _Run:
             if eviction.yields:
                 self.state.yields.add(eviction.yields, eviction.unit, self.now.timestamp())
             self.state.delete(Pod, eviction.pod_key)
+            self.claims.release(info.pod)
         for placement in plan.placements:
             annotations = dict(placement.annotations)
-            self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.devices)
+            self.state.bind(placement.pod_key, placement.node, annotations, placement.claims, placement.given)
             self.bindings.append(RoundBinding(placement.pod_key, placement.node, number, annotations))
         come = [info for one in plan.placements if (info := self.state.pod(one.pod_key)) is not None]
         self.budgets.changed(gone=[info for _, info in gone], come=come)
@@ -190,22 +215,10 @@ class _Run:
         return info.gang.key if info is not None and info.gang is not None else None
 
     def _recreate(self, pod: Pod, returns_to: str) -> None:
-        """The same pod as its owner would make it again: pending, newest of all, with a new uid, and without what was
-        written on it when it was bound.
-
-        returns_to: node that room is kept on for a moved one.
-        """
+        """Brings a pod back. returns_to: node that room is kept on for a moved one."""
         self.recreated += 1
-        meta = replace(
-            pod.metadata,
-            annotations={k: text for k, text in pod.metadata.annotations.items() if not keys.is_written(k)},
-            uid=made_up_uid("Pod", pod.metadata.uid, str(self.recreated)),
-            creation_timestamp=exact_time(self.now + timedelta(milliseconds=self.recreated)),
-            deletion_timestamp=None,
-        )
-        status = PodStatus(phase="Pending", nominated_node_name=returns_to)
-        again = replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status)
-        self.state.upsert(again)
+        again = made_again(pod, self.recreated, self.now, returns_to)
+        self.state.upsert(self.claims.served(again))
         self.untried.append(again.key)
 
     def _quotas(self) -> tuple[tuple[str, QuotaFigures, QuotaNode | None], ...]:
@@ -227,15 +240,19 @@ class _Run:
         gangs = sorted(told, key=lambda report: object_order(report.name))
         final = [(info.key, info.node) for info in self.state.pods() if info.bound]
         return SimulationResult(
-            rounds=number,
+            rounds=number - self.after,
             stable=stable,
             bindings=tuple(sorted(self.bindings, key=lambda b: (b.round, object_order(b.pod_key)))),
             evictions=tuple(sorted(self.evictions, key=lambda e: (object_order(e.eviction.pod_key), e.round))),
             pending=tuple(sorted(self._pending(plan), key=lambda p: object_order(p.pod_key))),
             gangs=tuple((report, self._proof(report)) for report in gangs),
             final=tuple(sorted(final, key=lambda item: object_order(item[0]))),
-            warnings=tuple(sorted(self.warnings)),
+            warnings=tuple(
+                sorted((*self.warnings, *((pod, counted_text(name)) for name, pod in self.counted.items())))
+            ),
             quotas=self._quotas(),
+            shares=tenant_shares(self.state.snapshot(self.now.timestamp()), self.config.fairness),
+            recreated=self.recreated,
         )
 
     def _pending(self, plan: RoundPlan) -> list[PendingPod]:
@@ -274,7 +291,49 @@ class _Run:
     def _proof(self, report: GangReport) -> str:
         """Of the plan that bound the members that are bound, else of the last (gang-network.md 6)."""
         of_bound = self.bound_proofs.get((report.name, report.source)) if report.bound else None
-        return of_bound or self.last_proofs.get((report.name, report.source)) or "unknown"
+        return of_bound or self.last_proofs.get((report.name, report.source)) or UNPROVEN
+
+
+def made_again(pod: Pod, number: int, now: datetime, returns_to: str = "") -> Pod:
+    """The same pod as its owner would make it again: pending, newest of all, with a new uid, and without what was
+    written on it when it was bound.
+
+    number: of the objects that a run has made after `now`, this one included; returns_to: node that room is kept on for
+    a moved one.
+    """
+    meta = replace(
+        pod.metadata,
+        annotations={k: text for k, text in pod.metadata.annotations.items() if not keys.is_written(k)},
+        uid=made_up_uid("Pod", pod.metadata.uid, str(number)),
+        creation_timestamp=exact_time(now + timedelta(milliseconds=number)),
+        deletion_timestamp=None,
+    )
+    status = PodStatus(phase="Pending", nominated_node_name=returns_to)
+    return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=status)
+
+
+def joined(results: Sequence[SimulationResult]) -> SimulationResult:
+    """What came of runs one after the other: what was done in all of them, and how the last one ended."""
+    last = results[-1]
+    proofs = {
+        (report.name, report.source): proof for one in results for report, proof in one.gangs if proof != UNPROVEN
+    }
+    return changed(
+        last,
+        gangs=tuple(
+            (report, proofs.get((report.name, report.source), proof) if report.bound and proof == UNPROVEN else proof)
+            for report, proof in last.gangs
+        ),
+        rounds=sum(one.rounds for one in results),
+        bindings=tuple(binding for one in results for binding in one.bindings),
+        evictions=tuple(
+            sorted(
+                (eviction for one in results for eviction in one.evictions),
+                key=lambda e: (object_order(e.eviction.pod_key), e.round),
+            )
+        ),
+        warnings=tuple(sorted({warning for one in results for warning in one.warnings})),
+    )
 
 
 def object_order(key: str) -> tuple[NaturalKey, NaturalKey]:

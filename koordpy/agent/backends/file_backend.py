@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from koordpy.agent.links import NO_PEER, NO_PEER_SHARED, PCIE, SELF
-from koordpy.agent.machine import P2P, BackendError, Fabric, GpuBackend, MachineGpu, Peer, XidEvent
-from koordpy.api.documents import read_documents
-from koordpy.api.strict import decode
+from koordpy.agent.gpu_facts import P2P, BackendError, Fabric, GpuBackend, MachineGpu, Peer, XidEvent
+from koordpy.agent.link_matrix import NO_PEER, NO_PEER_SHARED, PCIE, SELF
+from koordpy.decoding.manifest_documents import read_documents
+from koordpy.decoding.strict_decoding import decode
 
 _CELL = re.compile(r"(?:NV([1-9]\d*))?(?:\+?([A-Z]+))?$")
 

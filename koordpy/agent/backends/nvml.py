@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from koordpy.agent.machine import P2P, BackendError, Fabric, GpuBackend, MachineGpu, Peer, XidEvent
-from koordpy.agent.pci import path_class, read_path, read_socket, sysfs_address
+from koordpy.agent.gpu_facts import P2P, BackendError, Fabric, GpuBackend, MachineGpu, Peer, XidEvent
+from koordpy.agent.pcie_paths import path_class, read_path, read_socket, sysfs_address
 
 READ_INDEX = 0
 """nvmlGpuP2PCapsIndex_t for reads; the constant of pynvml is a tuple by mistake."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from koordpy.agent.links import PCIE, SELF
-from koordpy.agent.machine import BackendError, GpuBackend, MachineGpu, Peer
+from koordpy.agent.gpu_facts import BackendError, GpuBackend, MachineGpu, Peer
+from koordpy.agent.link_matrix import PCIE, SELF
 
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _GPU = re.compile(r"GPU(\d+)$")

@@ -1,5 +1,11 @@
-"""Delivery `device-plugin`: the kubelet asks for GPUs, and every pod gets those that the scheduler chose for it.
+"""The device plugin: each pod gets the GPUs that the scheduler has written to its annotations.
 
-Source: gpu-topology.md 10. `ledger` decides (pure), `messages` are the kubelet's gRPC types, `server` answers
-the kubelet, `service` keeps the registration alive and reconciles what was delivered with what the kubelet says.
+The kubelet's request does not name a pod; the ledger finds the pod that the kubelet lists (PodResources) without
+devices. A checkpoint on disk records the deliveries.
+
+Main types: `Ledger` (`delivery_ledger.py`): deliveries; `Allocator` (`allocator.py`): replies; `PluginService`
+(`plugin_service.py`): registration.
+
+Must not choose GPUs for a pod with reserved GPUs: the scheduler has chosen.
+Start reading at `plugin_service.py`, then `delivery_ledger.py`.
 """

@@ -9,7 +9,7 @@ import logging
 import os
 from pathlib import Path
 
-from koordpy.agent.plugin.ledger import Delivery, Ledger
+from koordpy.agent.plugin.delivery_ledger import DEFAULT_GRACE_SECONDS, Delivery, Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,13 @@ def read_checkpoint(path: Path) -> Ledger:
     try:
         raw = json.loads(path.read_bytes())
         deliveries = [
-            Delivery(tuple(row["offered"]), tuple(row["gpus"]), (row["pod"], row["container"]))
+            Delivery(
+                tuple(row["offered"]),
+                tuple(row["gpus"]),
+                (row["pod"], row["container"]),
+                str(row.get("name", "")),
+                float(row.get("graceSeconds", DEFAULT_GRACE_SECONDS)),
+            )
             for row in raw["delivered"]
         ]
         return Ledger(deliveries, {uid: [tuple(one) for one in gpus] for uid, gpus in raw["exchanged"].items()})
@@ -33,7 +39,17 @@ def read_checkpoint(path: Path) -> Ledger:
 
 def write_checkpoint(path: Path, ledger: Ledger) -> None:
     """Writes what a ledger knows; raises OSError. The file is on the disk before the kubelet hears of a delivery."""
-    rows = [{"offered": d.offered, "gpus": d.gpus, "pod": d.slot[0], "container": d.slot[1]} for d in ledger.deliveries]
+    rows = [
+        {
+            "offered": d.offered,
+            "gpus": d.gpus,
+            "pod": d.slot[0],
+            "container": d.slot[1],
+            "name": d.pod,
+            "graceSeconds": d.grace_seconds,
+        }
+        for d in ledger.deliveries
+    ]
     new = path.with_suffix(".new")
     with new.open("w", encoding="utf-8") as file:
         json.dump({"delivered": rows, "exchanged": ledger.exchanged}, file)

@@ -8,8 +8,9 @@ kubelets before 1.34, which list pods that they refused, the oldest is served, a
 to exchange all that they reserved. Nothing else is delivered by guess: the answer is an error.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 Slot = tuple[str, str]
 """(pod uid, container name)."""
@@ -17,8 +18,20 @@ View = Mapping[tuple[str, str], Mapping[str, Sequence[str]]]
 """(namespace, pod) -> container -> ids, of every pod that the kubelet lists."""
 
 
+DEFAULT_GRACE_SECONDS = 30.0
+"""Grace period of a pod that states none."""
+
+
 class NoCandidateError(Exception):
     """It cannot be told for whom the kubelet asks, or that one has no GPUs to be given."""
+
+
+class StillHeldError(NoCandidateError):
+    """Containers of a pod that is gone may still use the GPUs. uid: of that pod."""
+
+    def __init__(self, uid: str, message: str) -> None:
+        super().__init__(message)
+        self.uid = uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +49,8 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class ReservedGpus:
     """A pod with GPUs that is assigned to the node. parts: in the order in which the kubelet asks for them; settled:
-    whether the kubelet has admitted it, or it was deleted, so that nothing more is asked for it."""
+    whether the kubelet has admitted it, or it was deleted, so that nothing more is asked for it; finished: whether its
+    phase is Succeeded or Failed; ended: whether, besides, no container of it runs, by its status."""
 
     uid: str
     namespace: str
@@ -44,6 +58,9 @@ class ReservedGpus:
     parts: tuple[Part, ...]
     created: float = 0.0
     settled: bool = False
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
+    finished: bool = False
+    ended: bool = False
 
     @property
     def name(self) -> tuple[str, str]:
@@ -73,6 +90,10 @@ class Delivery:
     gpus: tuple[str, ...]
     slot: Slot
     """Whom it was meant for."""
+    pod: str = ""
+    """`namespace/name`; empty where an older checkpoint does not say."""
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
+    """Of the pod: how long its containers may run on after they were told to end."""
 
 
 class Ledger:
@@ -93,14 +114,31 @@ class Ledger:
         """In the order of their slots: what a checkpoint keeps."""
         return tuple(self._delivered[slot] for slot in sorted(self._delivered))
 
-    def pods(self, reserved: Iterable[ReservedGpus], view: View) -> None:
-        """The node's pods as they are now. What was delivered to pods that are gone is forgotten once the kubelet has
-        forgotten them, too: a pod that was deleted by force still runs until then."""
-        self._annotated = {one.uid: one for one in reserved}
+    def pods(
+        self,
+        reserved: Iterable[ReservedGpus],
+        view: View,
+        may_run: Callable[[Delivery, bool], bool] = lambda one, ended: False,
+    ) -> None:
+        """The node's pods as they are now.
+
+        What was delivered to pods that are gone is forgotten once the kubelet has forgotten them, too, and no container
+        of theirs can run: one that was deleted by force has its grace period. may_run(delivery, ended): whether one
+        may; ended: whether the API server said that all had ended.
+        """
+        known = {one.uid: one for one in reserved}
+        self._annotated = {uid: one for uid, one in known.items() if not one.finished}
         slots = {one.slot(at) for one in self._annotated.values() for at in range(len(one.parts))}
         names = {one.name for one in self._annotated.values()}
         kept = {tuple(sorted(ids)) for name, own in view.items() if name not in names for ids in own.values()}
-        self._delivered = {s: one for s, one in self._delivered.items() if s in slots or one.offered in kept}
+
+        def stays(one: Delivery) -> bool:
+            if one.slot in slots or one.offered in kept:
+                return True
+            uid = one.slot[0]
+            return uid not in self._annotated and may_run(one, uid in known and known[uid].ended)
+
+        self._delivered = {slot: one for slot, one in self._delivered.items() if stays(one)}
         self.exchanged = {
             uid: gpus
             for uid, gpus in self.exchanged.items()
@@ -116,9 +154,31 @@ class Ledger:
         known = sorted(self._annotated.values(), key=lambda one: (one.created, one.uid))
         self._pods = {p.uid: p.with_gpus(self.exchanged[p.uid]) if p.uid in self.exchanged else p for p in known}
 
+    def orphans(self) -> list[Delivery]:
+        """What pods have that the API server no longer has, or that have finished, and of which containers may run."""
+        return [one for one in self.deliveries if one.slot[0] not in self._annotated]
+
+    def awaited(self) -> bool:
+        """Whether the kubelet may still ask for a pod of this node."""
+        return any(not one.settled for one in self._annotated.values())
+
+    def state(self) -> tuple[object, ...]:
+        """What `restore` takes: all that a checkpoint keeps."""
+        return dict(self._delivered), dict(self.exchanged)
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Forgets what was done since `state` was asked."""
+        self._delivered, self.exchanged = state
+        self._apply()
+
     def corrections(self) -> list[ReservedGpus]:
         """Pods whose annotations are to say something else, with what they really have."""
         return [self._pods[uid] for uid in sorted(self.exchanged)]
+
+    def served(self) -> tuple[str, ...]:
+        """Uids of the pods of which each container with GPUs was answered."""
+        pods = self._annotated.values()
+        return tuple(p.uid for p in pods if all(p.slot(at) in self._delivered for at in range(len(p.parts))))
 
     def registered(self) -> None:
         """With a kubelet that may have ended amid a pod and know nothing of the last answer."""
@@ -188,6 +248,10 @@ class Ledger:
         for other in self._delivered.values():
             if other.slot[0] != pod.uid and not set(part.gpus).isdisjoint(other.gpus):
                 both = ", ".join(sorted(set(part.gpus).intersection(other.gpus)))
+                if other.slot[0] not in self._annotated:
+                    gone = other.pod or f"of uid {other.slot[0]}"
+                    text = f"containers of pod {gone}, which is gone, may still use {both}, chosen for pod {name}"
+                    raise StillHeldError(other.slot[0], text)
                 raise NoCandidateError(f"another pod of this node has {both}, chosen for pod {name}")
         ids = tuple(sorted(offered))
         # the kubelet books an id for one pod: another that was to have it and is not admitted never began
@@ -197,7 +261,7 @@ class Ledger:
             for slot, one in self._delivered.items()
             if slot[0] not in waiting or set(ids).isdisjoint(one.offered)
         }
-        self._delivered[pod.slot(at)] = delivery = Delivery(ids, part.gpus, pod.slot(at))
+        self._delivered[pod.slot(at)] = delivery = _delivery(pod, at, ids, part.gpus)
         return delivery
 
     # -- what the kubelet lists -----------------------------------------------------------------------------------
@@ -217,7 +281,7 @@ class Ledger:
                     self._exchange(pod, meant)
                 elif gpus := self._pods[pod.uid].parts[at].gpus:
                     # from before the checkpoint: it runs, so it was given what it had reserved
-                    self._delivered[slot] = Delivery(ids, gpus, slot)
+                    self._delivered[slot] = _delivery(pod, at, ids, gpus)
 
     def _meant(self, pod: ReservedGpus, at: int, ids: tuple[str, ...], view: View) -> ReservedGpus | None:
         """The pod for which ids were delivered that the kubelet books for another one."""
@@ -238,6 +302,10 @@ class Ledger:
         served = [self._delivered.pop(b.slot(at), None) for at in range(len(b.parts))]
         for at, delivery in enumerate(served):
             if delivery is not None:
-                self._delivered[a.slot(at)] = replace(delivery, slot=a.slot(at))
+                self._delivered[a.slot(at)] = _delivery(a, at, delivery.offered, delivery.gpus)
         self.exchanged = {u: gpus for u, gpus in self.exchanged.items() if gpus != self._annotated[u].gpus}
         self._apply()
+
+
+def _delivery(pod: ReservedGpus, at: int, offered: tuple[str, ...], gpus: tuple[str, ...]) -> Delivery:
+    return Delivery(offered, gpus, pod.slot(at), "/".join(pod.name), pod.grace_seconds)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from koordpy.agent.machine import MachineGpu
+from koordpy.agent.gpu_facts import MachineGpu
 from koordpy.api import keys
 
 ALLOCATED, VISIBLE = "allocatedGPUs", "visibleGPUs"

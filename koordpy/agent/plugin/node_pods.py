@@ -3,24 +3,28 @@
 Source: gpu-topology.md 7 and 10. The scheduler wrote minors; the kubelet knows GPUs by their UUIDs.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
-from koordpy.agent.machine import MachineGpu
-from koordpy.agent.plugin.annotations import both, given, places_of
-from koordpy.agent.plugin.ledger import Part, ReservedGpus
+from koordpy.agent.gpu_facts import MachineGpu
+from koordpy.agent.plugin.delivery_ledger import DEFAULT_GRACE_SECONDS, Part, ReservedGpus
+from koordpy.agent.plugin.gpu_annotations import both, given, places_of
+from koordpy.api import keys
 from koordpy.api.keys import INIT_PREFIX
 from koordpy.api.objects import Container, Pod
 from koordpy.api.quantity import units
 from koordpy.api.times import seconds
-from koordpy.engine.apiserver.client import ApiClient, ApiError
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError
 
 PAGE = 500
+FINISHED = ("Succeeded", "Failed")
 GONE = (404, 409)
 INVALID = 422
 
 
 def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> ReservedGpus | None:
-    """What the containers of an assigned pod have reserved of a resource; None for one that has ended or asks for none.
+    """What the containers of an assigned pod have reserved of a resource; None for one that asks for none.
 
     Containers come in the order in which the kubelet asks for them. One of whose GPUs the annotations do not tell, or
     others than the node has, has nothing reserved and is never served.
@@ -28,7 +32,7 @@ def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> Reserved
     inits, others = pod.spec.init_containers, pod.spec.containers
     order = [*((f"{INIT_PREFIX}{i}", c) for i, c in enumerate(inits)), *((str(i), c) for i, c in enumerate(others))]
     asking = [(place, c, size) for place, c in order if (size := _size(c, resource))]
-    if not asking or pod.status.phase in ("Succeeded", "Failed"):
+    if not asking:
         return None
     names = {str(gpu.minor): gpu.minor for gpu in gpus} | {gpu.uuid: gpu.minor for gpu in gpus if gpu.uuid}
     ids = {gpu.minor: gpu.key for gpu in gpus}
@@ -42,10 +46,24 @@ def reserved_of(pod: Pod, gpus: Sequence[MachineGpu], resource: str) -> Reserved
         Part(place, c.name, size, told(place, size), place.startswith(INIT_PREFIX) and c.restart_policy != "Always")
         for place, c, size in asking
     )
-    meta = pod.metadata
+    meta, grace = pod.metadata, pod.spec.termination_grace_period_seconds
     # the kubelet says when a pod started once it is admitted
     settled = meta.deletion_timestamp is not None or pod.status.start_time is not None
-    return ReservedGpus(meta.uid, meta.namespace, meta.name, parts, seconds(meta.creation_timestamp), settled)
+    finished = pod.status.phase in FINISHED
+    # others than the kubelet set Failed, too: the garbage collector on pods of a Node that was deleted
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    running = any(one.state is None or one.state.terminated is None for one in statuses)
+    return ReservedGpus(
+        meta.uid,
+        meta.namespace,
+        meta.name,
+        parts,
+        created=seconds(meta.creation_timestamp),
+        settled=settled,
+        grace_seconds=float(DEFAULT_GRACE_SECONDS if grace is None else grace),
+        finished=finished,
+        ended=finished and not running,
+    )
 
 
 def _size(container: Container, resource: str) -> int:
@@ -82,6 +100,15 @@ class NodePods:
                 if pod is not None:
                     places = {part.place: [by_key[gpu] for gpu in part.gpus if gpu in by_key] for part in one.parts}
                     await self._patch(pod, write(pod.metadata.annotations, places))
+
+    async def confirm(self, uids: Sequence[str]) -> None:
+        """Writes the gpushare form's mark on pods that have their GPUs, where it says that they wait. Raises ApiError,
+        Unreachable; then it is to be written again."""
+        for uid in uids:
+            pod = self._pods.get(uid)
+            if pod is not None and pod.metadata.annotations.get(keys.GPUSHARE_ASSIGNED) == "false":
+                now = str(int(time.time()))
+                await self._patch(pod, {keys.GPUSHARE_ASSIGNED: "true", keys.GPUSHARE_ASSUME_TIME: now})
 
     async def _patch(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         meta = pod.metadata

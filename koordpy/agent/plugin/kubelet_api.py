@@ -1,0 +1,67 @@
+"""What the plugin asks of the kubelet: to be registered, and which pods it has."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from koordpy.agent.plugin.delivery_ledger import View
+from koordpy.agent.plugin.kubelet_messages import MESSAGES, POD_RESOURCES, REGISTRATION, VERSION, message
+
+CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0))
+"""Servers in Go refuse the authority that a unix socket's path would give."""
+REGISTER_SECONDS = 5.0
+LIST_AGAIN_SECONDS = (0.02, 0.05, 0.1, 0.3)
+
+
+async def register(kubelet: Path, *, endpoint: str, resource: str) -> None:
+    """Tells the kubelet of a plugin whose socket `endpoint` lies in the kubelet's folder. Raises grpc.RpcError."""
+    options = message("DevicePluginOptions", get_preferred_allocation_available=True)
+    request = message("RegisterRequest", version=VERSION, endpoint=endpoint, resource_name=resource, options=options)
+    async with _calling(kubelet, f"{REGISTRATION}Register", "RegisterRequest", "Empty") as call:
+        await call(request, timeout=REGISTER_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _calling(socket: Path, method: str, request: str, response: str) -> AsyncIterator[Any]:
+    """The call of a method that the kubelet serves on a socket."""
+    async with grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS) as channel:
+        yield channel.unary_unary(
+            method,
+            request_serializer=MESSAGES[request].SerializeToString,
+            response_deserializer=MESSAGES[response].FromString,
+        )
+
+
+async def listed_pods(socket: Path, *, resource: str) -> View:
+    """The pods that the kubelet lists, with the ids of the resource that it books for their containers.
+
+    It answers no more than so many calls a second; a refused one is made again. Raises grpc.RpcError.
+    """
+    kinds = "ListPodResourcesRequest", "ListPodResourcesResponse"
+    async with _calling(socket, f"{POD_RESOURCES}List", *kinds) as call:
+        for wait_s in (*LIST_AGAIN_SECONDS, None):
+            try:
+                answer = await call(message("ListPodResourcesRequest"), timeout=REGISTER_SECONDS, wait_for_ready=True)
+                break
+            except grpc.aio.AioRpcError as fault:
+                if wait_s is None or fault.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                    raise
+                await asyncio.sleep(wait_s)
+    view: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {}
+    for pod in answer.pod_resources:
+        booked = view.setdefault((pod.namespace, pod.name), {})
+        for container in pod.containers:
+            ids = tuple(gpu for one in container.devices if one.resource_name == resource for gpu in one.device_ids)
+            if ids:
+                booked[container.name] = ids
+    return view
+
+
+def said(fault: BaseException) -> str:
+    """What an error of gRPC says."""
+    details: str = getattr(fault, "details", lambda: str(fault))() or type(fault).__name__
+    return details

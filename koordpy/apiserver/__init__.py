@@ -1,0 +1,11 @@
+"""An API server inside this process, with a fake kubelet: for the demo, for tests, and for trials of koordpy.
+
+It serves the part of the Kubernetes API that a scheduler, kubectl and kopf use: watches, patches, Tables, CRDs.
+Controllers of Jobs and JobSets create pods.
+
+Main types: `ApiServer` (`embedded_server.py`): the server; `Store` (`object_store.py`): the objects; `FakeKubelet`
+(`fake_kubelet.py`): pods' phases.
+
+Must not know the scheduler, which uses it over HTTP only.
+Start reading at `embedded_server.py`, then `object_store.py`.
+"""

@@ -1,1 +1,0 @@
-"""An embedded API server, a fake kubelet, and rounds without a cluster."""

@@ -1,0 +1,41 @@
+"""Warnings about nodes without a label of the topology, of which gangs of the input ask for a layer.
+
+A live scheduler tells of gaps in a condition and an event of the topology (docs/topology.md). A simulation has neither,
+so its warnings do. A layer whose label no node has is not told here: `gangs/unit_gates.py` does it for both.
+Cost: O(pods) where the topology has gaps, else O(1).
+"""
+
+from koordpy.api import keys
+from koordpy.api.counted_nouns import counted, named
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.topology_gaps import NODES_NAMED, UnlabelledNodes
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.gangs.queue_units import Groups
+
+
+def gap_warnings(
+    state: ClusterState, config: KoordpyConfiguration, now: float, *, only: str = ""
+) -> list[tuple[str, str]]:
+    """Returns (object, text) of each layer with a gap at, or above, a layer that the gang of a pending pod names.
+
+    only: the one pod (`namespace/name`) that counts; empty for all.
+    """
+    gaps = [one for one in state.nodes.gaps.unlabelled if not one.bare]
+    if not gaps:
+        return []
+    snapshot = state.snapshot(now)
+    layers, groups = state.nodes.layers, Groups(snapshot, config.gangs)
+    pods = [snapshot.pods[only]] if only in snapshot.pods else [] if only else snapshot.pods.values()
+    refs = dict.fromkeys(pod.gang for pod in pods if pod.pending and pod.gang is not None)
+    rules = [rule for ref in refs for rule in groups.gang(ref).wish.gather]
+    deepest = max((layers.level(rule.layer) or 0 for rule in rules), default=0)
+    about = f"ClusterNetworkTopology/{keys.TOPOLOGY_OBJECT}" if state.nodes.topology is not None else "HyperNodes"
+    return [(about, gap_text(one)) for one in gaps if (layers.level(one.layer.name) or 0) <= deepest]
+
+
+def gap_text(gap: UnlabelledNodes) -> str:
+    """`2 nodes without label KEY of LAYER, each is a domain of its own there: a, b`."""
+    layer = gap.layer
+    what = f"without label {' or '.join(layer.label_keys)} of" if layer.label_keys else "in no HyperNode of"
+    each = "it is a domain of its own" if len(gap.nodes) == 1 else "each is a domain of its own"
+    return f"{counted(len(gap.nodes), 'node')} {what} {layer.name}, {each} there: {named(gap.nodes, NODES_NAMED)}"
