@@ -5,12 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from koordpy.api.names import split_address
-from koordpy.cli.numbers import COUNT, figure
+from koordpy.api.object_names import split_address
+from koordpy.cli.number_options import COUNT, figure
 
 FAILED = 1
 SECONDS = figure(float, lambda number: 0 < number < float("inf"), "number of seconds above 0")
 DELIVERIES = ("foreign", "env", "device-plugin")
+PUBLISH_SECONDS = 5.0
+"""Time that an agent which ends takes to say so in the Device."""
 FILES_NODE = "node"
 """Of a file that is only shown: it may be from any machine, and the same file gives the same Device everywhere."""
 
@@ -27,10 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="report once and end")
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account")
     parser.add_argument("--measurements", metavar="FILE", help="matrix of measured GB/s in the order of minors (YAML)")
+    parser.add_argument(
+        "--gsoc-annotations", action="store_true", help="also write the links to the Node, as GSOC_ID_<a>_<b>"
+    )
     parser.add_argument("--delivery", choices=DELIVERIES, default="foreign", help="how containers get their GPUs")
     parser.add_argument("--resource", default="nvidia.com/gpu", help="what the device plugin offers to the kubelet")
     parser.add_argument(
         "--kubelet-folder", metavar="FOLDER", default="/var/lib/kubelet", help="with device-plugins and pod-resources"
+    )
+    parser.add_argument(
+        "--control-groups", metavar="FOLDER", default="/sys/fs/cgroup", help="where those of the node are mounted"
     )
     parser.add_argument("--cdi", action="store_true", help="the device plugin also names CDI devices")
     parser.add_argument("--poll", metavar="SECONDS", type=SECONDS, default=10.0, help="longest time between looks")
@@ -49,12 +57,12 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
     import os
 
+    from koordpy.agent.agent_loop import NodeAgent
     from koordpy.agent.backends import open_backend
-    from koordpy.agent.health import APPLICATION_XIDS, HealthBook
-    from koordpy.agent.machine import BackendError
-    from koordpy.agent.watch import NodeAgent
-    from koordpy.api.faults import InputFaultsError
-    from koordpy.observe import logs
+    from koordpy.agent.gpu_facts import BackendError
+    from koordpy.agent.gpu_health import APPLICATION_XIDS, HealthBook
+    from koordpy.api.field_faults import InputFaultsError
+    from koordpy.observe import log_lines
 
     node = args.node or os.environ.get("NODE_NAME", "")
     if not node and args.show and args.backend != "nvml":
@@ -66,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             split_address(args.bind_address)
         except ValueError as fault:
             raise InputFaultsError([f"--bind-address: {fault}"]) from None
-    logs.configure(level=args.log_level, format=args.log_format)
+    log_lines.configure(level=args.log_level, format=args.log_format)
     ignored = APPLICATION_XIDS if args.ignore_xid is None else frozenset(args.ignore_xid)
     book = HealthBook(recover_after=args.recover_after, ignored=ignored)
     _measured(args.measurements)
@@ -79,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
             measure=lambda: _measured(args.measurements, strict=False),
         )
         if args.show:
-            return _show(agent)
+            return _show(agent, gsoc=args.gsoc_annotations)
         return asyncio.run(_serve(agent, args))
     except BackendError as fault:
         raise InputFaultsError([str(fault)]) from None
@@ -87,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measured(path: str | None, *, strict: bool = True) -> Any:
     """Content of the measurement file; a file that is no YAML is a matrix that is malformed."""
-    from koordpy.api.faults import InputFaultsError
+    from koordpy.api.field_faults import InputFaultsError
 
     if not path:
         return None
@@ -103,14 +111,22 @@ def _measured(path: str | None, *, strict: bool = True) -> Any:
         return ""
 
 
-def _show(agent: Any) -> int:
-    """The Device as YAML, its conditions as comments: a Device's status is not for others to write."""
+def _show(agent: Any, *, gsoc: bool) -> int:
+    """The Device as YAML, its conditions as comments: a Device's status is not for others to write.
+
+    gsoc: the Node with its annotations is a second document.
+    """
     import yaml
+
+    from koordpy.agent.device_report import node_annotations
 
     report = agent.look()
     print(yaml.safe_dump(dict(report.device), sort_keys=False, width=120), end="")
     for condition in report.conditions:
         print(f"# {condition.type}={condition.status} {condition.reason}: {condition.message}".rstrip(": "))
+    if gsoc:
+        node = node_annotations(agent.node, report.described)
+        print("---\n" + yaml.safe_dump(node, sort_keys=False, width=120), end="")
     return 0
 
 
@@ -120,11 +136,12 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
     import signal
 
     from koordpy.agent.publisher import DevicePublisher
-    from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-    from koordpy.engine.apiserver.credentials import load_access
-    from koordpy.engine.apiserver.kubeconfig import CredentialError
+    from koordpy.engine.client.api_client import ApiClient
+    from koordpy.engine.client.api_errors import ApiError, Unreachable
+    from koordpy.engine.client.credentials import load_access
+    from koordpy.engine.client.kubeconfig import CredentialError
 
-    logger = logging.getLogger("koordpy.cli.agent")
+    logger = logging.getLogger("koordpy.cli.agent_command")
     try:
         access = await load_access(args.kubeconfig or None)
         async with ApiClient(access) as client, contextlib.AsyncExitStack() as beside:
@@ -132,23 +149,47 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
                 logger.info("delivery foreign: the kubelet's device plugin may choose other GPUs than the scheduler")
             if args.bind_address:
                 await beside.enter_async_context(_health(agent, args.bind_address))
+            plugin: Any = None
             if agent.delivery == "device-plugin" and not args.once:
-                await beside.enter_async_context(_plugin(client, agent, args))
-            task = asyncio.create_task(agent.run(DevicePublisher(client, agent.node), once=args.once, poll=args.poll))
+                plugin = await beside.enter_async_context(_plugin(client, agent, args))
+            publisher = DevicePublisher(client, agent.node, gsoc=args.gsoc_annotations)
+            task = asyncio.create_task(agent.run(publisher, once=args.once, poll=args.poll))
+            leaving: list[asyncio.Task[None]] = []
+
+            def leave() -> None:
+                """The first signal lets the plugin serve pods that were bound already, the second does not."""
+                if plugin is None or leaving:
+                    task.cancel()
+                else:
+                    leaving.append(asyncio.create_task(_leave(agent, plugin, task)))
+
             for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+                asyncio.get_running_loop().add_signal_handler(number, leave)
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            for one in leaving:
+                one.cancel()
     except (CredentialError, ApiError, Unreachable, OSError) as fault:
         logger.error("%s", fault)
         return FAILED
     return 0
 
 
+async def _leave(agent: Any, plugin: Any, task: Any) -> None:
+    """Ends the agent once the Device says that nothing is delivered any more and no pod waits to be admitted."""
+    import asyncio
+
+    plugin.retire()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(agent.told(plugin.obstacle), PUBLISH_SECONDS)
+    await plugin.drain()
+    task.cancel()
+
+
 @contextlib.asynccontextmanager
 async def _health(agent: Any, address: str) -> AsyncIterator[None]:
     """Ready once the Device is written and, with a device plugin, while the kubelet knows of it. Raises OSError."""
-    from koordpy.observe.health import HealthServer
+    from koordpy.observe.health_endpoints import HealthServer
 
     ready = {"device": lambda: agent.unwritten, "device-plugin": lambda: agent.obstacle()}
     server = HealthServer(address, live={}, ready=ready)
@@ -163,15 +204,17 @@ async def _health(agent: Any, address: str) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIterator[None]:
+async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIterator[Any]:
     """The device plugin beside the agent: it offers what the agent sees."""
     import asyncio
     from pathlib import Path
 
-    from koordpy.agent.health import HealthBook
-    from koordpy.agent.plugin.pods import NodePods
-    from koordpy.agent.plugin.server import PluginOffer
-    from koordpy.agent.plugin.service import PluginService
+    from koordpy.agent.gpu_health import HealthBook
+    from koordpy.agent.plugin.control_groups import ControlGroups
+    from koordpy.agent.plugin.node_pods import NodePods
+    from koordpy.agent.plugin.orphans import Orphans
+    from koordpy.agent.plugin.plugin_server import PluginOffer
+    from koordpy.agent.plugin.plugin_service import PluginService
 
     folder = Path(args.kubelet_folder)
     pods = NodePods(client, agent.node, resource=args.resource, gpus=lambda: agent.book.gpus)
@@ -181,7 +224,9 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
         resource=args.resource,
         folder=folder / "device-plugins",
         pod_resources=folder / "pod-resources" / "kubelet.sock",
+        orphans=Orphans(ControlGroups(Path(args.control_groups)).has_processes),
         cdi=args.cdi,
+        confirm=pods.confirm,
     )
 
     def offer(book: HealthBook) -> None:
@@ -189,9 +234,10 @@ async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIte
         service.server.offer([PluginOffer(gpu.key, not book.why_sick(gpu.key), gpu.numa) for gpu in gpus])
 
     agent.looked, agent.obstacle, service.changed = offer, lambda: service.obstacle, agent.stirred.set
+    agent.held = lambda: service.allocator.held
     task = asyncio.create_task(service.run())
     try:
-        yield
+        yield service
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

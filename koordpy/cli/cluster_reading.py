@@ -7,29 +7,29 @@ stand-ins of what cannot be read, gangs that follow from workloads, kinds that a
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.configfile import read_config
-from koordpy.api.faults import InputFaultsError
-from koordpy.api.objects import ConfigMap
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import ApiClient, ApiError, Unreachable
-from koordpy.engine.apiserver.credentials import load_access
-from koordpy.engine.apiserver.kubeconfig import CredentialError
-from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.queue import UnitQueue
-from koordpy.engine.settings import empty_state
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.api.objects import ConfigMap, Wire
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cli.offline_inputs import ClusterUnreadableError
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.configuration_file import Flag, load_config, read_config
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import PODS, Resource
+from koordpy.engine.client.credentials import load_access
+from koordpy.engine.client.kubeconfig import CredentialError
+from koordpy.engine.engine_settings import empty_state
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.quota.quota_owners import uncounted
 
 FAILED_TO_READ = "the cluster cannot be read"
 OF_CHART = {"labelSelector": "app.kubernetes.io/name=koordpy"}
 CONFIGURATION = "config.yaml"
 """Where the ConfigMap of a release has its configuration."""
-
-
-class ClusterUnreadableError(Exception):
-    """The cluster could not be read: no access, no answer, or a refusal. One line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ class ReadCluster:
     """Where the configuration comes from."""
     notes: list[str]
     """What had to be gone on without."""
+    objects: tuple[tuple[Resource, Wire], ...] = ()
+    """Every object that was read, as the scheduler knows it."""
 
     @property
     def age(self) -> float:
@@ -59,30 +61,43 @@ class ReadCluster:
 
 
 def read_cluster(
-    kubeconfig: str | None, *, context: str | None = None, config: KoordpyConfiguration | None = None
+    kubeconfig: str | None,
+    *,
+    context: str | None = None,
+    config: KoordpyConfiguration | None = None,
+    configuration: str = "as given",
+    flags: Sequence[Flag] = (),
 ) -> ReadCluster:
     """Everything that the planner looks at of a cluster.
 
     kubeconfig: None for $KUBECONFIG, the service account, ~/.kube/config. config: None for that of the one release of
-    the chart in the cluster, else the defaults. Raises ClusterUnreadableError.
+    the chart in the cluster, else the defaults, both with the flags on top. configuration: where a given one comes
+    from. Raises ClusterUnreadableError, and InputFaultsError for faults of the flags.
     """
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # what could not be read is said once, as notes
     try:
-        return asyncio.run(_read(kubeconfig, context, config))
+        return asyncio.run(_read(kubeconfig, context, config, configuration, flags))
     except (ApiError, Unreachable, CredentialError) as fault:
-        raise ClusterUnreadableError(f"{FAILED_TO_READ}: {' '.join(str(fault).split())}") from None
+        text = f"{FAILED_TO_READ}: {' '.join(str(fault).split())}"
+        is_forbidden = isinstance(fault, ApiError) and fault.status == 403
+        raise ClusterUnreadableError(text, is_forbidden=is_forbidden) from None
     finally:
         logging.disable(before)
 
 
-async def _read(kubeconfig: str | None, context: str | None, config: KoordpyConfiguration | None) -> ReadCluster:
+async def _read(
+    kubeconfig: str | None,
+    context: str | None,
+    config: KoordpyConfiguration | None,
+    source: str,
+    flags: Sequence[Flag],
+) -> ReadCluster:
     access = await load_access(kubeconfig, context)
     notes: list[str] = []
     async with ApiClient(access, qps=0) as client:
-        source = "as given"
         if config is None:
-            config, source = await _installed(client, notes)
+            config, source = await installed(client, notes, flags)
         state = empty_state(config)
         owners, workloads = config.filters.pod_topology_spread.reads_owners, config.gangs.watched
         feeds = Feeds(client, state, UnitQueue(), owners=owners, workloads=workloads)
@@ -92,14 +107,16 @@ async def _read(kubeconfig: str | None, context: str | None, config: KoordpyConf
         for one in feeds.unreadable():
             named = "/".join(filter(None, (one.names.namespace, one.names.name)))
             notes.append(f"{one.resource.kind} {named} cannot be read: {one.why}; {one.meaning}")
-        version = feeds.version(PODS)
-    return ReadCluster(state, config, now, began, version, access.server, access.namespace, source, notes)
+        version, objects = feeds.version(PODS), tuple(feeds.everything())
+    if text := uncounted(state.quotas.objects.values(), config.quota):
+        notes.append(text)
+    return ReadCluster(state, config, now, began, version, access.server, access.namespace, source, notes, objects)
 
 
-async def _installed(client: ApiClient, notes: list[str]) -> tuple[KoordpyConfiguration, str]:
+async def installed(client: ApiClient, notes: list[str], flags: Sequence[Flag]) -> tuple[KoordpyConfiguration, str]:
     """(configuration, where it stands) of the one release of the chart; the defaults where there is not one, with a
     note where that may be wrong."""
-    default = KoordpyConfiguration(), "defaults"
+    default = load_config(None, flags=flags), "defaults"
     assumed = "the default configuration is assumed (--config)"
     try:
         page = await client.list_page("/api/v1/configmaps", type=ConfigMap, params=OF_CHART)
@@ -115,7 +132,8 @@ async def _installed(client: ApiClient, notes: list[str]) -> tuple[KoordpyConfig
     if len(found) != 1:
         return default
     try:
-        return read_config(found[0].data[CONFIGURATION].encode(), name=names[0]), f"ConfigMap {names[0]}"
+        text = found[0].data[CONFIGURATION].encode()
+        return read_config(text, name=names[0], flags=flags), f"ConfigMap {names[0]}"
     except InputFaultsError as fault:
         notes.append(f"{assumed}: ConfigMap {fault.lines[0]}")
         return default

@@ -5,31 +5,30 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.counted import named
+from koordpy.api.counted_nouns import named
 from koordpy.api.durations import duration_text
-from koordpy.api.faults import InputFaultsError
-from koordpy.api.objects import condition_of
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import quantity_text
-from koordpy.api.spelling import hint
-from koordpy.cli import output, topology
-from koordpy.cli.reading import ReadCluster
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.status.patches import POD_SCHEDULED
+from koordpy.cache.snapshot import Snapshot
+from koordpy.cli import output
+from koordpy.cli import topology_command as topology
+from koordpy.cli.cluster_reading import ReadCluster
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.explain.explanation import Explanation, explained_round, left_alone
+from koordpy.fairness.order_keys import Job
+from koordpy.gangs.queue_units import Groups
+from koordpy.infeasibility.domain_inventory import asking, take_inventory
 from koordpy.observe.gauges import accelerator_gauges, quota_gauges, share_gauges
-from koordpy.planning.explain import explain, left_alone
-from koordpy.planning.inventory import asking, take_inventory
-from koordpy.planning.orders.keys import Job
-from koordpy.planning.queue.standing import waiting
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.planner.queue.queue_rank import waiting
+from koordpy.view.subjects import Subject, UnknownSubjectError, find, parse
+from koordpy.view.tenant_view import told
 
 Document = dict[str, Any]
 SIZES = (1, 8, 64)
 """Pods of the gangs that `slots` counts."""
-POD_PREFIXES = ("pod/", "pods/", "po/")
-GANG_PREFIXES = ("podgroup/", "podgroups/", "pg/")
 
 
 # -- why --------------------------------------------------------------------------------------------------------------
@@ -38,18 +37,22 @@ GANG_PREFIXES = ("podgroup/", "podgroups/", "pg/")
 def why(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     snapshot = cluster.state.snapshot(cluster.now)
     groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs)
-    pod, gang = _named(args, cluster, snapshot, groups)
-    outcomes = _Outcomes(snapshot, cluster.config)
-    pods = [pod] if pod else [one.key for one in groups.gang(gang).members] if gang is not None else []
-    known = [snapshot.pods[key] for key in pods]
+    subject = _named(args, cluster, snapshot, groups)
+    known = [snapshot.pods[key] for key in subject.pods]
     first = next((info for info in known if info.pending), known[0] if known else None)
-    found = explain(snapshot, cluster.config, first.key) if first is not None else None
+    found: Explanation | None = None
+    if first is not None:
+        plan, found = explained_round(snapshot, cluster.config, first.key)
+    else:
+        plan = plan_round(snapshot, cluster.config)
+    outcomes = _Outcomes(plan, snapshot, cluster.config)
+    gang = subject.gang
     name = gang.key if gang is not None else found.gang if found is not None else None
     report = next((one for one in outcomes.plan.gangs if one.name == name), None)
     return {
-        "kind": "Pod" if pod else "PodGroup",
-        "name": pod or name,
-        "pods": [{**outcomes.of(key), "lastTold": _told(snapshot.pods[key])} for key in pods],
+        "kind": subject.kind,
+        "name": subject.key,
+        "pods": [{**outcomes.of(key), "lastTold": told(snapshot.pods[key])} for key in subject.pods],
         "gang": report
         and {
             "name": report.name,
@@ -65,34 +68,20 @@ def why(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     }
 
 
-def _told(pod: PodInfo) -> str | None:
-    """What a waiting pod was told last: the scheduler writes so only when it changes, and not at once."""
-    there = condition_of(pod.pod.status.conditions, POD_SCHEDULED)
-    return there.message if there is not None and there.status == "False" else None
-
-
-def _named(args: argparse.Namespace, cluster: ReadCluster, snapshot: Snapshot, groups: Any) -> tuple[str, Any]:
-    """(key of the pod, empty for a gang; its reference)."""
-    text, kinds = args.name, ["pod", "gang"]
-    for prefixes, kind in ((POD_PREFIXES, "pod"), (GANG_PREFIXES, "gang")):
-        for prefix in prefixes:
-            if text.startswith(prefix):
-                text, kinds = text.removeprefix(prefix), [kind]
-    key = text if "/" in text else f"{args.namespace or cluster.namespace}/{text}"
-    if "pod" in kinds and key in snapshot.pods:
-        return key, None
-    gang = groups.find(key) if "gang" in kinds else None
-    if gang is not None:
-        return "", gang
-    here = [*(snapshot.pods if "pod" in kinds else ()), *(one.key for one in groups.every() if "gang" in kinds)]
-    raise InputFaultsError([f"no {' or '.join(kinds)} {key} that waits or runs{hint(key, here)}"])
+def _named(args: argparse.Namespace, cluster: ReadCluster, snapshot: Snapshot, groups: Groups) -> Subject:
+    """What the question names. Raises InputFaultsError."""
+    kind, key = parse(args.name, args.namespace or cluster.namespace)
+    try:
+        return find(snapshot, groups, kind, key)
+    except UnknownSubjectError as fault:
+        raise InputFaultsError([str(fault)]) from None
 
 
 class _Outcomes:
     """What a round makes of each pod now."""
 
-    def __init__(self, snapshot: Snapshot, config: KoordpyConfiguration) -> None:
-        self.plan = plan_round(snapshot, config)
+    def __init__(self, plan: RoundPlan, snapshot: Snapshot, config: KoordpyConfiguration) -> None:
+        self.plan = plan
         self._snapshot, self._served = snapshot, config.scheduler_names
         self._pending = {one.pod_key: one for one in self.plan.pending}
         self._rooms = {one.pod_key: one for one in self.plan.nominations}
@@ -122,13 +111,9 @@ def _listed(pods: list[str]) -> str:
 
 
 def why_text(document: Document, wide: bool) -> str:
-    gang, found = document["gang"], document["explanation"]
-    lines = []
-    if gang is not None and document["kind"] == "PodGroup":
-        of = f"{gang['bound']} bound of {gang['minMember']} that it needs"
-        lines.append(f"gang {gang['name']}: {gang['status']}, {of}")
-        lines += [f"    {gang['message']}"] if gang["message"] and not document["pods"] else []
-    lines += output.pending_lines([{**one, "reason": one["reason"] or "not waiting"} for one in document["pods"]])
+    found = document["explanation"]
+    lines = output.gang_lines(document)
+    lines += _pod_lines(document["pods"])
     old = {one["lastTold"] for one in document["pods"] if one["lastTold"] and one["lastTold"] != one["message"]}
     lines += [f"  the scheduler said last: {text}" for text in sorted(old)]
     if found is not None and wide:
@@ -138,6 +123,13 @@ def why_text(document: Document, wide: bool) -> str:
     return output.lined(lines)
 
 
+def _pod_lines(pods: list[Document]) -> list[str]:
+    """The pods in natural order: those that are told something, then a line for each that does not wait."""
+    ordered = sorted(pods, key=lambda one: natural_key(f"{one['namespace']}/{one['pod']}"))
+    told = output.pending_lines([one for one in ordered if one["reason"]])
+    return told + [f"{one['namespace']}/{one['pod']}: {one['message']}" for one in ordered if not one["reason"]]
+
+
 # -- queue ------------------------------------------------------------------------------------------------------------
 
 
@@ -145,8 +137,8 @@ def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     snapshot = cluster.state.snapshot(cluster.now)
     groups = Groups(snapshot, cluster.config.gangs, cluster.config.stale_gangs)
     ready, held = waiting(groups, snapshot, cluster.config)
-    outcomes = _Outcomes(snapshot, cluster.config)
-    quotas = snapshot.quotas.tree.quotas
+    outcomes = _Outcomes(plan_round(snapshot, cluster.config), snapshot, cluster.config)
+    quotas = snapshot.quotas
     rows = []
     for place, unit in [*enumerate(ready, 1), *((None, unit) for unit in held)]:
         first, job = unit.pending[0], Job(unit)
@@ -159,8 +151,8 @@ def queue(args: argparse.Namespace, cluster: ReadCluster) -> Document:
                 "unit": unit.title,
                 "pods": len(unit.pending),
                 "priority": job.priority,
-                "quota": first.owner.quota or (first.owner.queue if first.owner.queue in quotas else ""),
-                "user": first.owner.user,
+                "quota": quotas.quota_of(first) if quotas.tree.quotas else "",
+                "user": quotas.user_of(first),
                 "asks": {
                     name: quantity_text(name, amount) for name, amount in sorted(job.requests().items()) if amount
                 },
@@ -218,12 +210,14 @@ def slots(args: argparse.Namespace, cluster: ReadCluster) -> Document:
     for level in sorted({one.level for one in inventory.domains}):
         own = [one for one in inventory.domains if one.level == level]
         slots = [one.slots or 0 for one in own]
+        best = max(range(len(own)), key=slots.__getitem__)
         layers.append(
             {
                 "layer": own[0].layer,
                 "domains": len(own),
                 "slots": sum(slots),
                 "gangs": {str(args.gpus * pods): sum(have // pods for have in slots) for pods in SIZES},
+                "largest": {"pods": slots[best], "domain": own[best].path},
             }
         )
     tree = topology.document(inventory, cluster.state, [])
@@ -233,10 +227,19 @@ def slots(args: argparse.Namespace, cluster: ReadCluster) -> Document:
 def slots_text(document: Document, wide: bool) -> str:
     each = document["each"]
     sizes = [str(each * pods) for pods in SIZES]
-    rows = [(one["layer"], one["domains"], *(one["gangs"][size] for size in sizes)) for one in document["gangs"]]
+    rows = [
+        (one["layer"], one["domains"], *(one["gangs"][size] for size in sizes), _largest(one["largest"], each))
+        for one in document["gangs"]
+    ]
     lines = [f"gangs that fit in one domain of each layer, of pods with {each} {document['resource']} each:"]
-    lines += output.table(("LAYER", "DOMAINS", *(f"OF {size}" for size in sizes)), rows)
+    lines += output.table(("LAYER", "DOMAINS", *(f"OF {size}" for size in sizes), "LARGEST"), rows)
     return output.lined(lines) + (f"\n{topology.written(document, 'table', nodes=True)}" if wide else "")
+
+
+def _largest(found: Document, each: int) -> str:
+    """`12 x 8 in rack-3`: the pods of the largest gang that fits into one domain, and which."""
+    where = f" in {found['domain']}" if found["domain"] else ""
+    return f"{found['pods']} x {each}{where}" if found["pods"] else "-"
 
 
 def tree(args: argparse.Namespace, cluster: ReadCluster) -> Document:

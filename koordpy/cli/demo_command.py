@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from koordpy.cli.numbers import figure
+from koordpy.cli.number_options import figure
 from koordpy.demo.programme import PROGRAMMES, TRAINING
 
 SPEED = figure(float, lambda number: 0.1 <= number <= 100, "number from 0.1 to 100")
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import asyncio
 
-    from koordpy.demo.play import play
-    from koordpy.demo.stage import StageError
+    from koordpy.demo.demo_cluster import StageError
+    from koordpy.demo.demo_run import play
 
     try:
         return asyncio.run(play(PROGRAMMES[args.cluster], headless=args.headless, keep=args.keep, speed=args.speed))

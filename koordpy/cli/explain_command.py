@@ -1,38 +1,56 @@
-"""`koordpy explain`: one pod, or its whole gang, against the same input, nothing placed (simulate.md 5)."""
+"""`koordpy explain`: one pod, or its whole gang, in the round of `simulate` that decides for it (simulate.md 5)."""
 
 import argparse
 import sys
 
-from koordpy.api.faults import InputFaultsError
-from koordpy.offline import options
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.cli import offline_inputs
+from koordpy.cli.simulate_command import add_rounds
+from koordpy.offline import offline_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_arguments(parser)
+    offline_options.add_arguments(parser)
+    offline_inputs.add_cluster(parser)
+    add_rounds(parser)
     parser.add_argument("--pod", metavar="NAMESPACE/NAME", required=True, help="the pod to explain")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
 
 
 def run(args: argparse.Namespace) -> int:
-    ready = options.prepare(args)
+    try:
+        ready = offline_inputs.prepare(args)
+    except offline_inputs.ClusterUnreadableError as fault:
+        print(fault, file=sys.stderr)
+        return offline_inputs.FAILED
     from koordpy.api.spelling import hint
 
     key = args.pod if "/" in args.pod else f"default/{args.pod}"
     if key not in ready.pods:
         why = ready.growth.not_begun(key) or hint(key, ready.pods)
         raise InputFaultsError([f"--pod {args.pod}: no such pod in the input{why}"])
-    with options.nothing_collected():
+    with offline_options.nothing_collected():
         from koordpy.cli import output
-        from koordpy.planning.explain import Explanation, explain
+        from koordpy.explain.explanation import Explanation
+        from koordpy.simulation.explained_round import explain_simulated
 
     if ready.state.pod(key) is None:  # the state forgets finished pods
         found = Explanation(key, None, 0, (), (), "pod is finished", ())
     else:
-        snapshot = ready.state.snapshot(ready.now.timestamp())
-        found = explain(snapshot, ready.config, key)
+        found = explain_simulated(
+            ready.state,
+            ready.config,
+            key,
+            now=ready.now,
+            rounds=args.rounds,
+            evicted=args.evicted,
+            grow=ready.growth.begin,
+        )
     told = output.warning_lines(sorted(found.warnings), ready.warnings)
     for line in (*(f"warning: {line}" for line in ready.warnings), *told):
         print(line, file=sys.stderr)
+    if args.output == "table":
+        offline_inputs.tell_configuration(ready.configuration, ready.config)
     document = output.explanation_document(found)
     output.say(output.explanation_table(document) if args.output == "table" else output.text(document, args.output))
     return 0

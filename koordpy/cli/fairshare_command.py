@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from koordpy.planning.quota.shares import Rational
+    from koordpy.fairness.fair_shares import Rational
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status. Raises InputFaultsError with every fault of the file."""
     from koordpy.cli import output
-    from koordpy.cli.queues import load_queues
+    from koordpy.cli.queue_files import load_queues
 
     shares = load_queues(args.path).shares()
     if args.output == "table":

@@ -1,17 +1,26 @@
 """`kubectl koordpy`: what the scheduler knows of a running cluster, asked of the API server and never written to.
 
-kubectl runs the `kubectl-koordpy` of the PATH. Each word is the view of a command that there is: `why` of explain and
-of a round of simulate, `queue` of simulate's pending, `slots` and `tree` of topology, `top` of quotas and shares. Exit
-status as kubectl's: 0, or 1 with one line on the standard error.
+A user who may list the pods and nodes of the cluster reads the cluster. `why`, `queue` and `slots` of other users are
+questions to the running scheduler about one namespace (`asking`). kubectl runs the `kubectl-koordpy` of the PATH. Each
+word is the view of a command that there is: `why` of explain and of a round of simulate, `queue` of simulate's pending,
+`slots` and `tree` of topology, `top` of quotas and shares. Exit status as kubectl's: 0, or 1 with one line on the
+standard error.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from koordpy import __version__
-from koordpy.cli.numbers import COUNT
+from koordpy.cli.number_options import COUNT
+
+if TYPE_CHECKING:
+    from koordpy.cli.offline_inputs import ClusterUnreadableError
+
+Text = Callable[[dict[str, Any], bool], str]
+Found = tuple[dict[str, Any], dict[str, Any], Text]
+"""(document, of when it is, the document as text)."""
 
 FAILED = 1
 INTERRUPTED = 130
@@ -33,36 +42,17 @@ class _ArgumentsAsKubectl(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the plugin; the exit status."""
     args = parser().parse_args(argv)
-    from koordpy.api.faults import InputFaultsError
-    from koordpy.cli import output
-    from koordpy.cli.reading import ClusterUnreadableError, read_cluster
-    from koordpy.offline.options import nothing_collected
+    from koordpy.api.field_faults import InputFaultsError
+    from koordpy.cli.offline_inputs import ClusterUnreadableError
 
     try:
-        with nothing_collected():
-            from koordpy.api.configfile import load_config
-            from koordpy.cli.clusterviews import VIEWS
-
-            make, text = VIEWS[args.view]
-            config = load_config(args.config) if args.config else None
-            cluster = read_cluster(args.kubeconfig, context=args.context, config=config)
-        document = make(args, cluster)
-        for note in cluster.notes:
-            print(f"warning: {note}", file=sys.stderr)
-        seconds = round(cluster.age, 1)
-        if args.output == "json":
-            as_of = {
-                "secondsAgo": seconds,
-                "resourceVersion": cluster.version,
-                "server": cluster.server,
-                "configuration": cluster.configuration,
-            }
-            output.say(output.text({**document, "asOf": as_of}, "json"))
-        else:
-            as_of_text = f"as of {seconds} s ago, resourceVersion {cluster.version} of {cluster.server}, "
-            as_of_text += f"configuration: {cluster.configuration}"
-            output.say(f"{text(document, args.output == 'wide')}\n{as_of_text}\n")
-        sys.stdout.flush()
+        try:
+            document, as_of, text = _read(args)
+        except ClusterUnreadableError as fault:
+            if not fault.is_forbidden:
+                raise
+            document, as_of, text = _ask(args, fault)
+        _show(args, document, as_of, text)
     except InputFaultsError as fault:
         print("\n".join(f"error: {line}" for line in fault.lines), file=sys.stderr)
         return FAILED
@@ -74,8 +64,63 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """Options may stand before and after the word, as kubectl's do."""
+def _read(args: argparse.Namespace) -> Found:
+    """The view of a cluster that is read as a whole."""
+    from koordpy.cli.cluster_reading import read_cluster
+    from koordpy.offline.offline_options import nothing_collected
+
+    with nothing_collected():
+        from koordpy.cli.cluster_views import VIEWS
+        from koordpy.config.configuration_file import load_config
+
+        make, text = VIEWS[args.view]
+        config = load_config(args.config) if args.config else None
+        cluster = read_cluster(args.kubeconfig, context=args.context, config=config)
+    document = make(args, cluster)
+    for note in cluster.notes:
+        print(f"warning: {note}", file=sys.stderr)
+    as_of = {
+        "secondsAgo": round(cluster.age, 1),
+        "resourceVersion": cluster.version,
+        "server": cluster.server,
+        "configuration": cluster.configuration,
+        "quotaNamespaces": list(cluster.config.quota.namespaces),
+    }
+    return document, as_of, text
+
+
+def _ask(args: argparse.Namespace, unreadable: "ClusterUnreadableError") -> Found:
+    """The scheduler's answer about one namespace."""
+    from koordpy.cli.asking import TEXTS, ask_scheduler
+
+    answer = ask_scheduler(args, unreadable)
+    as_of = {
+        "secondsAgo": answer.document.get("secondsAgo", 0.0),
+        "resourceVersion": None,
+        "server": answer.server,
+        "configuration": "the scheduler's own",
+    }
+    return answer.document, as_of, TEXTS[args.view]
+
+
+def _show(args: argparse.Namespace, document: dict[str, Any], as_of: dict[str, Any], text: Text) -> None:
+    from koordpy.cli import output
+
+    if args.output == "json":
+        output.say(output.text({**document, "asOf": as_of}, "json"))
+    else:
+        version = f", resourceVersion {as_of['resourceVersion']}" if as_of["resourceVersion"] else ""
+        line = f"as of {as_of['secondsAgo']} s ago{version} of {as_of['server']}, "
+        line += f"configuration: {as_of['configuration']}"
+        if (spaces := as_of.get("quotaNamespaces")) is not None:
+            line += f", quota.namespaces: [{', '.join(spaces)}]"
+        output.say(f"{text(document, args.output == 'wide')}\n{line}\n")
+    sys.stdout.flush()
+
+
+def _common() -> _ArgumentsAsKubectl:
+    """Options of every view. Each parser gets its own: what is left out behind the word must not undo what stands
+    before it."""
     common = _ArgumentsAsKubectl(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("-n", "--namespace", metavar="NAME", help="of what is named, and of what queue lists")
     common.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
@@ -86,16 +131,25 @@ def parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="the scheduler's configuration; default: the chart's ConfigMap"
     )
     common.add_argument("-o", "--output", choices=("wide", "json"), help="more columns, or the document as JSON")
+    return common
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options may stand before and after the word, as kubectl's do."""
     whole = _ArgumentsAsKubectl(
-        prog="kubectl koordpy", description="What koordpy knows of a cluster.", parents=[common]
+        prog="kubectl koordpy", description="What koordpy knows of a cluster.", parents=[_common()]
     )
     whole.add_argument("--version", action="version", version=f"koordpy {__version__}")
     whole.set_defaults(**dict.fromkeys(("namespace", "context", "kubeconfig", "config", "output")))
     views = whole.add_subparsers(prog=whole.prog, dest="view", metavar="VIEW", required=True)
     for name, about in WORDS.items():
-        one = views.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.", parents=[common])
+        one = views.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.", parents=[_common()])
         if name == "why":
-            one.add_argument("name", metavar="POD|PODGROUP", help="a name, or pod/NAME, podgroup/NAME, NAMESPACE/NAME")
+            one.add_argument(
+                "name",
+                metavar="NAME",
+                help="of a pod, gang or workload; also pod/NAME, podgroup/NAME, job/NAME, jobset/NAME, NAMESPACE/NAME",
+            )
         if name == "slots":
             one.add_argument("--gpus", metavar="N", type=COUNT, default=1, help="GPUs of a pod (default: %(default)s)")
             one.add_argument("--resource", metavar="NAME", help="counted in place of GPUs, as huawei.com/Ascend910")

@@ -7,6 +7,7 @@ import argparse
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,8 @@ COMMANDS = {
     "demo": "watch gangs being placed on a cluster of its own",
     "version": "print the version",
 }
-"""What each does: `koordpy.cli.NAME` has `add_arguments`, its options, and `run`, which gives the exit status."""
+"""What each does: `koordpy.cli.NAME_command` has `add_arguments`, its options, and `run`, which gives the exit
+status."""
 BAD_INPUT = 2
 INTERRUPTED = 130
 
@@ -45,14 +47,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     # its name is given, or argparse would work it out with a formatter, which imports compression libraries
     commands = parser.add_subparsers(prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     module: Any = None
+    chosen: argparse.ArgumentParser | None = None
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == wanted:
+            chosen = command
         if name == wanted and name != "version":
-            module = importlib.import_module(f"koordpy.cli.{name}")
+            module = importlib.import_module(f"koordpy.cli.{name}_command")
             module.add_arguments(command)
     if wanted is None and not words[0].startswith("-"):
         parser.error(f"unknown command {words[0]!r}{hint(words[0], COMMANDS) or ', koordpy help names them'}")
-    args = parser.parse_args(words)
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        options = re.findall(r"(?<![\w-])--[a-z][a-z-]*", chosen.format_help()) if chosen is not None else []
+        near = next((found for word in unknown if (found := hint(word.partition("=")[0], options))), "")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
     if module is None:
         print(f"koordpy {__version__}")
         return 0
@@ -68,7 +77,7 @@ def _open_closed() -> None:
 
 
 def _run(module: Any, args: argparse.Namespace) -> int:
-    from koordpy.api.faults import InputFaultsError
+    from koordpy.api.field_faults import InputFaultsError
 
     try:
         status = int(module.run(args))

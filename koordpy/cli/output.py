@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.json import format as json_format
 
-from koordpy.api.counted import NAMED, counted, named
-from koordpy.api.faults import one_line
-from koordpy.api.natural import natural_key
+from koordpy.api.counted_nouns import NAMED, counted, named
+from koordpy.api.field_faults import one_line
+from koordpy.api.keys import CLUSTER_LAYER
+from koordpy.api.natural_order import natural_key
 
 if TYPE_CHECKING:
-    from koordpy.planning.explain import Explanation
-    from koordpy.planning.queue.standing import Standing
+    from koordpy.explain.explanation import Explanation
+    from koordpy.planner.queue.queue_rank import Standing
 
 Document = dict[str, Any]
 ROWS = 50
@@ -38,6 +39,26 @@ def text(document: Document, form: str) -> str:
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 20))
+
+
+def manifests(documents: Iterable[Document]) -> str:
+    """Documents of YAML that `-f` reads again; numbers are written as their author wrote them."""
+    import yaml
+
+    from koordpy.api.scalars import Number
+
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def number(dumper: Any, value: Number) -> Any:
+        tag = resolver.resolve(yaml.ScalarNode, value.text, (True, False))
+        return dumper.represent_scalar(tag, value.text)
+
+    resolver: Any = yaml.SafeLoader("")
+    Dumper.add_representer(Number, number)
+    form: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 1 << 20, "explicit_start": True}
+    return str(yaml.dump_all(list(documents), Dumper=Dumper, **form))
 
 
 def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ()) -> list[str]:
@@ -67,6 +88,9 @@ def explanation_document(found: "Explanation") -> Document:
         "pod": found.pod,
         "gang": found.gang,
         "origin": found.origin,
+        "round": found.round,
+        "node": found.node or None,
+        "reason": found.reason,
         "feasibleNodes": found.feasible_nodes,
         "nodes": [
             {
@@ -86,6 +110,7 @@ def explanation_document(found: "Explanation") -> Document:
         ],
         "message": found.message,
         "wouldFitIf": list(found.would_fit_if),
+        "evictions": list(found.evictions),
         "method": found.method or None,
         "queue": _standing(found.standing),
     }
@@ -101,6 +126,7 @@ def _standing(found: "Standing | None") -> Document | None:
         "owner": found.owner,
         "held": dict(found.held),
         "share": dict(found.share),
+        "usage": None,
     }
 
 
@@ -132,7 +158,8 @@ def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
     return [(named(own), *rest) for rest, own in names.items()]
 
 
-def _part(title: str, lines: list[str]) -> list[str]:
+def part(title: str, lines: list[str]) -> list[str]:
+    """Indented lines below a title, which an empty line parts from what is before; nothing for no lines."""
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
@@ -151,6 +178,7 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
         f"{counted(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
         f"{len(document['evictions'])} evicted"
     ]
+    never = {one["gang"] for one in pending if one["reason"] == "NeverFits"}
     rows = [
         (
             gang["name"],
@@ -158,21 +186,39 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
             f"{gang['bound']}/{gang['members']}",
             gang["minMember"],
             _domain(gang["domain"]),
-            _proof(gang),
+            _proof(gang, never=gang["name"] in never),
         )
         for gang in gangs
     ]
     alone = [gang["message"] for gang in gangs if not gang["members"] and gang["message"]]
-    lines += _part("Gangs", [*table(("NAME", "STATUS", "BOUND", "MIN", "DOMAIN", "PROOF"), rows), *alone])
-    lines += _part("Why they are gangs", [f"{gang['name']}: {gang['origin']}" for gang in gangs if gang["workload"]])
-    lines += _part("Workloads", _workload_lines(document["workloads"]))
+    steps = document.get("steps") or []
+    lines += part(
+        "Steps", table(("STEP", "ROUNDS", "BOUND", "EVICTED", "LEFT THEIR NODE", "PENDING"), map(_step_row, steps))
+    )
+    lines += part("Gangs", [*table(("NAME", "STATUS", "BOUND", "MIN", "DOMAIN", "PROOF"), rows), *alone])
+    lines += part("Why they are gangs", [f"{gang['name']}: {gang['origin']}" for gang in gangs if gang["workload"]])
+    lines += part("Workloads", _workload_lines(document["workloads"]))
     places = _merged([(_key(b), b["node"], b["round"]) for b in bindings])
-    lines += _part("Bindings", table(("POD", "NODE", "ROUND"), places))
+    lines += part("Bindings", table(("POD", "NODE", "ROUND"), places))
     evictions = [(_key(e), e["node"], e["round"], e["rule"], e["beneficiary"] or "-") for e in document["evictions"]]
-    lines += _part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), _merged(evictions)))
-    lines += _part("Pending", pending_lines(pending))
-    lines += _part("Left alone", _left_alone_lines(left_alone))
+    lines += part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), _merged(evictions)))
+    lines += part("Pending", pending_lines(pending))
+    lines += part("Left alone", _left_alone_lines(left_alone))
     return lined(lines)
+
+
+def _step_row(step: Document) -> tuple[object, ...]:
+    first, last = step["firstRound"], step["firstRound"] + step["rounds"] - 1
+    rounds = f"{first}" if first == last else f"{first}-{last}"
+    end = "" if step["stable"] else ", not at rest"
+    return (
+        step["step"],
+        f"{rounds}{end}",
+        step["bound"],
+        step["evicted"],
+        named(step["gone"]) or "-",
+        named(step["pending"]) or "-",
+    )
 
 
 def _workload_lines(workloads: list[Document]) -> list[str]:
@@ -188,14 +234,22 @@ def _workload_lines(workloads: list[Document]) -> list[str]:
     return [*table(("NAME", "KIND", "MADE", "PRESENT", ""), rows), *waiting]
 
 
-def _proof(gang: Document) -> str:
-    """A gang that ran before, and was not planned, has nothing to prove."""
-    return "-" if gang["proof"] == "unknown" and gang["bound"] == gang["members"] else str(gang["proof"])
+def _proof(gang: Document, *, never: bool) -> str:
+    """The proof of what was planned. A gang that ran before, and was not planned, has nothing to prove; of one that
+    runs with its minimum the proof would be that of its surplus members, which wait for room."""
+    waiting = gang["members"] - gang["bound"]
+    if gang["proof"] == "unknown" and not waiting:
+        return "-"
+    if gang["status"] == "Scheduled" and waiting and gang["proof"] in ("infeasible", "unknown"):
+        return f"runs, {waiting} more {'waits' if waiting == 1 else 'wait'}"
+    return f"{gang['proof']} (never)" if never else str(gang["proof"])
 
 
 def _domain(domain: Document | None) -> str:
     if domain is None:
         return "-"
+    if domain["layer"] == CLUSTER_LAYER:
+        return "the cluster"
     return f"{domain['layer']} {domain['name']}".rstrip()
 
 
@@ -221,31 +275,57 @@ def explanation_table(document: Document) -> str:
     """An explanation for people: nodes with verdict or scores, domains, what would help."""
     gang = f" of gang {document['gang']}" if document["gang"] else ""
     nodes = document["nodes"]
-    lines = [f"{document['pod']}{gang}: {document['feasibleNodes']} of {counted(len(nodes), 'node')} would take it"]
+    take = f": {document['feasibleNodes']} of {counted(len(nodes), 'node')} would take it" if nodes else ""
+    lines = [f"{document['pod']}{gang}{take}"]
     if document["origin"]:
         lines.append(f"gang {document['gang']}: {document['origin']}")
-    if document["message"]:
+    lines += _decided(document)
+    held = not nodes or (document["reason"] and document["feasibleNodes"] == len(nodes))  # by more than nodes
+    if document["message"].startswith("never fits: ") or (held and document["message"]):
+        lines.insert(0, document["message"])
+    elif document["message"]:
         lines.append(document["message"])
+    lines += part("Evictions", document["evictions"])
     rows = [(node["node"], "yes" if node["feasible"] else "no", _verdict(node)) for node in nodes]
-    lines += _part("Nodes", table(("NODE", "FITS", "WHY"), _merged(rows)))
+    lines += part("Nodes", table(("NODE", "FITS", "WHY"), _merged(rows)))
     domains = [
         (d["name"] or "the cluster", d["layer"], d["slots"], d["needed"], "chosen" if d["chosen"] else "", d["reason"])
         for d in document["domains"]
     ]
     ordered = [(layer, name, *rest) for name, layer, *rest in _merged(domains)]
-    lines += _part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), ordered))
+    lines += part("Domains", table(("LAYER", "NAME", "SLOTS", "NEEDED", "", "WHY"), ordered))
     return lined(lines + remedies(document))
+
+
+def _decided(document: Document) -> list[str]:
+    """The node that a round gives the pod, and which round of a simulation that is if it is not the first."""
+    when = f" in round {document['round']}" if (document["round"] or 1) > 1 else ""
+    if document["node"]:
+        return [f"goes to {document['node']}{when}"]
+    return [f"waits{when}: {document['reason']}"] if document["reason"] else []
+
+
+def gang_lines(document: Document) -> list[str]:
+    """The state of the gang that an answer of `why` is about, with its message where no pod is listed; empty for a
+    pod."""
+    gang = document["gang"]
+    if gang is None or document["kind"] == "Pod":
+        return []
+    lines = [f"gang {gang['name']}: {gang['status']}, {gang['bound']} bound of {gang['minMember']} that it needs"]
+    return [*lines, f"    {gang['message']}"] if gang["message"] and not document["pods"] else lines
 
 
 def remedies(document: Document) -> list[str]:
     """What would help a pod, and its place in the queue."""
-    return [*_part("Would fit if", document["wouldFitIf"]), *_part("Queue", _queue_lines(document["queue"]))]
+    return [*part("Would fit if", document["wouldFitIf"]), *part("Queue", _queue_lines(document["queue"]))]
 
 
 def _queue_lines(queue: Document | None) -> list[str]:
     if queue is None:
         return []
-    lines = [f"place {queue['place']} of {queue['waiting']} (fairness mode {queue['mode']})"]
+    held = f"held before planning, no place among the {queue['waiting']} that wait for room"
+    place = held if queue["place"] is None else f"place {queue['place']} of {queue['waiting']}"
+    lines = [f"{place} (fairness mode {queue['mode']})"]
     lines += [
         f"{queue['owner']} holds {held} {name}, its share is {queue['share'][name]}"
         for name, held in queue["held"].items()

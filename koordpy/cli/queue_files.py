@@ -12,14 +12,14 @@ import msgspec
 from msgspec import Meta
 
 from koordpy.api import keys
-from koordpy.api.documents import read_documents
-from koordpy.api.faults import Fault, FieldWalk, InputFaultsError, key_path, kind_name, one_line
-from koordpy.api.natural import natural_key
+from koordpy.api.field_faults import Fault, FieldWalk, InputFaultsError, key_path, kind_name, one_line
+from koordpy.api.natural_order import natural_key
 from koordpy.api.quantity import parse_exact
 from koordpy.api.scalars import Number
-from koordpy.api.strict import decode
+from koordpy.decoding.manifest_documents import read_documents
+from koordpy.decoding.strict_decoding import decode
+from koordpy.fairness.fair_shares import Claim, Rational, exact_and_whole_shares, kai_shares
 from koordpy.offline.manifests import read_file
-from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
 
 GPU = keys.GPU_RESOURCES[0]
 """What a number in place of a resource map means."""

@@ -5,7 +5,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from koordpy.api.config import KoordpyConfiguration
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from koordpy.config.configuration import KoordpyConfiguration
+    from koordpy.engine.client.api_client import ApiClient
+    from koordpy.operator.tenant_api import TenantApi
     from koordpy.operator.webhook import Webhook
 
 FAILED = 1
@@ -45,16 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
     parser.add_argument("--webhook-address", metavar="HOST:PORT", help="serve the admission webhook there (off)")
     parser.add_argument("--webhook-certificates", metavar="FOLDER", help="with tls.crt and tls.key of the webhook")
+    parser.add_argument("--tenants-address", metavar="HOST:PORT", help="serve the API view.koordpy.io there (off)")
+    parser.add_argument("--tenants-certificates", metavar="FOLDER", help="with tls.crt and tls.key of that API")
     parser.add_argument("--no-view", dest="view", action="store_false", help="serve no /debug/view (koordpy view)")
     parser.add_argument("--dry-run", action="store_true", help="plan, count and log, but write nothing")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; the exit status. Raises InputFaultsError."""
-    from koordpy.api.configfile import dangers
-    from koordpy.observe import logs
+    from koordpy.config.configuration_file import dangers
+    from koordpy.observe import log_lines
 
-    logs.configure(level=args.log_level, format=args.log_format)
+    log_lines.configure(level=args.log_level, format=args.log_format)
     config = configuration(args)
     import asyncio
     import gc
@@ -70,38 +77,73 @@ def run(args: argparse.Namespace) -> int:
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        webhook = webhook_of(args, config)
-        return runner.run(_serve(config, webhook, dry_run=args.dry_run, view=args.view))
+        webhook, tenants = webhook_of(args, config), tenants_of(args, config)
+        return runner.run(_serve(config, webhook, tenants, dry_run=args.dry_run, view=args.view))
 
 
 def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webhook | None":
     """The admission webhook that the flags ask for. Raises InputFaultsError."""
-    from pathlib import Path
-
-    from koordpy.api.faults import InputFaultsError
-
-    if args.webhook_address is None and args.webhook_certificates:
-        raise InputFaultsError(["--webhook-address: is needed with --webhook-certificates"])
-    if args.webhook_address is None:
+    given = _server_flags(args, "webhook", {"bindAddress": config.bind_address})
+    if given is None:
         return None
-    if not args.webhook_certificates:
-        raise InputFaultsError(["--webhook-certificates: is needed with --webhook-address"])
-    from koordpy.api.names import split_address
     from koordpy.operator.webhook import Webhook
 
-    folder = Path(args.webhook_certificates)
-    try:
-        own = split_address(args.webhook_address)[1]
-        if own and own == split_address(config.bind_address)[1]:
-            raise InputFaultsError([f"--webhook-address: {own} is the port of bindAddress, {config.bind_address}, too"])
-        webhook = Webhook(args.webhook_address, folder, resources=config.gpu.resources)
+    with _faults_of("webhook"):
+        webhook = Webhook(*given, resources=config.gpu.resources)
         webhook.reload()
+    return webhook
+
+
+def tenants_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Callable[[ApiClient], TenantApi] | None":
+    """The API of tenants that the flags ask for, to be made with the scheduler's client. Raises InputFaultsError."""
+    others = {"bindAddress": config.bind_address, "--webhook-address": args.webhook_address or ""}
+    given = _server_flags(args, "tenants", others)
+    if given is None:
+        return None
+    from koordpy.operator.front_proxy import context_for
+    from koordpy.operator.tenant_api import CERTIFICATE, KEY, TenantApi
+
+    address, folder = given
+    with _faults_of("tenants"):
+        context_for(None, str(folder / CERTIFICATE), str(folder / KEY))
+    return lambda client: TenantApi(address, folder, client=client)
+
+
+def _server_flags(args: argparse.Namespace, server: str, others: "Mapping[str, str]") -> "tuple[str, Path] | None":
+    """(address, folder of the certificate) of a server; None where it is not asked for. others: where addresses of
+    other servers stand -> the address. Raises InputFaultsError."""
+    from pathlib import Path
+
+    from koordpy.api.field_faults import InputFaultsError
+    from koordpy.api.object_names import split_address
+
+    address, folder = getattr(args, f"{server}_address"), getattr(args, f"{server}_certificates")
+    if address is None and folder:
+        raise InputFaultsError([f"--{server}-address: is needed with --{server}-certificates"])
+    if address is None:
+        return None
+    if not folder:
+        raise InputFaultsError([f"--{server}-certificates: is needed with --{server}-address"])
+    with _faults_of(server):
+        own = split_address(address)[1]
+        for where, other in others.items():
+            if own and other and own == split_address(other)[1]:
+                raise InputFaultsError([f"--{server}-address: {own} is the port of {where}, {other}, too"])
+    return address, Path(folder)
+
+
+@contextlib.contextmanager
+def _faults_of(server: str) -> "Iterator[None]":
+    """Faults of a server's flags as InputFaultsError."""
+    from koordpy.api.field_faults import InputFaultsError
+
+    try:
+        yield
     except ValueError as fault:
-        raise InputFaultsError([f"--webhook-address: {fault}"]) from None
+        raise InputFaultsError([f"--{server}-address: {fault}"]) from None
     except OSError as fault:
         what = f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
-        raise InputFaultsError([f"--webhook-certificates: {what}"]) from None
-    return webhook
+        raise InputFaultsError([f"--{server}-certificates: {what}"]) from None
 
 
 FLAGS = {
@@ -119,7 +161,7 @@ FLAGS = {
 
 def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
     """The file's configuration with the flags on top. Raises InputFaultsError, for faults of the flags, too."""
-    from koordpy.api.configfile import Flag, load_config
+    from koordpy.config.configuration_file import Flag, load_config
 
     given = {argument: getattr(args, argument) for argument in FLAGS}
     flags = [
@@ -130,18 +172,25 @@ def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
     return load_config(args.config, flags=flags)
 
 
-async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, dry_run: bool, view: bool) -> int:
+async def _serve(
+    config: "KoordpyConfiguration",
+    webhook: "Webhook | None",
+    tenants: "Callable[[ApiClient], TenantApi] | None",
+    *,
+    dry_run: bool,
+    view: bool,
+) -> int:
     import logging
     import sys
 
-    from koordpy.engine.apiserver.client import ApiClient
-    from koordpy.engine.apiserver.credentials import load_access
-    from koordpy.engine.apiserver.kubeconfig import CredentialError
-    from koordpy.engine.settings import EngineSettings
-    from koordpy.operator.host import OperatorHost
-    from koordpy.planning.round import PlannerCache, plan_round
+    from koordpy.engine.client.api_client import ApiClient
+    from koordpy.engine.client.credentials import load_access
+    from koordpy.engine.client.kubeconfig import CredentialError
+    from koordpy.engine.engine_settings import EngineSettings
+    from koordpy.operator.process_host import OperatorHost
+    from koordpy.planner.planning_round import PlannerCache, plan_round
 
-    logger = logging.getLogger("koordpy.cli.run")
+    logger = logging.getLogger("koordpy.cli.run_command")
     connection = config.client_connection
     try:
         access = await load_access(connection.kubeconfig or None)
@@ -150,16 +199,17 @@ async def _serve(config: "KoordpyConfiguration", webhook: "Webhook | None", *, d
         return FAILED
     # the planner's thread hands the interpreter over sooner, so that Bindings go on while it works
     sys.setswitchinterval(SWITCH_SECONDS)
-    cache = PlannerCache()
+    caches = {searches: PlannerCache() for searches in (False, True)}  # a round and a search plan at once
     async with ApiClient(access, qps=connection.qps, burst=connection.burst) as client:
         host = OperatorHost(
             client,
-            lambda snapshot, only, patience: plan_round(
-                snapshot, config, only=only, planner_cache=cache, patience=patience
+            lambda snapshot, only, budget: plan_round(
+                snapshot, config, only=only, planner_cache=caches[budget.searches], budget=budget
             ),
             settings=EngineSettings(config, dry_run),
             config=config,
             webhook=webhook,
+            tenants=tenants(client) if tenants is not None else None,
             view=view,
         )
         logger.info("scheduling for %s on %s", ", ".join(config.scheduler_names), access.server)

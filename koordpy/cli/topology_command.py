@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from koordpy.api.counted import counted, named
-from koordpy.api.faults import InputFaultsError
+from koordpy.api.counted_nouns import counted, named
+from koordpy.api.field_faults import InputFaultsError
 from koordpy.api.objects import Pod, PodStatus
 from koordpy.api.spelling import hint
-from koordpy.cli import output
-from koordpy.offline import options
+from koordpy.cli import offline_inputs, output
+from koordpy.offline import offline_options
 
 if TYPE_CHECKING:
-    from koordpy.api.config import KoordpyConfiguration
-    from koordpy.cluster.pods import PodInfo
-    from koordpy.cluster.state import ClusterState
-    from koordpy.planning.inventory import Inventory
+    from koordpy.cache.cluster_state import ClusterState
+    from koordpy.config.configuration import KoordpyConfiguration
+    from koordpy.infeasibility.domain_inventory import Inventory
+    from koordpy.pods.pod_info import PodInfo
 
 Document = dict[str, Any]
 FAILED = 1
@@ -28,13 +28,14 @@ NODES_NAMED = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
-    options.add_paths(source)
+    offline_options.add_paths(source)
     source.add_argument(
         "--kubeconfig",
         metavar="FILE",
         help="the cluster to read, without -f; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
-    options.add_started(parser)
+    parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig")
+    offline_options.add_started(parser)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--pod", metavar="NAMESPACE/NAME", help="count free slots for copies of this pod")
     shape.add_argument(
@@ -44,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count free slots for a pod that asks for this, such as nvidia.com/gpu=8; repeatable",
     )
     parser.add_argument("--nodes", action="store_true", help="list the nodes, too (json always has them)")
-    parser.add_argument("--config", metavar="FILE", help="a KoordpyConfiguration")
+    parser.add_argument(
+        "--config", metavar="FILE", help="a KoordpyConfiguration; default: of a cluster that of its ConfigMap"
+    )
     parser.add_argument("-o", "--output", choices=("table", "tree", "json"), default="table", help="default: table")
 
 
@@ -53,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
     ready = _source(args)
     if isinstance(ready, int):
         return ready
-    state, config, now, warnings = ready
+    state, config, now, warnings, configuration = ready
     pod = _shape(args, state, config)
-    from koordpy.planning.inventory import take_inventory
+    from koordpy.infeasibility.domain_inventory import take_inventory
 
     snapshot = state.snapshot(now)
     inventory = take_inventory(snapshot, config, pod=pod)
@@ -66,30 +69,34 @@ def run(args: argparse.Namespace) -> int:
         print(f"warning: {line}", file=sys.stderr)
     for line in faults:
         print(line, file=sys.stderr)
+    if args.output != "json":
+        offline_inputs.tell_configuration(configuration, config)
     told = document(inventory, state, faults)
     output.say(written(told, args.output, nodes=args.nodes))
     return BAD_HIERARCHY if faults else 0
 
 
-_Ready = tuple["ClusterState", "KoordpyConfiguration", float, list[str]]
+_Ready = tuple["ClusterState", "KoordpyConfiguration", float, list[str], str]
 
 
 def _source(args: argparse.Namespace) -> _Ready | int:
-    """State, configuration, time and warnings; an exit status where the cluster cannot be read."""
-    if args.paths:
-        args.now, args.scheduler_names = options.DEFAULT_NOW, None
-        ready = options.prepare(args)
-        return ready.state, ready.config, ready.now.timestamp(), ready.warnings
-    from koordpy.api.configfile import load_config
-    from koordpy.cli.reading import ClusterUnreadableError, read_cluster
+    """State, configuration, time, warnings and where the configuration comes from; an exit status where the cluster
+    cannot be read."""
+    from koordpy.quota.quota_owners import uncounted
 
-    config = load_config(args.config)
+    args.scheduler_names = None
+    if args.paths:
+        args.now = offline_options.DEFAULT_NOW
+        ready = offline_options.prepare(args)
+        told = uncounted(ready.state.quotas.objects.values(), ready.config.quota)
+        warnings = [*ready.warnings, *([told] if told else [])]
+        return ready.state, ready.config, ready.now.timestamp(), warnings, ready.configuration
     try:
-        cluster = read_cluster(args.kubeconfig, config=config)
-    except ClusterUnreadableError as fault:
+        cluster = offline_inputs.read(args)
+    except offline_inputs.ClusterUnreadableError as fault:
         print(fault, file=sys.stderr)
         return FAILED
-    return cluster.state, config, cluster.now, cluster.notes
+    return cluster.state, cluster.config, cluster.now, cluster.notes, cluster.configuration
 
 
 # -- the shape --------------------------------------------------------------------------------------------------------
@@ -106,7 +113,7 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
             raise InputFaultsError([f"--pod {args.pod}: no such pod"])
         made = _copy(known.pod, config.scheduler_names[0])
     else:
-        from koordpy.planning.inventory import asking
+        from koordpy.infeasibility.domain_inventory import asking
 
         made = asking(_requests(args.request), config.scheduler_names[0])
     return shape(state, made)
@@ -114,7 +121,9 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
 
 def shape(state: "ClusterState", made: Pod) -> "PodInfo":
     """A pending pod of no gang that the state learns of."""
-    state.upsert(made)
+    from koordpy.simulation.claim_controllers import ClaimControllers
+
+    state.upsert(ClaimControllers(state).served(made))
     info = state.pod(made.key)
     assert info is not None
     # the rest of its gang is not asked about
@@ -125,13 +134,12 @@ def _copy(pod: Pod, scheduler: str) -> Pod:
     """The same pod, yet to be placed, beside the first."""
     meta = replace(pod.metadata, name=f"{pod.metadata.name}.copy", uid="copy", deletion_timestamp=None)
     spec = replace(pod.spec, node_name="", scheduler_name=scheduler, scheduling_gates=[])
-    claims = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
-    return replace(pod, metadata=meta, spec=spec, status=claims)
+    return replace(pod, metadata=meta, spec=spec, status=PodStatus())
 
 
 def _requests(given: list[str]) -> dict[str, str]:
     """Resource -> amount of the --request options. Raises InputFaultsError."""
-    from koordpy.cluster.resources import amounts
+    from koordpy.pods.resource_amounts import amounts
 
     out: dict[str, str] = {}
     faults = []
@@ -161,6 +169,9 @@ def document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -
         source = "ClusterNetworkTopology/default"
     elif state.nodes.hypernodes:
         source = "HyperNodes"
+    tree = state.nodes.tree
+    bare = {tree.layers.chain[level - 1].name: near for level, near in state.nodes.label_gaps.bare.items()}
+    counts = {one.layer.name: len(one.nodes) for one in state.nodes.gaps.unlabelled}
     return {
         "source": source,
         "layers": list(inventory.layers),
@@ -177,7 +188,14 @@ def document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -
             for domain in inventory.domains
         ],
         "unlabelled": [
-            {"layer": one.layer, "labelKeys": list(one.keys), "count": len(one.nodes), "nodes": list(one.nodes)}
+            {
+                "layer": one.layer,
+                "labelKeys": list(one.keys),
+                "count": len(one.nodes),
+                "nodes": list(one.nodes),
+                "meant": bare.get(one.layer) or None,
+                "counts": counts.get(one.layer, 0),
+            }
             for one in inventory.unlabelled
         ],
         "inSeveralPlaces": [
@@ -256,10 +274,15 @@ def _line(one: Document, depth: int) -> str:
 
 def _notes(document: Document) -> list[str]:
     lines = []
+    everywhere = document["domains"][0]["nodes"]
     for one in document["unlabelled"]:
         some = named(one["nodes"], NODES_NAMED)
         what = f"label {' or '.join(one['labelKeys'])}" if one["labelKeys"] else "HyperNode"
         each = "it is a domain of its own" if one["count"] == 1 else "each is a domain of its own"
+        if one["labelKeys"] and one["count"] == everywhere:
+            near = f", did you mean {one['meant']}? Each" if one["meant"] else ": each"
+            lines.append(f"{one['layer']}: no node has {what}{near} node is a domain of its own there")
+            continue
         lines.append(f"{one['layer']}: {counted(one['count'], 'node')} without {what}, {each} there: {some}")
     for one in document["inSeveralPlaces"]:
         places = ", ".join(one["domains"])

@@ -8,18 +8,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from koordpy.api.counted import counted
-from koordpy.api.faults import InputFaultsError
-from koordpy.offline import options
+from koordpy.api.counted_nouns import counted
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.cli import offline_inputs
+from koordpy.offline import offline_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from koordpy.api.config import KoordpyConfiguration
-    from koordpy.cluster.snapshot import Snapshot
+    from koordpy.cache.snapshot import Snapshot
+    from koordpy.config.configuration import KoordpyConfiguration
     from koordpy.offline.preparing import Offline
-    from koordpy.planning.plan import RoundPlan
-    from koordpy.view.live import Feed, Taken
+    from koordpy.plan.round_plan import RoundPlan
+    from koordpy.view.document_rows import PlannedPlace
+    from koordpy.view.live_documents import Feed, Taken
+    from koordpy.view.page_server import TenantView
 
 FAILED = 1
 HELPED = 10
@@ -34,7 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a cluster, without asking its scheduler; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
-    options.add_arguments(parser, source)
+    offline_options.add_arguments(parser, source)
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        help="ask the cluster's scheduler about one namespace, with rights in it alone (view.koordpy.io)",
+    )
     parser.add_argument("--token-file", metavar="FILE", help="with the bearer token that --scheduler wants to see")
     parser.add_argument(
         "--address",
@@ -48,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command until Ctrl-C; the exit status."""
     if args.token_file and not args.scheduler:
         raise InputFaultsError(["--token-file: is for --scheduler"])
-    ready = options.prepare(args) if args.paths else None
+    if args.namespace and (args.scheduler or args.paths):
+        raise InputFaultsError(["--namespace: is for a cluster, by --kubeconfig or the default one"])
+    ready = offline_options.prepare(args) if args.paths else None
     for line in ready.warnings if ready is not None else ():
         print(f"warning: {line}", file=sys.stderr)
     address, token = _scheduler(args)
@@ -61,7 +71,7 @@ def _scheduler(args: argparse.Namespace) -> tuple[str, str]:
     """Address and token of a running scheduler; empty where none is asked for. Raises InputFaultsError."""
     if not args.scheduler:
         return "", ""
-    from koordpy.api.names import split_address
+    from koordpy.api.object_names import split_address
 
     try:
         host, port = split_address(args.scheduler)
@@ -76,14 +86,16 @@ def _scheduler(args: argparse.Namespace) -> tuple[str, str]:
 
 
 async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str, token: str) -> int:
-    from koordpy.view.serve import Upstream, page_of
+    from koordpy.view.page_server import Source, Upstream, page_of
 
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     if ready is not None:
-        opened: contextlib.AbstractAsyncContextManager[Feed | Upstream] = contextlib.nullcontext(feed_of(ready))
+        opened: contextlib.AbstractAsyncContextManager[Source] = contextlib.nullcontext(feed_of(ready))
+    elif args.namespace:
+        opened = _tenant(args)
     else:
         opened = Upstream(address, token=token) if address else _cluster(args)
     async with opened as source:
@@ -101,7 +113,7 @@ async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str
 
 def feed_of(ready: "Offline") -> "Feed":
     """Manifests as they stand, and what a round would do."""
-    from koordpy.view.live import Feed, Planned
+    from koordpy.view.live_documents import Feed, Planned
 
     teller = Planned(ready.config, source="manifests, nothing carried out", warnings=tuple(ready.warnings))
     snapshot = ready.state.snapshot(ready.now.timestamp())
@@ -112,17 +124,25 @@ class SimulationPage:
     """Listens to the rounds of a simulation, then writes the page of its end."""
 
     def __init__(self) -> None:
-        from koordpy.observe.decisions import DecisionLog
+        from koordpy.observe.decision_log import DecisionLog
 
         self._log, self._rounds = DecisionLog(), 0
+        self._placed: dict[str, PlannedPlace] = {}
+        self._settled = True
+        """True if the last round changed nothing, so that the next one would change nothing either."""
 
     def plan(self, snapshot: "Snapshot", config: "KoordpyConfiguration") -> "RoundPlan":
         """A round of the planner, whose decisions are kept."""
-        from koordpy.planning.round import plan_round
+        from koordpy.planner.planning_round import plan_round
+        from koordpy.view.document_rows import PlannedPlace
 
         plan = plan_round(snapshot, config)
         self._rounds += 1
         self._log.record(plan, number=self._rounds, at=snapshot.now)
+        gone = {one.pod_key for one in plan.evictions}
+        self._placed = {key: place for key, place in self._placed.items() if key not in gone}
+        self._placed |= {one.pod_key: PlannedPlace(one.node, one.given) for one in plan.placements}
+        self._settled = not plan.placements and not plan.evictions
         for unit in dict.fromkeys(eviction.unit for eviction in plan.evictions):
             self._log.evicts(plan, unit, dry_run=False)
         return plan
@@ -131,13 +151,18 @@ class SimulationPage:
         """One file that needs no network: the cluster as the last round left it."""
         import orjson
 
-        from koordpy.view.document import LiveDocument
-        from koordpy.view.live import help_of, told_by
-        from koordpy.view.serve import page_with
+        from koordpy.planner.planning_round import plan_round
+        from koordpy.view.live_documents import help_of, planned_by, told_by
+        from koordpy.view.page_server import page_with
+        from koordpy.view.view_document import LiveDocument
 
         snapshot = ready.state.snapshot(ready.now.timestamp())
         scene = LiveDocument(ready.config)
-        scene.update(snapshot, told_by(self._log, source=f"simulation, {counted(self._rounds, 'round')}"))
+        planned = self._placed
+        if not self._settled:  # --rounds ended the simulation
+            planned = planned | planned_by(plan_round(snapshot, ready.config))
+        source = f"simulation, {counted(self._rounds, 'round')}"
+        scene.update(snapshot, told_by(self._log, source=source, planned=planned))
         document = scene.whole()
         first = [entry["unit"] for entry in document["queue"]["units"][:HELPED]]
         document["help"] = {unit: help_of(snapshot, ready.config, unit) for unit in first}
@@ -145,28 +170,54 @@ class SimulationPage:
 
 
 @contextlib.asynccontextmanager
-async def _cluster(args: argparse.Namespace) -> "AsyncIterator[Feed]":
-    """A cluster as lists and watches tell, and what a round would do; nothing is written."""
-    from koordpy.api.configfile import Flag, load_config
-    from koordpy.engine.apiserver.client import ApiClient
-    from koordpy.engine.apiserver.credentials import load_access
-    from koordpy.engine.apiserver.kubeconfig import CredentialError
-    from koordpy.engine.scheduler import Scheduler
-    from koordpy.engine.settings import EngineSettings
-    from koordpy.planning.round import plan_round
-    from koordpy.view.live import Feed, Planned, taken_of
+async def _tenant(args: argparse.Namespace) -> "AsyncIterator[TenantView]":
+    """The scheduler of a cluster, asked about one namespace."""
+    from koordpy.engine.client.api_client import ApiClient
+    from koordpy.engine.client.credentials import load_access
+    from koordpy.engine.client.kubeconfig import CredentialError
+    from koordpy.view.page_server import TenantView
 
-    named = [Flag("--scheduler-name", ("schedulerNames",), args.scheduler_names)] if args.scheduler_names else []
-    config = load_config(args.config, flags=named)
     try:
         access = await load_access(args.kubeconfig)
     except CredentialError as fault:
         raise InputFaultsError([f"--kubeconfig: {fault}"]) from None
     async with ApiClient(access, qps=0) as client:
+        yield TenantView(client, args.namespace)
+
+
+@contextlib.asynccontextmanager
+async def _cluster(args: argparse.Namespace) -> "AsyncIterator[Feed]":
+    """A cluster as lists and watches tell, and what a round would do; nothing is written."""
+    from koordpy.cli.cluster_reading import installed
+    from koordpy.config.configuration_file import load_config
+    from koordpy.engine.client.api_client import ApiClient
+    from koordpy.engine.client.api_errors import ApiError, Unreachable
+    from koordpy.engine.client.credentials import load_access
+    from koordpy.engine.client.kubeconfig import CredentialError
+    from koordpy.engine.engine_settings import EngineSettings
+    from koordpy.engine.scheduler import Scheduler
+    from koordpy.offline.preparing import DEFAULTS, flags_of
+    from koordpy.planner.planning_round import plan_round
+    from koordpy.view.live_documents import Feed, Planned, taken_of
+
+    flags, notes = flags_of(args), list[str]()
+    given = load_config(args.config, flags=flags) if args.config else None
+    try:
+        access = await load_access(args.kubeconfig)
+    except CredentialError as fault:
+        raise InputFaultsError([f"--kubeconfig: {fault}"]) from None
+    async with ApiClient(access, qps=0) as client:
+        try:
+            config, source = (given, args.config) if given is not None else await installed(client, notes, flags)
+        except (ApiError, Unreachable):  # the feeds say what is wrong, and try again
+            config, source = load_config(None, flags=flags), DEFAULTS
+        for note in notes:
+            print(f"warning: {note}", file=sys.stderr)
+        offline_inputs.tell_configuration(source, config)
         # its parts that read: no round is run, nothing elected
         scheduler = Scheduler(
             client,
-            lambda snapshot, only, patience: plan_round(snapshot, config, only=only, patience=patience),
+            lambda snapshot, only, budget: plan_round(snapshot, config, only=only, budget=budget),
             settings=EngineSettings(config, dry_run=True),
         )
         teller = Planned(config, source=f"cluster {access.server}, what a round would do")

@@ -3,16 +3,16 @@
 Source: workloads.md 10.1 and 10.2.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from koordpy.workloads.kinds.registry import Child
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, conditions
+from koordpy.api.uids import made_up_uid
+from koordpy.apiserver.applied_patches import strategic
+from koordpy.offline.runtime_patches import patched
+from koordpy.workloads.kinds.kind_registry import Child
+from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, conditions
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-NAMED = ("replicatedJobs", "containers")
-"""Lists whose entries are known by their names."""
 
 
 def _owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
@@ -21,7 +21,7 @@ def _owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
         head,
         api_version=api_version,
         kind=kind,
-        uid=f"{head.uid}/{head.name}",
+        uid=made_up_uid(kind, head.uid, head.name),
         labels=meta.strings("labels"),
         annotations=meta.strings("annotations"),
         owner=head.reference,
@@ -42,19 +42,6 @@ def runtime_key(source: Source, namespace: str) -> tuple[str, str, str]:
     ref.knows("apiGroup")
     kind = ref.text("kind", "ClusterTrainingRuntime")
     return kind, namespace if kind == "TrainingRuntime" else "", ref.text("name")
-
-
-def merged(old: Any, new: Any, field: str = "") -> Any:
-    """Strategic merge: maps key by key, lists of named entries by name, other lists replaced."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        return {**old, **{key: merged(old.get(key), value, key) for key, value in new.items()}}
-    if field in NAMED and isinstance(old, list) and isinstance(new, list):
-        found = {str(one.get("name")): one for one in old if isinstance(one, Mapping)}
-        for one in new:
-            if isinstance(one, Mapping):
-                found[str(one.get("name"))] = merged(found.get(str(one.get("name"))), one)
-        return list(found.values())
-    return new if new is not None else old
 
 
 def _trains(job: Source) -> bool:
@@ -81,16 +68,15 @@ def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
 
 
 def jobset_of(source: Source, head: Head, runtime: Source) -> tuple[Source, Head]:
-    """The JobSet that a TrainJob's controller makes."""
+    """The JobSet that a TrainJob's controller makes: the runtime's, with the patches of the TrainJob, then with the
+    number of nodes and the resources of its trainer."""
     template, spec = runtime.at("spec", "template"), source.at("spec")
     trainer, policy = spec.at("trainer"), runtime.at("spec", "mlPolicy")
-    made = {**template.at("spec").raw}
-    jobs = template.at("spec").list("replicatedJobs")
-    made["replicatedJobs"] = [merged(job.raw, _change(job, trainer, policy)) for job in jobs]
-    for patch in spec.list("runtimePatches"):
-        made = merged(made, patch.at("trainingRuntimeSpec", "template", "spec").raw)
+    meta, made = patched(spec, template)
+    jobs = Source(made).list("replicatedJobs")
+    made = {**made, "replicatedJobs": [strategic(job.raw, _change(job, trainer, policy)) for job in jobs]}
     made["suspend"] = spec.flag("suspend") or made.get("suspend") is True
     names = {"Complete": "Completed", "Failed": "Failed"}
     ended = [{"type": names[one], "status": "True"} for one in names if conditions(source, one)]
     inner = Source({"spec": made, "status": {"conditions": ended}}, asked=source.asked and AskedFields())
-    return inner, _owned(head, "jobset.x-k8s.io/v1alpha2", "JobSet", template.at("metadata"))
+    return inner, _owned(head, "jobset.x-k8s.io/v1alpha2", "JobSet", meta)

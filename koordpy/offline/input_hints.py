@@ -1,32 +1,27 @@
-"""What of the input is no fault and still not what its author meant: fields, keys and words of workloads, and what the
-input lacks: objects that running pods name, and the pods of controllers.
+"""Hints on the input of offline commands: fields, keys and values of workloads, and what the input lacks: objects that
+running pods name, and the workloads that own pods.
 
-None of it is a fault (workloads.md 10.6): unknown fields may be another version's, and a dump of a cluster that leaves
-PodGroups or quotas out is planned on all the same, but not as the cluster would be. But whoever tries a manifest before
-submitting it wants to hear of it now.
+None is a fault (workloads.md 10.6): an unknown field may be of another version, and a dump of a cluster without its
+PodGroups or quotas is planned on, but not as the cluster would be.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
 
 from koordpy.api import keys
-from koordpy.api.configfile import KUBE_SCHEDULER_NAME
-from koordpy.api.counted import counted, named
-from koordpy.api.faults import Fault, key_path
-from koordpy.api.limits import some
-from koordpy.api.objects import Pod
-from koordpy.api.owners import Service
-from koordpy.api.spelling import hint
-from koordpy.cluster.pods import GangSource
-from koordpy.cluster.state import ClusterState
-from koordpy.offline.kinds import UNMADE
-from koordpy.offline.manifests import InputObject, Loaded
-from koordpy.offline.workloads import Read
-from koordpy.planning.words.ignored_pods import misspelt, of_another
-from koordpy.workloads.kinds.registry import ASKED_BY_TEMPLATE, GANG_KINDS
-from koordpy.workloads.model import Role
-from koordpy.workloads.source import AskedFields, Source, conditions
-from koordpy.workloads.unread import unread_of
+from koordpy.api.claim_objects import ResourceClaimTemplate
+from koordpy.api.counted_nouns import counted, named
+from koordpy.api.field_faults import Fault, key_path
+from koordpy.api.reading_limits import some
+from koordpy.api.spelling import hint, meant
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration_file import KUBE_SCHEDULER_NAME
+from koordpy.offline.workload_manifests import Read
+from koordpy.pods.gang_refs import GangSource
+from koordpy.workloads.deployment_rollouts import ROLLED
+from koordpy.workloads.kinds.kind_registry import GANG_KINDS
+from koordpy.workloads.workload_hints import unread_of
+from koordpy.workloads.workload_manifest import AskedFields
+from koordpy.workloads.workload_model import Role
 
 _PREFIX_LETTERS = 8
 """Letters of a name that may stand for a longer one that begins with it."""
@@ -105,7 +100,7 @@ def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:
 
 def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Iterator[str]:
     """Workloads that own pods and are not in the input, though gangs follow from them."""
-    kinds = GANG_KINDS - {*ASKED_BY_TEMPLATE, "StatefulSet"}
+    kinds = GANG_KINDS - {*ROLLED, "StatefulSet"}
     lost: dict[str, dict[str, None]] = {}
     for info in state.pods():
         owner, meta = info.pod.metadata.controller, info.pod.metadata
@@ -126,19 +121,12 @@ def _lacking(kind: str, whose: str, names: Mapping[str, None], effect: str = "")
     return f"{said} (of a dump: ask kubectl get for {kind.lower()}s, too)"
 
 
-def of_services(loaded: Loaded) -> Iterator[str]:
-    """Services, where no default spread constraint asks for them: one line for all, of a cluster may have hundreds."""
-    found = [str(one.place) for one in loaded.manifests if isinstance(one.obj, Service)]
-    if found:
-        more = f" (as are {len(found) - 1} more)" if len(found) > 1 else ""
-        yield f"{found[0]}: Service of v1 is not read: ignored{more}"
-
-
 # -- what is not there -------------------------------------------------------------------------------------------------
 
 
 def missing_objects(state: ClusterState) -> Iterator[str]:
-    """A line for each kind of which running pods name objects that are not there. Of pending pods the planner tells."""
+    """A line for each kind of which running pods name objects that are not there. Of pending pods the planner tells,
+    but not of the ResourceClaimTemplates that they need."""
     quotas, known = state.quota_view(), {**state.gangs.groups, **state.gangs.upstream}
     lost: dict[str, dict[str, None]] = {"PodGroup": {}, "ElasticQuota": {}}
     for pod in state.pods():
@@ -150,75 +138,48 @@ def missing_objects(state: ClusterState) -> Iterator[str]:
     for kind, names in lost.items():
         if names:
             yield _lacking(kind, "that running pods name", names)
+    if templates := dict.fromkeys(_lost_templates(state)):
+        kind = "ResourceClaimTemplate"
+        yield _lacking(
+            kind, "that pods name", templates, ": no claims are made of " + ("it" if len(templates) == 1 else "them")
+        )
+
+
+def _near_label(key: str, known: Collection[str]) -> str:
+    """`, did you mean KEY?` of a label key of which the prefix, or the name behind it, is misspelt, not both."""
+    prefix, _, name = key.rpartition("/")
+    parts = [(one, *one.rpartition("/")[::2]) for one in sorted(known)]
+    beside = {its: one for one, its_prefix, its in parts if its_prefix == prefix}
+    if near := meant(name, beside, closed=bool(prefix)):
+        return f", did you mean {beside[near]}?"
+    return hint(key, [one for one, _, its in parts if its == name])
+
+
+def of_selectors(state: ClusterState, served: Collection[str]) -> Iterator[str]:
+    """A line for each key of a nodeSelector of pending pods that no node has, where nodes have a key that is near."""
+    known = {key for node in state.nodes for key in node.labels}
+    asking: dict[str, list[str]] = {}
+    for info in state.pods():
+        if info.pending and info.pod.spec.scheduler_name in served:
+            for key in info.pod.spec.node_selector:
+                if key not in known:
+                    asking.setdefault(key, []).append(info.key)
+    for key, pods in asking.items():
+        if near := _near_label(key, known):
+            yield f"{named(pods)}: nodeSelector: no node has the label {key}{near}"
+
+
+def _lost_templates(state: ClusterState) -> Iterator[str]:
+    """`namespace/name` of ResourceClaimTemplates that pods without a node need and that are not there."""
+    for info in state.pods():
+        if info.bound or info.pod.metadata.deletion_timestamp:
+            continue
+        known = {one.name for one in info.pod.status.resource_claim_statuses}
+        for entry in info.pod.spec.resource_claims:
+            name = entry.resource_claim_template_name
+            key = f"{info.namespace}/{name}"
+            if name is not None and entry.name not in known and state.get(ResourceClaimTemplate, key) is None:
+                yield key
 
 
 _OF_OBJECTS = (GangSource.GROUP, GangSource.UPSTREAM)
-
-
-def unmade_pods(loaded: Loaded) -> list[InputObject]:
-    """What ought to have pods and has none in the input, so that nothing can be said of these."""
-    pods: dict[str, list[Pod]] = {}
-    for manifest in loaded.manifests:
-        if isinstance(manifest.obj, Pod):
-            pods.setdefault(manifest.obj.metadata.namespace, []).append(manifest.obj)
-    return [maker for maker in loaded.makers if _asks(maker.raw) and not _has_pods(maker, pods)]
-
-
-def of_unmade(maker: InputObject, served: Sequence[str], others: Collection[str]) -> str:
-    """The warning of one; served: the scheduler names that are koordpy's, others: those that are known to be
-    another's."""
-    strange = [name for name in _schedulers(maker.raw) if name not in served]
-    whose = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
-    return f"{maker}: {UNMADE}{whose}"
-
-
-def is_ours(maker: InputObject, served: Sequence[str], others: Collection[str]) -> bool:
-    """Whether koordpy is meant to place its pods, or may be."""
-    names = _schedulers(maker.raw)
-    return not names or any(name in served or misspelt(name, served, others) for name in names)
-
-
-def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:
-    """Whether the input has pods of an object that is not read.
-
-    The pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'. Whoever writes pods by hand
-    gives them their names, and no owner.
-    """
-    return any(
-        name == maker.name or name.startswith(f"{maker.name}-")
-        for pod in pods.get(maker.namespace, ())
-        for name in (pod.metadata.name, *(owner.name for owner in pod.metadata.owner_references))
-    )
-
-
-_NONE_OF = ("replicas", "parallelism", "completions")
-_OVER = ("Complete", "Completed", "Succeeded", "Failed")
-"""Conditions of a workload that makes no more pods."""
-
-
-def _asks(raw: Mapping[str, Any]) -> bool:
-    """Whether it ought to have pods now: not where it is suspended, has ended or asks for none."""
-    source = Source(raw)
-    spec = source.at("spec")
-    held = spec.flag("suspend") or spec.at("runPolicy").flag("suspend")
-    return not (held or conditions(source, *_OVER) or any(spec.raw.get(name) == 0 for name in _NONE_OF))
-
-
-def _schedulers(raw: Mapping[str, Any]) -> list[str]:
-    """The schedulers of its templates."""
-    names = (spec.get("schedulerName") or KUBE_SCHEDULER_NAME for spec in _pod_specs(raw))
-    return [name for name in names if isinstance(name, str)]
-
-
-def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:
-    """The pod templates' specs, wherever a kind has them. What names a scheduler names it for all below it."""
-    todo = [raw]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, list):
-            todo += reversed(one)
-        elif isinstance(one, dict):
-            if isinstance(one.get("containers"), list) or "schedulerName" in one:
-                yield one
-            else:
-                todo += reversed(one.values())

@@ -6,23 +6,22 @@ Source: simulate.md 1 (what is read) and kube-parity.md section 7 (what is a fau
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology
-from koordpy.api.documents import read_documents
-from koordpy.api.faults import Fault, kind_name, literal, one_line
-from koordpy.api.names import OBJECT_NAME
-from koordpy.api.objects import KubernetesObject
-from koordpy.api.strict import decode
-from koordpy.cluster.topology import read_layers
-from koordpy.offline.kinds import (
+from koordpy.api.custom_objects import ClusterNetworkTopology
+from koordpy.api.field_faults import Fault, kind_name, literal
+from koordpy.api.object_names import OBJECT_NAME
+from koordpy.decoding.manifest_documents import read_documents
+from koordpy.decoding.strict_decoding import decode
+from koordpy.offline.earlier_results import GROUP, KIND, read_result
+from koordpy.offline.loaded_manifests import DocumentPlace, InputObject, Loaded, Manifest, identity_of
+from koordpy.offline.read_kinds import (
     CLUSTER_SCOPED,
     MAKERS_UNREAD,
     SEVERAL_GROUPS,
@@ -32,134 +31,44 @@ from koordpy.offline.kinds import (
     group_of,
     not_read,
 )
-from koordpy.workloads.kinds.registry import KINDS
-from koordpy.workloads.source import Source
+from koordpy.topology.topology_layers import read_layers
+from koordpy.workloads.kinds.kind_registry import KINDS
+from koordpy.workloads.workload_manifest import Source
 
 SUFFIXES = (".yaml", ".yml", ".json")
-MOST_REPEATS = 4
-"""Objects told one by one that stand in the same two files."""
-MAX_LINE = 2000
-"""Characters of a fault's line; values in the input may be of any length."""
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentPlace:
-    """Where an object stands: `PATH: document N` or `PATH: document N: items[i]`."""
+def load_manifests(paths: Sequence[str], over: Loaded | None = None, *, nodes: bool = True) -> Loaded:
+    """Reads files, folders (their *.yaml, *.yml and *.json, sorted) and `-`, the standard input.
 
-    path: str
-    within: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.within}" if self.within else self.path
-
-
-@dataclass(frozen=True, slots=True)
-class InputObject:
-    """One object of the input. `title` is `KIND NAMESPACE/NAME`, or `KIND/NAME` of a cluster-scoped one."""
-
-    place: DocumentPlace
-    title: str
-    namespace: str
-    name: str
-    raw: dict[str, Any]
-    order: int
-    """Its number among everything that was read, so that a later fault finds its place."""
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.title}"
+    over: objects that are there before, as those of a cluster; one of the same kind and name takes its place. nodes:
+    whether an input without a Node is a fault.
+    """
+    loaded = Loaded() if over is None else Loaded(order=over.order, generated=over.generated.copy())
+    _load(paths, loaded)
+    if over is not None:
+        loaded = laid_over(over, loaded)
+    if nodes and "Node" not in loaded.kinds_seen and not loaded.unreadable:
+        for order, place, text in loaded.unread:
+            if text.endswith("did you mean Node?"):
+                loaded.fault(place, text, order)
+        loaded.fault(", ".join(path or "''" for path in paths) or loaded.lenient, "no Node in the input")
+    return loaded
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest(InputObject):
-    """An object of a kind that is read."""
+def load_objects(objects: Iterable[dict[str, Any]], source: str) -> Loaded:
+    """Reads objects of a running cluster. A fault leaves its object out, with a warning.
 
-    kind: Kind
-    obj: KubernetesObject
-
-
-@dataclass(slots=True)
-class Loaded:
-    """What the paths hold. Faults are (order in the input, line), so that later ones find their place among them."""
-
-    manifests: list[Manifest] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    makers: list[InputObject] = field(default_factory=list)
-    """Those that make pods and are not read."""
-    workloads: list[InputObject] = field(default_factory=list)
-    """Those whose pods are made, and what they are made of."""
-    faults: list[tuple[int, str]] = field(default_factory=list)
-    unread: list[tuple[int, DocumentPlace, str]] = field(default_factory=list)
-    """(order, place, what was said) of objects of kinds that are not read."""
-    kinds_seen: set[str] = field(default_factory=set)
-    """Names of the kinds that documents named, those of faulty documents included."""
-    rests: list[Manifest] = field(default_factory=list)
-    """Those that cannot be read as a whole, without their faulty parts."""
-    repeats: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
-    """(path, path that has the same objects) -> the faults that say so."""
-    unreadable: bool = False
-    """Whether one of the files cannot be read: what the rest lacks may stand there."""
-    order: int = 0
-    """Of what is being read."""
-    generated: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(kind, generateName) -> objects that were named by it."""
-    faulty: dict[str, set[str]] = field(default_factory=dict)
-    """Kind -> names of the objects that are left out for their faults."""
-    _named: dict[tuple[str, str, str], DocumentPlace] = field(default_factory=dict)
-
-    def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
-        """Takes down a fault of an object (default: the one that is being read)."""
-        self.faults.append((self.order if order is None else order, _one_line(f"{where}: {fault}")))
-
-    def cannot_read(self, path: str, why: str) -> None:
-        """Takes down that a file or folder cannot be read."""
-        self.fault(path, f"cannot be read: {why}")
-        self.unreadable = True
-
-    def fold_repeats(self) -> None:
-        """One line in place of many for two files that have the same objects, as one file given twice."""
-        for (path, first), lines in self.repeats.items():
-            if len(lines) > MOST_REPEATS:
-                told = set(lines[1:])
-                self.faults = [fault for fault in self.faults if fault not in told]
-                at = self.faults.index(lines[0])
-                rest = lines[0][1].removeprefix(f"{path}: ")
-                more = "objects stand there twice" if path == first else f"objects stand in {first}, too"
-                self.faults[at] = (lines[0][0], f"{path}: {len(lines)} {more}; the first: {rest}")
-
-    def fault_of(self, found: InputObject, fault: Fault | str) -> None:
-        self.fault(found, fault, found.order)
-
-    def warn(self, where: object, text: object) -> None:
-        self.warnings.append(_one_line(f"{where}: {text}"))
-
-    def is_repeated(self, kind: str, found: InputObject) -> bool:
-        """Whether an object of the kind and name was read before, which is taken down."""
-        first = self._named.setdefault((kind, found.namespace, found.name), found.place)
-        if not found.name or first is found.place:
-            return False
-        self.fault(found, f"metadata.name: the same object stands in {first}")
-        self.repeats.setdefault((found.place.path, first.path), []).append(self.faults[-1])
-        return True
-
-    def is_faulty(self, kind: str, name: str) -> bool:
-        """Whether the object of a kind and name may be one of those with a fault; one without a name may be any."""
-        found = self.faulty.get(kind, ())
-        return name in found or "" in found
-
-    @property
-    def fault_lines(self) -> list[str]:
-        """Every fault, one a line, in the order of the input."""
-        return [line for _, line in sorted(self.faults, key=lambda fault: fault[0])]
+    source: what warnings name in place of a file.
+    """
+    loaded = Loaded(lenient=source)
+    for raw in objects:
+        loaded.order += 1
+        _take(raw, DocumentPlace(source, ""), loaded)
+    return loaded
 
 
-def _one_line(text: str) -> str:
-    text = one_line(text)
-    return f"{text[:MAX_LINE]}..." if len(text) > MAX_LINE else text
-
-
-def load_manifests(paths: Sequence[str]) -> Loaded:
-    """Reads files, folders (their *.yaml, *.yml and *.json, sorted) and `-`, the standard input."""
-    loaded = Loaded()
+def _load(paths: Sequence[str], loaded: Loaded) -> None:
     for path, data in _files(paths, loaded):
         for document in read_documents(data, as_json=path.endswith(".json")):
             loaded.order += 1
@@ -171,12 +80,62 @@ def load_manifests(paths: Sequence[str]) -> Loaded:
                 loaded.order += 1
                 _take(raw, item_place, loaded)
     loaded.fold_repeats()
-    if "Node" not in loaded.kinds_seen and not loaded.unreadable:
-        for order, place, text in loaded.unread:
-            if text.endswith("did you mean Node?"):
-                loaded.fault(place, text, order)
-        loaded.fault(", ".join(path or "''" for path in paths), "no Node in the input")
-    return loaded
+
+
+def laid_over(below: Loaded, above: Loaded) -> Loaded:
+    """What holds where objects come to those that are there: one of the same kind and name takes the place of the
+    other, and keeps its uid, its creation and its status where it has none of its own, as with `kubectl apply`."""
+    before = {identity_of(one): one for one in below.manifests}
+    makers = {identity_of(one): one for one in below.workloads}
+    fresh = [_succeeding(one, before.get(identity_of(one))) for one in above.manifests]
+    made = [_adopted(one, makers.get(identity_of(one))) for one in above.workloads]
+    taken = {identity_of(one) for one in (*above.manifests, *above.rests)}
+    replaced = {identity_of(one) for one in above.workloads}
+    kinds = {*below.faulty, *above.faulty}
+    return Loaded(
+        manifests=[*(one for one in below.manifests if identity_of(one) not in taken), *fresh],
+        warnings=[*below.warnings, *above.warnings],
+        makers=[*below.makers, *above.makers],
+        strangers=[*below.strangers, *above.strangers],
+        workloads=[*(one for one in below.workloads if identity_of(one) not in replaced), *made],
+        faults=[*below.faults, *above.faults],
+        unread=[*below.unread, *above.unread],
+        kinds_seen=below.kinds_seen | above.kinds_seen,
+        rests=[*below.rests, *above.rests],
+        unreadable=below.unreadable or above.unreadable,
+        results=[*below.results, *above.results],
+        order=above.order,
+        generated=above.generated,
+        faulty={kind: below.faulty.get(kind, set()) | above.faulty.get(kind, set()) for kind in kinds},
+        lenient=below.lenient or above.lenient,
+    )
+
+
+def _succeeding(one: Manifest, old: Manifest | None) -> Manifest:
+    if old is None:
+        return one
+    meta, known = one.obj.metadata, old.obj.metadata
+    changes: dict[str, Any] = {
+        "metadata": replace(
+            meta,
+            uid=meta.uid or known.uid,
+            creation_timestamp=meta.creation_timestamp or known.creation_timestamp,
+        )
+    }
+    if "status" not in one.raw and hasattr(old.obj, "status"):
+        changes["status"] = old.obj.status
+    return changed(one, obj=replace(one.obj, **changes), raw=_kept_raw(one.raw, old.raw))
+
+
+def _adopted(one: InputObject, old: InputObject | None) -> InputObject:
+    return one if old is None else changed(one, raw=_kept_raw(one.raw, old.raw))
+
+
+def _kept_raw(raw: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    meta, known = Source(raw).at("metadata").raw, Source(old).at("metadata").raw
+    kept = {key: known[key] for key in ("uid", "creationTimestamp") if known.get(key) and not meta.get(key)}
+    status = {"status": old["status"]} if "status" in old and "status" not in raw else {}
+    return {**raw, "metadata": {**meta, **kept}, **status}
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -275,6 +234,11 @@ def _take(raw: dict[str, Any], place: DocumentPlace, loaded: Loaded) -> None:
     found = InputObject(place, title if name else kind_text, namespace, name, raw, loaded.order)
     if kind is not None:
         _take_known(found, kind, loaded)
+    elif key == (GROUP, KIND):
+        places, faults = read_result(raw)
+        for fault in faults:
+            loaded.fault(found, fault)
+        loaded.results.append((found, places))
     elif key in MAKERS_UNREAD:
         loaded.makers.append(found)
     elif is_made:
@@ -286,6 +250,7 @@ def _take(raw: dict[str, Any], place: DocumentPlace, loaded: Loaded) -> None:
     elif key not in SILENTLY_IGNORED:
         told = not_read(api_version, kind_text)
         loaded.unread.append((loaded.order, place, told))
+        loaded.strangers.append(changed(found, told=told))
         loaded.warn(place, told)
     if is_made and name:
         loaded.workloads.append(found)

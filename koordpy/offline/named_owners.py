@@ -3,12 +3,14 @@
 Source: workloads.md 4 (members) and 10.3.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from koordpy.api.objects import OwnerReference, Pod
-from koordpy.workloads.known import Known
-from koordpy.workloads.model import Workload
-from koordpy.workloads.source import Head
+from msgspec.structs import replace
+
+from koordpy.api.objects import KubernetesObject, OwnerReference, Pod
+from koordpy.workloads.known_workloads import Known
+from koordpy.workloads.workload_manifest import Head
+from koordpy.workloads.workload_model import Workload
 
 
 class KnownByName(Known):
@@ -33,9 +35,6 @@ class KnownByName(Known):
         if workload.selector and (not head.has_uid or _is_deployed(workload)):
             self._selecting.setdefault(head.namespace, []).append(workload)
 
-    def all(self) -> Iterator[Workload]:
-        return filter(None, map(self.get, list(self._by_uid)))
-
     def above(self, head: Head) -> tuple[Workload, ...]:
         """The objects that are known above one, from the one that controls it up."""
         return self._climb(head.owner, head.namespace)[0]
@@ -48,6 +47,18 @@ class KnownByName(Known):
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
         """The object that an ownerReference names."""
         return self.get(owner.uid) or self.get(self._names.get((namespace, owner.kind, owner.name), ""))
+
+    def identified(self, obj: KubernetesObject) -> KubernetesObject:
+        """A pod whose controlling owner is a workload without uid names the uid that is made up for that: its pods that
+        are made have the same. Other objects stay as they are."""
+        owner = obj.metadata.controller if isinstance(obj, Pod) else None
+        found = self.find(owner, obj.metadata.namespace) if owner is not None else None
+        if owner is None or found is None or found.head.uid == owner.uid:
+            return obj
+        if (found.head.kind, found.head.name) != (owner.kind, owner.name):
+            return obj
+        named = [replace(one, uid=found.head.uid) if one is owner else one for one in obj.metadata.owner_references]
+        return replace(obj, metadata=replace(obj.metadata, owner_references=named))
 
     def _holder(self, owner: OwnerReference, namespace: str) -> Pod | None:
         """The workers' StatefulSet has the name of the leader that owns it."""

@@ -7,16 +7,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from koordpy.offline.preparing import Offline
+    from koordpy.offline.preparing import ClusterInput, Offline
 
 DEFAULT_NOW = "2026-01-01T00:00:00Z"
 
 
 def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExclusiveGroup | None" = None) -> None:
     """The options that these commands have. among: sources of which manifests are one; else they are required."""
-    add_paths(parser if among is None else among, required=among is None)
-    parser.add_argument("--now", metavar="RFC3339", default=DEFAULT_NOW, help="time of the run (default: %(default)s)")
-    parser.add_argument("--config", metavar="FILE", help="a KoordpyConfiguration")
+    add_paths(parser if among is None else among)
+    parser.add_argument(
+        "--now",
+        metavar="RFC3339",
+        help=f"time of the run (default: {DEFAULT_NOW}, of a cluster the time at which it is read)",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="a KoordpyConfiguration; default: of a cluster that of its ConfigMap"
+    )
     parser.add_argument(
         "--scheduler-name",
         dest="scheduler_names",
@@ -27,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExc
     add_started(parser)
 
 
-def add_paths(to: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup", *, required: bool = False) -> None:
+def add_paths(to: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup") -> None:
     """The option that names manifests."""
     to.add_argument(
         "-f",
@@ -35,7 +41,6 @@ def add_paths(to: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup", 
         dest="paths",
         metavar="PATH",
         action="append",
-        required=required,
         help="manifests: a file, a folder (its *.yaml, *.yml and *.json) or - for the standard input; repeatable",
     )
 
@@ -64,9 +69,10 @@ def nothing_collected() -> Iterator[None]:
         gc.enable()
 
 
-def prepare(args: argparse.Namespace) -> "Offline":
-    """Reads configuration and manifests. Raises InputFaultsError with the faults of both."""
+def prepare(args: argparse.Namespace, cluster: "ClusterInput | None" = None) -> "Offline":
+    """Reads configuration and manifests, which are laid over the objects of a cluster. Raises InputFaultsError with the
+    faults of both."""
     with nothing_collected():
         from koordpy.offline.preparing import prepared
 
-        return prepared(args)
+        return prepared(args, cluster)

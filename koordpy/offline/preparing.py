@@ -9,23 +9,30 @@ from typing import Any
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Quota
-from koordpy.api.configfile import KUBE_SCHEDULER_NAME, Flag, load_config
-from koordpy.api.custom import Device, ElasticQuota
-from koordpy.api.faults import InputFaultsError
-from koordpy.api.groups import UpstreamPodGroup
+from koordpy.api.custom_objects import Device, ElasticQuota
+from koordpy.api.field_faults import InputFaultsError, literal, one_line
 from koordpy.api.objects import KubernetesObject, Namespace, Node, Pod, PriorityClass
+from koordpy.api.pod_groups import UpstreamPodGroup
+from koordpy.api.reading_limits import some
 from koordpy.api.spelling import hint
 from koordpy.api.times import parse_moment
-from koordpy.cluster.gpu_env import inject
-from koordpy.cluster.quota_tree import read_quotas
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.settings import empty_state
-from koordpy.offline import doubtful
-from koordpy.offline.manifests import InputObject, Manifest, load_manifests
-from koordpy.offline.options import DEFAULT_NOW
-from koordpy.offline.workloads import Growth, Read
-from koordpy.sim.filling import (
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import KoordpyConfiguration, Quota
+from koordpy.config.configuration_file import KUBE_SCHEDULER_NAME, Flag, load_config
+from koordpy.devices.family_registry import admitted
+from koordpy.engine.engine_settings import empty_state
+from koordpy.offline import input_hints, makers
+from koordpy.offline.earlier_results import bind_as
+from koordpy.offline.loaded_manifests import InputObject, Loaded, Manifest
+from koordpy.offline.manifests import load_manifests, load_objects
+from koordpy.offline.offline_options import DEFAULT_NOW
+from koordpy.offline.resource_validation import refused_resources
+from koordpy.offline.workload_growth import Growth
+from koordpy.offline.workload_manifests import Read
+from koordpy.quota.quota_reading import read_quotas
+from koordpy.simulation.claim_controllers import volume_claim_faults
+from koordpy.simulation.pod_making import RoleKey
+from koordpy.simulation.server_defaults import (
     Priorities,
     creation_times,
     filled_group,
@@ -34,7 +41,26 @@ from koordpy.sim.filling import (
     filled_pod,
     with_identity,
 )
-from koordpy.sim.making import RoleKey
+
+DEFAULTS = "defaults"
+"""Where a configuration comes from that no file and no cluster gives."""
+POLICIES = ("Never", keys.PREEMPT_LOWER_PRIORITY)
+"""Values of preemptionPolicy."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInput:
+    """Objects of a running cluster, over which manifests are laid."""
+
+    source: str
+    """The API server, which warnings name in place of a file."""
+    objects: list[dict[str, Any]]
+    now: datetime
+    config: KoordpyConfiguration
+    configuration: str
+    """Where the configuration comes from."""
+    notes: list[str]
+    """What could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +81,64 @@ class Offline:
     """Scheduler names of others, as pods that run have them."""
     growth: Growth
     """Pods that workloads make."""
+    given: "FilledInput"
+    started: tuple[str, ...]
+    """Roles that have begun, as they are named."""
+    configuration: str
+    """Where the configuration comes from: a file, a ConfigMap, or the defaults."""
+    later: int
+    """Objects that were made after `now`."""
 
 
-def prepared(args: argparse.Namespace) -> Offline:
-    """Reads configuration and manifests. Raises InputFaultsError with the faults of both."""
+def flags_of(args: argparse.Namespace) -> list[Flag]:
+    """Options that take the place of fields of the configuration."""
+    return [Flag("--scheduler-name", ("schedulerNames",), args.scheduler_names)] if args.scheduler_names else []
+
+
+def prepared(args: argparse.Namespace, cluster: ClusterInput | None = None) -> Offline:
+    """Reads configuration and manifests, which are laid over the objects of the cluster. Raises InputFaultsError with
+    the faults of both."""
     faults: list[str] = []
-    now = parse_moment(DEFAULT_NOW)
+    now = cluster.now if cluster is not None else parse_moment(DEFAULT_NOW)
     try:
-        now = parse_moment(args.now)
+        now = parse_moment(args.now) if args.now is not None else now
     except ValueError as fault:
         faults.append(f"--now: {fault}")
-    config = KoordpyConfiguration()
-    named = [Flag("--scheduler-name", ("schedulerNames",), args.scheduler_names)] if args.scheduler_names else []
-    try:
-        config = load_config(args.config, flags=named)
-    except InputFaultsError as fault:
-        faults += fault.lines
-    given = FilledInput(args.paths, now)
-    read, loaded = given.read, given.loaded
-    started = read.started(args.started, faults)
+    config, configuration = KoordpyConfiguration(), args.config or DEFAULTS
+    if cluster is not None:
+        config, configuration = cluster.config, cluster.configuration
+    else:
+        try:
+            config = load_config(args.config, flags=flags_of(args))
+        except InputFaultsError as fault:
+            faults += fault.lines
+    below = load_objects(cluster.objects, cluster.source) if cluster is not None else None
+    given = FilledInput(load_manifests(args.paths or (), below), now)
+    if cluster is not None:
+        given.loaded.warnings[:0] = cluster.notes
+    return assembled(given, config, args.started, configuration=configuration, faults=faults)
+
+
+def assembled(
+    given: "FilledInput",
+    config: KoordpyConfiguration,
+    started_roles: Sequence[str],
+    *,
+    configuration: str,
+    faults: Sequence[str] = (),
+    done: frozenset[RoleKey] = frozenset(),
+    later: int = -1,
+) -> Offline:
+    """The state of an input. Raises InputFaultsError with these faults and those of the input.
+
+    done: roles whose pods were made before; later: objects that were made after `now` before, -1 for a first run.
+    """
+    read, loaded, now, told = given.read, given.loaded, given.now, list(faults)
+    started = read.started(started_roles, told)
     given.check_quotas(config.quota)
-    faults += loaded.fault_lines
-    if faults:
-        raise InputFaultsError(faults)
+    told += loaded.fault_lines
+    if told:
+        raise InputFaultsError(told)
     state = empty_state(config)
     devices = (obj for obj in given.objects if isinstance(obj, Device))
     # a node whose Device says so makes the admission webhook needed
@@ -90,33 +151,55 @@ def prepared(args: argparse.Namespace) -> Offline:
     for obj in given.objects:
         put(obj)
     before = {obj.key for obj in given.objects if isinstance(obj, Pod)}
-    growth = given.growth(state, started, put)
+    growth = given.growth(state, started, put, done=done, later=later)
     growth.begin()
+    for found, places in loaded.results:
+        later, lacking = bind_as(places, state, growth.begin, now, max(later, growth.later))
+        for fault in lacking:
+            loaded.fault_of(found, fault)
+    if loaded.fault_lines:
+        raise InputFaultsError(loaded.fault_lines)
     made = {pod.key for pod in state.pods() if pod.key not in before}
     served = config.scheduler_names
     others = {KUBE_SCHEDULER_NAME, *(pod.pod.spec.scheduler_name for pod in state.pods() if pod.bound)} - {*served}
-    unmade = doubtful.unmade_pods(loaded)
-    stuck = tuple(doubtful.of_ordered(read, state))
-    services = () if config.filters.pod_topology_spread.reads_owners else doubtful.of_services(loaded)
+    unmade = makers.unmade_pods(loaded, served, others)
+    replaced = {one_line(f"{one.place}: {one.told}") for one in unmade if one.told}
+    misplaced = list(makers.of_misplaced(loaded, read, served, others))
+    stuck = (*input_hints.of_ordered(read, state), *(text for text, counts in misplaced if counts))
     warnings = [
-        *loaded.warnings,
-        *services,
+        *(line for line in loaded.warnings if line not in replaced),
         *read.warnings,
-        *(line for line in doubtful.of_manifests(read) if line not in loaded.warnings),
-        *doubtful.of_schedulers(read, served),
+        *(line for line in input_hints.of_manifests(read) if line not in loaded.warnings),
+        *input_hints.of_schedulers(read, served),
+        *(text for text, counts in misplaced if not counts),
         *stuck,
-        *doubtful.of_namesakes(read, state),
-        *(doubtful.of_unmade(one, served, others) for one in unmade),
-        *doubtful.missing_objects(state),
-        *doubtful.of_owners(read, state, served),
+        *input_hints.of_namesakes(read, state),
+        *(makers.of_unmade(one, served, others) for one in unmade),
+        *input_hints.missing_objects(state),
+        *input_hints.of_selectors(state, served),
+        *input_hints.of_owners(read, state, served),
     ]
-    return Offline(state, config, now, frozenset(before | made), warnings, unmade, stuck, frozenset(others), growth)
+    return Offline(
+        state,
+        config,
+        now,
+        frozenset(before | made),
+        warnings,
+        unmade,
+        stuck,
+        frozenset(others),
+        growth,
+        given,
+        tuple(started_roles),
+        configuration,
+        max(later, growth.later),
+    )
 
 
 def _admitted(obj: KubernetesObject, config: KoordpyConfiguration) -> KubernetesObject:
     """The object as the admission webhook leaves it: variables of GPUs in pending pods of ours."""
     if isinstance(obj, Pod) and not obj.spec.node_name and obj.spec.scheduler_name in config.scheduler_names:
-        return inject(obj, config.gpu.resources)
+        return admitted(obj, config)
     return obj
 
 
@@ -124,34 +207,53 @@ class FilledInput:
     """Manifests with everything that an API server would have filled in, and the workloads; what it would refuse is a
     fault of `loaded`."""
 
-    def __init__(self, paths: Sequence[str], now: datetime) -> None:
-        self.loaded = loaded = load_manifests(paths)
-        self._now = now
+    def __init__(self, loaded: Loaded, now: datetime, births: Mapping[int, datetime] | None = None) -> None:
+        """births: order of an object in the input -> its creation, where it says none; None: one second apart, the
+        last at `now`."""
+        self.loaded, self.now = loaded, now
         self._priorities = Priorities.of(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
         for rest in loaded.rests:
             self._filled(rest)
         orders = sorted({*(one.order for one in loaded.manifests), *(one.order for one in loaded.workloads)})
-        times = dict(zip(orders, creation_times(len(orders), now), strict=True))
+        times = dict(zip(orders, creation_times(len(orders), now), strict=True)) | dict(births or {})
+        self.births = times
+        """Order of an object -> its creation, where it says none."""
         self.read = Read(loaded, times.__getitem__)
         self.read.check(self._priorities)
         self.objects = [
-            with_identity(self._filled(manifest), kind=manifest.kind.name, created=times[manifest.order])
+            self.read.known.identified(
+                with_identity(self._filled(manifest), kind=manifest.kind.name, created=times[manifest.order])
+            )
             for manifest in loaded.manifests
         ]
 
     def growth(
-        self, state: ClusterState, started: frozenset[RoleKey], put: Callable[[KubernetesObject], None]
+        self,
+        state: ClusterState,
+        started: frozenset[RoleKey],
+        put: Callable[[KubernetesObject], None],
+        *,
+        done: frozenset[RoleKey] = frozenset(),
+        later: int = -1,
     ) -> Growth:
-        """What makes the pods of workloads in a state. put: takes one in."""
-        return Growth(self.read, self.objects, started, self._priorities, state, put, self._now)
+        """What makes the pods of workloads in a state. put: takes one in; done, later: as of `assembled`."""
+        return Growth(self.read, self.objects, started, self._priorities, state, put, self.now, done=done, later=later)
 
     def _filled(self, manifest: Manifest) -> KubernetesObject:
         obj = manifest.obj
         if isinstance(obj, Pod | UpstreamPodGroup):
             known = self._priorities
+            for fault in volume_claim_faults(obj.spec) if isinstance(obj, Pod) else ():
+                self.loaded.fault_of(manifest, fault)
+            for refused in some(map(str, refused_resources(obj.spec))) if isinstance(obj, Pod) else ():
+                self.loaded.warn(manifest, refused)
             filled = filled_pod(obj, known) if isinstance(obj, Pod) else filled_group(obj, known)
             if filled is None:
                 self._lacks_class(manifest, obj.spec.priority_class_name)
+            if isinstance(obj, UpstreamPodGroup) and obj.spec.preemption_policy not in ("", *POLICIES):
+                said = literal(obj.spec.preemption_policy)[1:-1]
+                text = f'spec.preemptionPolicy: "{said}" is none of {", ".join(POLICIES)}'
+                self.loaded.fault_of(manifest, text)
             return filled or obj
         if isinstance(obj, Node):
             status = manifest.raw.get("status")

@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
-from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from koordpy.api.groups import PodGroup, UpstreamPodGroup
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota, HyperNode
 from koordpy.api.objects import ConfigMap, KubernetesObject, Namespace, Node, Pod, PodDisruptionBudget, PriorityClass
-from koordpy.api.owners import ReplicaSet, ReplicationController, Service, StatefulSet
+from koordpy.api.owner_objects import ReplicaSet, ReplicationController, Service, StatefulSet
+from koordpy.api.pod_groups import PodGroup, UpstreamPodGroup
 from koordpy.api.spelling import meant
-from koordpy.api.storage import (
+from koordpy.api.storage_objects import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -19,7 +19,7 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from koordpy.workloads.kinds.registry import KINDS
+from koordpy.workloads.kinds.kind_registry import KINDS
 
 
 class NamedObject(KubernetesObject, frozen=True):
@@ -88,6 +88,10 @@ def find_kind(api_version: str, kind: str) -> Kind | None:
 
 MAKERS_UNREAD = (("batch.volcano.sh", "Job"), ("sparkoperator.k8s.io", "SparkApplication"))
 """(API group, kind) of what makes pods and is not read."""
+UNSERVED = {
+    (keys.GROUP_UPSTREAM, "CompositePodGroup"): "is not served yet: the pods of the groups below it wait",
+}
+"""(API group, kind) of what is known and not read yet -> what that means."""
 CLUSTER_SCOPED = ("ClusterTrainingRuntime",)
 """Of the kinds of workloads."""
 UNMADE = "its pods are not made (write the pods that it would make)"
@@ -96,6 +100,8 @@ UNMADE = "its pods are not made (write the pods that it would make)"
 def not_read(api_version: str, kind: str) -> str:
     """What is said of an object of a kind that is not read, with the kind that its author may have meant."""
     group = group_of(api_version)
+    if (group, kind) in UNSERVED:
+        return f"{kind} of {api_version} {UNSERVED[group, kind]}"
     told = f"{kind} of {api_version or 'no apiVersion'} is not read: ignored"
     right = meant(
         kind,

@@ -3,48 +3,48 @@
 Source: workloads.md 10.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
-from datetime import datetime, timedelta
+from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from koordpy.api.faults import Fault
-from koordpy.api.natural import natural_key
-from koordpy.api.objects import KubernetesObject, Node, Pod
+from koordpy.api.field_faults import Fault, key_path
+from koordpy.api.objects import Pod
 from koordpy.api.spelling import hint
-from koordpy.api.storage import PersistentVolumeClaim
-from koordpy.api.strict import decode
 from koordpy.api.times import exact_time
-from koordpy.cluster.state import ClusterState
+from koordpy.api.uids import made_up_uid
 from koordpy.offline.children import child_of, jobset_of, runtime_key
-from koordpy.offline.kinds import group_of
-from koordpy.offline.owners import KnownByName
-from koordpy.sim.filling import Priorities, filled_pod, made_up_uid, with_identity
-from koordpy.sim.making import (
-    Expansion,
+from koordpy.offline.named_owners import KnownByName
+from koordpy.offline.read_kinds import group_of
+from koordpy.offline.resource_validation import refused_resources
+from koordpy.offline.runtime_patches import PATCHES
+from koordpy.simulation.claim_controllers import volume_claim_faults
+from koordpy.simulation.pod_making import (
     RoleKey,
     Top,
     with_ended,
 )
-from koordpy.sim.podspecs import daemon_tolerations
+from koordpy.simulation.server_defaults import Priorities
 from koordpy.workloads.kinds.jobsets import JOBSET
-from koordpy.workloads.kinds.registry import (
+from koordpy.workloads.kinds.kind_registry import (
     RUNTIMES,
     TRAIN_JOB,
     VOLCANO_GROUP,
     Child,
     kind_of,
+    other_manager,
     workload_of,
 )
-from koordpy.workloads.model import Workload
-from koordpy.workloads.source import AskedFields, Head, Source, can_make, head_of
-from koordpy.workloads.volcano import VolcanoGroup
+from koordpy.workloads.volcano_gangs import VolcanoGroup
+from koordpy.workloads.workload_manifest import AskedFields, Head, Source, can_make, head_of
+from koordpy.workloads.workload_model import REQUIRED, Workload
 
 if TYPE_CHECKING:
-    from koordpy.offline.manifests import InputObject, Loaded
+    from koordpy.offline.loaded_manifests import InputObject, Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,12 @@ class Read:
             self._sources[found.head.uid] = source
 
     def _tell(self, given: WorkloadManifest) -> None:
-        for fault in dict.fromkeys(given.source.faults):
+        """Takes down the faults of a workload, where a field lacks the slip that explains it."""
+        asked, found = given.source.asked, dict.fromkeys(given.source.faults)
+        slips = {fault: tuple(_slips((fault,), asked)) for fault in found}
+        # a misspelt name explains by itself what lacks
+        left = (fault for fault in found if not any(MEANT in slip.text for slip in slips[fault]))
+        for fault in dict.fromkeys((*chain.from_iterable(slips.values()), *left)):
             self._loaded.fault_of(given.maker, fault)
 
     def _read(self, given: WorkloadManifest, above: Sequence[Workload]) -> None:
@@ -138,7 +143,8 @@ class Read:
             top = above[-1].head if above else head
             # a CronJob that is suspended starts no more of its Jobs, and leaves those that have begun alone
             held = top.kind != "CronJob" and top is not head and self._sources[top.uid].at("spec").flag("suspend")
-            self._add(given.source, Top(top, workload, "suspended" if held else ""))
+            note = self._managed(given.source, head) or ("suspended" if held else "")
+            self._add(given.source, Top(top, workload, note))
 
     def _read_parent(self, given: WorkloadManifest) -> None:
         """An object that makes another, which makes the pods: in the input that stands for it."""
@@ -172,7 +178,27 @@ class Read:
             workload = workload_of(inner, made)
             self.parts.append(changed(given, workload=workload))
         self.known.put(workload)
-        self._add(inner, Top(head, workload, workload.note))
+        note = self._managed(source, head) or self._managed(inner, made) or workload.note
+        self._add(inner, Top(head, workload, note))
+        if head.kind == "RayJob" and not note:
+            self._tell_submitter(source, head)
+
+    def _managed(self, source: Source, head: Head) -> str:
+        """What is noted of an object whose pods another controller makes, which is told; empty of any other."""
+        manager = other_manager(source, head)
+        if manager:
+            text = f"managedBy {manager}: that controller makes its pods, none are made here"
+            self.warnings.append(f"{head.kind} {head.key}: {text}")
+        return f"managed by {manager}" if manager else ""
+
+    def _tell_submitter(self, source: Source, head: Head) -> None:
+        """Says that what submits a RayJob is not made; its status tells whether that has been done."""
+        spec = source.at("spec")
+        spec.knows("submitterPodTemplate")
+        mode = spec.word("submissionMode", "K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
+        what = {"K8sJobMode": "the pod", "SidecarMode": "the container of its head"}.get(mode)
+        if what is not None:
+            self.warnings.append(f"RayJob {head.key}: {what} that submits it is not made (submissionMode {mode})")
 
     def _add(self, source: Source, top: Top) -> None:
         workload = top.workload
@@ -190,9 +216,16 @@ class Read:
                     text = f"no PriorityClass {name} in the input{hint(name, priorities.classes)}"
                     if not self._loaded.is_faulty("PriorityClass", name):
                         part.source.faults.append(Fault(f"{template.path}.spec.priorityClassName", text))
+                if template.pod is None:
+                    continue
+                for fault in volume_claim_faults(template.pod.spec):
+                    part.source.faults.append(Fault(f"{template.path}.{fault.path}", fault.text))
+                refusals = part.source.asked.refused if part.source.asked is not None else {}
+                for refused in refused_resources(template.pod.spec):
+                    refusals[Fault(f"{template.path}.{refused.path}", refused.text)] = None
         for given, runtime, jobset in self._trained:
             spec = given.source.at("spec")
-            field = "runtimePatches" if spec.has("runtimePatches") else "trainer"
+            field = next(filter(spec.has, PATCHES), "trainer")
             for fault in () if given.source.faults or runtime.faults else jobset.source.faults:
                 spec.fault(field, f"{fault.path} of its JobSet: {fault.text}")
         for one in (*self._given, *self._runtimes.values()):
@@ -242,6 +275,26 @@ def _child(head: Head) -> Child | None:
     return kind.child if kind is not None else None
 
 
+MEANT = "did you mean"
+"""Stands in the text of a field that is near to a known one."""
+_EVERYWHERE = ("apiVersion", "kind", "metadata", "status")
+
+
+def _slips(faults: Iterable[Fault], asked: AskedFields | None) -> Iterator[Fault]:
+    """Fields that nothing reads where a part on the way to a required field is absent."""
+    parts = asked.names.items() if asked is not None else ()
+    for fault in faults:
+        for path, (raw, names) in parts if fault.text == REQUIRED else ():
+            way = fault.path.removeprefix(f"{path}.") if path else fault.path
+            if (path and way == fault.path) or way.partition(".")[0].partition("[")[0] in raw:
+                continue
+            known = (*names, *_EVERYWHERE)
+            for key in raw:
+                if isinstance(key, str) and key not in known:
+                    near = hint(key, known, closed=True)
+                    yield Fault(key_path(path, key), f"unknown field, not read{near}" if near else "not read")
+
+
 def _is_unread(above: Sequence[Workload]) -> bool:
     """Whether it stands below a JobSet that is not in the input, and is known by its Jobs."""
     return bool(above) and above[0].head.kind == JOBSET and above[0].source is None
@@ -252,79 +305,3 @@ def _is_bare(kind: str, raw: Mapping[str, Any]) -> bool:
     spec = raw.get("spec")
     selects = kind in ("StatefulSet", "ReplicaSet", "ReplicationController")
     return selects and not (isinstance(spec, Mapping) and "template" in spec)
-
-
-class Growth(Expansion):
-    """Pods of workloads as a simulation makes them: those of the first steps, and later ones as they begin."""
-
-    def __init__(
-        self,
-        read: Read,
-        objects: Sequence[KubernetesObject],
-        started: frozenset[RoleKey],
-        priorities: Priorities,
-        state: ClusterState,
-        put: Callable[[KubernetesObject], None],
-        now: datetime,
-    ) -> None:
-        """objects: of the input; put: takes one into the state."""
-        self._priorities, self._state, self._take, self._now = priorities, state, put, now
-        self._later = -1
-        """Pods that were made after those of the first steps."""
-        nodes = [obj for obj in objects if isinstance(obj, Node)]
-        claims = [obj.metadata for obj in objects if isinstance(obj, PersistentVolumeClaim)]
-        super().__init__(
-            read.known,
-            read.tops,
-            [obj for obj in objects if isinstance(obj, Pod)],
-            self._node_in,
-            self._label_in,
-            claims=[f"{meta.namespace}/{meta.name}" for meta in claims],
-            daemons=lambda pod: daemon_nodes(nodes, pod),
-            started=started,
-        )
-
-    def begin(self) -> list[str]:
-        """Makes the pods that begin now, as an API server would have them; their keys."""
-        pods, claims = self.make()
-        for claim in claims:
-            found = decode(claim, PersistentVolumeClaim).value
-            if found is not None:
-                self._take(with_identity(found, kind="PersistentVolumeClaim", created=self._now))
-        for pod in pods:
-            if self._later >= 0:
-                self._later += 1
-                created = exact_time(self._now + timedelta(milliseconds=self._later))
-                pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
-            filled = filled_pod(pod, self._priorities)
-            assert filled is not None  # Read.check has looked at its class
-            self._take(filled)
-        self._later = max(self._later, 0)
-        return [pod.key for pod in pods]
-
-    def _node_in(self, key: str) -> str:
-        info = self._state.pod(key)
-        return info.node if info is not None else ""
-
-    def _label_in(self, key: str, label: str) -> str:
-        node = self._state.nodes.get(self._node_in(key))
-        return node.labels.get(label, "") if node is not None else ""
-
-
-def daemon_nodes(nodes: Sequence[Node], pod: Pod) -> list[str]:
-    """Names of the nodes that a DaemonSet's pod is for: by labels, required affinity and taints."""
-    from koordpy.cluster.selectors import term_matches
-    from koordpy.planning.filters.node import repels
-
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    required = affinity.required if affinity is not None else None
-    out = []
-    for node in nodes:
-        name, labels = node.metadata.name, node.metadata.labels
-        if not pod.spec.node_selector.items() <= labels.items():
-            continue
-        if required is not None and not any(term_matches(one, name, labels) for one in required.node_selector_terms):
-            continue
-        if not any(repels(taint, daemon_tolerations(pod.spec)) for taint in node.spec.taints):
-            out.append(name)
-    return sorted(out, key=natural_key)

@@ -13,14 +13,16 @@ from collections.abc import AsyncGenerator, Callable
 
 import orjson
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.snapshot import Snapshot
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
 from koordpy.engine.scheduler import Scheduler
-from koordpy.observe.decisions import DecisionLog
-from koordpy.planning.explain import explain
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
-from koordpy.view.document import Document, LiveDocument, Remarks, help_document
+from koordpy.explain.explanation import explain
+from koordpy.gangs.queue_units import Groups
+from koordpy.observe.decision_log import DecisionLog
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.view.document_rows import Document, PlannedPlace, Remarks, help_document
+from koordpy.view.view_document import LiveDocument
 
 PACE_SECONDS = 1.0
 """From one change to the next at least."""
@@ -181,6 +183,13 @@ def help_of(snapshot: Snapshot, config: KoordpyConfiguration, unit: str) -> Docu
     return help_document(explain(snapshot, config, found.pending[0].key))
 
 
+def planned_by(plan: RoundPlan) -> dict[str, PlannedPlace]:
+    """Pod -> where a plan places it; where pods are evicted for it, its nominated node."""
+    evicting = {one.unit for one in plan.evictions}
+    places = {one.pod_key: PlannedPlace(one.node, one.given, one.unit in evicting) for one in plan.placements}
+    return places | {one.pod_key: PlannedPlace(one.node, evicts=one.unit in evicting) for one in plan.nominations}
+
+
 class Planned:
     """Says of all that waits what a round would do for it; nothing is carried out."""
 
@@ -208,6 +217,7 @@ class Planned:
             source=self._source,
             messages=messages | decisions.messages,
             plans=decisions.kept(),
+            planned=planned_by(plan),
             reservation=decisions.reservation,
             warnings=self._warnings,
         )
@@ -215,8 +225,14 @@ class Planned:
         return told
 
 
-def told_by(decisions: DecisionLog, *, source: str, states: dict[str, str] | None = None) -> Remarks:
-    """What a decision log adds to a snapshot."""
+def told_by(
+    decisions: DecisionLog,
+    *,
+    source: str,
+    states: dict[str, str] | None = None,
+    planned: dict[str, PlannedPlace] | None = None,
+) -> Remarks:
+    """What a decision log adds to a snapshot. planned: pods that were placed on paper alone."""
     return Remarks(
         source=source,
         messages=decisions.messages.copy(),
@@ -224,6 +240,7 @@ def told_by(decisions: DecisionLog, *, source: str, states: dict[str, str] | Non
         decisions=decisions.kept(),
         decided=decisions.decided,
         reservation=decisions.reservation,
+        planned=planned or {},
     )
 
 

@@ -12,13 +12,19 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import aiohttp
+import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from koordpy.api.names import split_address
-from koordpy.view.live import CHANGE, WHOLE, Event, Feed, NotReadyError, UnknownUnitError
+from koordpy.api.object_names import split_address
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.view.live_documents import CHANGE, WHOLE, Event, Feed, NotReadyError, UnknownUnitError
+from koordpy.view.view_names import name_of, path_of
 
 DOCUMENT, EVENTS, HELP = "view", "view/events", "view/help"
 """What a scheduler serves below /debug/, and `koordpy view` below /."""
@@ -31,6 +37,8 @@ CONNECT_SECONDS = 5.0
 SILENT_SECONDS = 60.0
 """A scheduler that says nothing for so long is taken for gone; it tells every ten seconds that all is well."""
 LINE_BYTES = 1 << 30
+ASK_SECONDS = 5.0
+"""From one question for a tenant's document to the next, at least."""
 
 
 class SourceError(Exception):
@@ -44,7 +52,7 @@ class SourceError(Exception):
 class Pages:
     """Answers of one source."""
 
-    def __init__(self, source: "Feed | Upstream") -> None:
+    def __init__(self, source: "Source") -> None:
         self._source, self._listeners = source, 0
 
     def handlers(self) -> dict[str, Handler]:
@@ -167,7 +175,7 @@ async def _local_names(request: web.Request, handler: Handler) -> web.StreamResp
 
 
 @contextlib.asynccontextmanager
-async def page_of(source: "Feed | Upstream", address: str = "127.0.0.1:0") -> AsyncIterator[str]:
+async def page_of(source: "Source", address: str = "127.0.0.1:0") -> AsyncIterator[str]:
     """Serves the page on a loopback address, and tells its URL; port 0 takes a free one.
 
     Raises ValueError for an address that is not of the loopback interface, OSError where it cannot be had.
@@ -265,3 +273,79 @@ class Upstream:
         except (aiohttp.ClientError, ValueError) as fault:
             why = getattr(fault, "strerror", None) or str(fault) or type(fault).__name__
             raise SourceError(502, f"scheduler at {self._address} cannot be reached: {why}") from None
+
+
+# -- a scheduler asked about one namespace ----------------------------------------------------------------------------
+
+
+class TenantView:
+    """Documents for a user with rights in one namespace, asked of the scheduler through the API server
+    (`operator/tenant_api.py`). The scheduler filters them; nothing here could show more."""
+
+    def __init__(self, client: ApiClient, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+        self._serial = 0
+
+    async def document(self) -> bytes:
+        found = await self._asked()
+        if found is None:
+            raise NotReadyError("the page is being made: ask again in a moment")
+        return found[0]
+
+    async def explain(self, unit: str) -> bytes:
+        """What would help a unit that waits."""
+        gangs = unit.startswith("gang:")
+        _, _, name = unit.removeprefix("gang:").partition(",")[0].partition("@")[0].partition("/")
+        if not name or unit.startswith("gpus:"):
+            raise UnknownUnitError(f"{unit} does not wait")
+        found = await self._get("explanations", name_of("podgroup" if gangs else "pod", name))
+        explained, place = found["explanation"] or {}, found["queue"] or {}
+        queue = explained.get("queue") or {}
+        return orjson.dumps(
+            {
+                "message": explained.get("message", ""),
+                "help": explained.get("wouldFitIf", []),
+                "domains": [
+                    [one[key] for key in ("layer", "name", "slots", "needed", "chosen")]
+                    for one in explained.get("domains", [])
+                ],
+                "place": place.get("place"),
+                "held": queue.get("held", {}),
+                "share": queue.get("share", {}),
+            }
+        )
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """A whole document whenever one has changed."""
+        before: object = None
+        while True:
+            found = await self._asked()
+            yield (WHOLE, found[0]) if found is not None and found[1] != before else ("", b"")
+            before = found[1] if found is not None else before
+            await asyncio.sleep(ASK_SECONDS)
+
+    async def _asked(self) -> tuple[bytes, dict[str, Any]] | None:
+        """The document, and the same without what changes each time; None while the scheduler has not made it."""
+        page: dict[str, Any] | None = (await self._get("pages"))["page"]
+        if page is None:
+            return None
+        self._serial += 1
+        body = orjson.dumps({**page, "serial": self._serial})
+        return body, {key: value for key, value in page.items() if key != "taken"}
+
+    async def _get(self, resource: str, name: str = "current") -> dict[str, Any]:
+        path = path_of(quote(self._namespace, safe=""), resource, quote(name, safe=""))
+        try:
+            found = await self._client.get(path, type=dict[str, Any])
+        except ApiError as fault:
+            if fault.status == 404 and resource == "explanations":
+                raise UnknownUnitError(fault.message) from None
+            raise SourceError(403 if fault.status in (401, 403) else 502, fault.message or str(fault)) from None
+        except Unreachable as fault:
+            raise SourceError(502, str(fault)) from None
+        report: dict[str, Any] = found["report"]
+        return report
+
+
+Source = Feed | Upstream | TenantView
+"""Where the page's documents come from."""

@@ -1,0 +1,173 @@
+"""Questions to a running scheduler through the API server, for users who may not read the whole cluster.
+
+The scheduler answers them by its aggregated API (`operator/tenant_api.py`) for a namespace whose pods the user may get.
+Each refusal is told with the right that is missing and with what to do next.
+"""
+
+import argparse
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from koordpy.api.counted_nouns import counted
+from koordpy.cli import output
+from koordpy.cli.offline_inputs import ClusterUnreadableError
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.credentials import load_access
+from koordpy.engine.client.kubeconfig import CredentialError
+from koordpy.view.subjects import parse
+from koordpy.view.view_names import GROUP, name_of, path_of
+
+Document = dict[str, Any]
+RESOURCES = {"why": "explanations", "queue": "queues", "slots": "slots"}
+"""Word of the plugin -> resource."""
+NOT_SERVED = (
+    f"no scheduler serves {GROUP} here, which answers users with rights in one namespace: an administrator sets "
+    "tenants.enabled of the chart, or grants list of pods and nodes"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the scheduler says, and the URL of the API server."""
+
+    document: Document
+    server: str
+
+
+def ask_scheduler(args: argparse.Namespace, unreadable: ClusterUnreadableError) -> Answer:
+    """The scheduler's answer for one namespace. unreadable: why the cluster itself could not be read, which is told,
+    too, where there is no answer. Raises ClusterUnreadableError."""
+    if args.view not in RESOURCES:
+        raise ClusterUnreadableError(
+            f"{unreadable}. {args.view} needs the right to list pods and nodes of the cluster; "
+            f"{', '.join(RESOURCES)} are answered for one namespace with less"
+        )
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        return asyncio.run(_ask(args, unreadable))
+    except (ApiError, Unreachable, CredentialError) as fault:
+        text = " ".join(str(fault).split())
+        raise ClusterUnreadableError(f"{unreadable}. The scheduler does not answer: {text}") from None
+    finally:
+        logging.disable(before)
+
+
+async def _ask(args: argparse.Namespace, unreadable: ClusterUnreadableError) -> Answer:
+    access = await load_access(args.kubeconfig, args.context)
+    namespace, name, query = args.namespace or access.namespace, "current", ""
+    if args.view == "why":
+        kind, key = parse(args.name, namespace)
+        namespace, _, name = key.partition("/")
+        name = name_of(kind, name)
+    elif args.view == "slots":
+        asked = {"gpus": str(args.gpus), **({"resource": args.resource} if args.resource else {})}
+        query = f"?{urlencode(asked)}"
+    resource = RESOURCES[args.view]
+    path = path_of(quote(namespace, safe=""), resource, quote(name, safe="")) + query
+    async with ApiClient(access, qps=0) as client:
+        try:
+            found = await client.get(path, type=dict[str, Any])
+        except ApiError as fault:
+            if fault.status in (403, 404) and not await _is_served(client):
+                raise ClusterUnreadableError(f"{unreadable}; {NOT_SERVED}") from None
+            raise ClusterUnreadableError(_refusal(fault, namespace, resource)) from None
+    return Answer(found.get("report", {}), access.server)
+
+
+def _refusal(fault: ApiError, namespace: str, resource: str) -> str:
+    """What is missing, and what to do next."""
+    if fault.status == 404 and fault.reason == "NotFound" and fault.message:
+        return fault.message
+    if fault.status == 403 and "may not get pods" in fault.message:
+        return (
+            f"{fault.message}: ask for a Role there with get of pods "
+            f"(kubectl auth can-i get pods --namespace {namespace} tells whether you have one)"
+        )
+    if fault.status == 403:
+        return (
+            f"{fault.message}: ask for a Role in namespace {namespace} with get of {resource}.{GROUP} and of pods, "
+            f"or for the ClusterRole view there"
+        )
+    if fault.status == 429:
+        return fault.message or "too many questions: ask again later"
+    return f"the scheduler does not answer: {' '.join(str(fault).split())}"
+
+
+async def _is_served(client: ApiClient) -> bool:
+    """Whether the API is installed; True where that cannot be told."""
+    try:
+        await client.get(f"/apis/{GROUP}", type=dict[str, Any])
+    except ApiError as fault:
+        return fault.status != 404
+    except Unreachable:
+        return True
+    return True
+
+
+# -- as text ----------------------------------------------------------------------------------------------------------
+
+
+def why_text(document: Document, wide: bool) -> str:
+    found = document["explanation"]
+    lines = output.gang_lines(document)
+    lines += output.pending_lines([{**one, "reason": one["reason"] or "not waiting"} for one in document["pods"]])
+    if document["podsNotListed"]:
+        lines.append(f"and {counted(document['podsNotListed'], 'more pod')}")
+    if found is None:
+        place = document["queue"]
+        if place is not None and place["place"] is not None:
+            lines += ["", "Queue", f"  place {place['place']} of {place['waiting']}"]
+        if document["explanationInSeconds"]:
+            lines.append(f"What would help is not worked out yet: ask again in {document['explanationInSeconds']} s")
+        return output.lined(lines)
+    if wide:
+        lines += ["", *_nodes_and_domains(found)]
+    return output.lined(lines + output.remedies(found))
+
+
+def _nodes_and_domains(found: Document) -> list[str]:
+    lines = [f"{found['feasibleNodes']} of {counted(found['allNodes'], 'node')} would take {found['pod']}"]
+    lines += output.part(
+        "Nodes", output.table(("NODES", "WHY NOT"), [(n, text) for text, n in found["reasons"].items()])
+    )
+    rows = [
+        (one["layer"], one["name"] or "the cluster", one["slots"], one["needed"], one["reason"])
+        for one in found["domains"]
+    ]
+    return lines + output.part("Domains", output.table(("LAYER", "NAME", "SLOTS", "NEEDED", "WHY"), rows))
+
+
+def queue_text(document: Document, wide: bool) -> str:
+    from koordpy.cli.cluster_views import queue_text as rows_text
+
+    others = document["others"]
+    text = rows_text(document, wide)
+    if document["unitsNotListed"]:
+        text += f"and {counted(document['unitsNotListed'], 'more unit')}\n"
+    units = counted(others["waiting"], "unit")
+    text += f"{units} of other tenants {'waits' if others['waiting'] == 1 else 'wait'}, {others['held']} held"
+    return f"{text}, {counted(others['pods'], 'pod')} together\n"
+
+
+def slots_text(document: Document, wide: bool) -> str:
+    if document["gangs"] is None:
+        return f"Slots are not counted yet: ask again in {document['retryInSeconds']} s\n"
+    from koordpy.cli.cluster_views import slots_text as counts_text
+
+    text = counts_text(document, False)
+    if not wide:
+        return text
+    rows = [(one["layer"], one["name"] or "the cluster", one["nodes"], one["slots"]) for one in document["domains"]]
+    text += "\n" + output.lined(output.table(("LAYER", "NAME", "NODES", "SLOTS"), rows))
+    if document["domainsNotListed"]:
+        text += f"and {counted(document['domainsNotListed'], 'more domain')}\n"
+    return text
+
+
+TEXTS = {"why": why_text, "queue": queue_text, "slots": slots_text}
+"""Word -> its document as text (wide: with everything)."""

@@ -1,0 +1,384 @@
+"""Answers for the tenant of one namespace: why its units wait, its rows of the queue, free slots of each domain.
+
+A `SharedView` is one view of the cluster for all tenants: the order of the queue is worked out once, each answer then
+costs what it lists. Documents are made field by field from own objects; objects of other tenants are counts. Sentences
+pass the `Redactor`. Nothing here does I/O or waits.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from koordpy.api import keys
+from koordpy.api.objects import condition_of
+from koordpy.api.quantity import quantity_text
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.engine.status.status_patches import POD_SCHEDULED
+from koordpy.explain.explanation import Explanation, explain, left_alone
+from koordpy.fairness.order_keys import Job
+from koordpy.gangs.gang_settings import Gang
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.gangs.unit_gates import gate
+from koordpy.infeasibility.domain_inventory import asking, take_inventory
+from koordpy.plan.limits import ANSWER_ROWS
+from koordpy.plan.round_plan import GangStatus
+from koordpy.planner.queue.queue_rank import Standing, waiting
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import PodInfo, pod_info
+from koordpy.view.document_rows import Remarks
+from koordpy.view.redaction import ClusterNames, Redactor, names_of
+from koordpy.view.subjects import Makers, Subject, find, makers_of, parse
+from koordpy.view.tenant_page import page_for
+from koordpy.view.view_document import LiveDocument
+
+Document = dict[str, Any]
+SIZES = (1, 8, 64)
+"""Pods of the gangs that `slots` counts."""
+UNDECIDED = "no round has decided about it yet"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One unit of the queue. place: from 1 among the units that wait for room; None for one that is held."""
+
+    unit: Unit
+    place: int | None
+    held: str = ""
+    """What holds it before planning."""
+
+
+@dataclass(frozen=True)
+class SharedView:
+    """The cluster at one moment, as answers need it."""
+
+    snapshot: Snapshot
+    config: KoordpyConfiguration
+    messages: Mapping[str, str]
+    """Unit -> what the scheduler last said to it; empty on a replica that does not lead."""
+    groups: Groups
+    rows: tuple[QueueRow, ...]
+    by_namespace: Mapping[str, tuple[QueueRow, ...]]
+    """Rows of the units with a waiting pod in the namespace."""
+    names: ClusterNames
+    pods: Mapping[str, tuple[PodInfo, ...]]
+    """Namespace -> its pods."""
+
+    makers: dict[str, Makers] = field(default_factory=dict)
+    """Namespace -> its workloads, of namespaces that were asked about."""
+
+    def makers_in(self, namespace: str) -> Makers:
+        """The workloads of a namespace."""
+        found = self.makers.get(namespace)
+        if found is None:
+            found = self.makers[namespace] = makers_of(self.pods.get(namespace, ()), self.snapshot)
+        return found
+
+    @cached_property
+    def number_of_pods(self) -> int:
+        """Pods that wait, of all tenants."""
+        return sum(len(row.unit.pending) for row in self.rows)
+
+    @cached_property
+    def places(self) -> Mapping[str, QueueRow]:
+        """Unit -> its row."""
+        return {row.unit.id: row for row in self.rows}
+
+    @cached_property
+    def number_waiting(self) -> int:
+        return sum(row.place is not None for row in self.rows)
+
+    def redactor(self, namespace: str) -> Redactor:
+        return Redactor(self.names, namespace, self.pods.get(namespace, ()), self.snapshot)
+
+
+def board_of(snapshot: Snapshot, config: KoordpyConfiguration, messages: Mapping[str, str]) -> SharedView:
+    """Works out the order of the queue, and which row is in which namespace."""
+    groups = Groups(snapshot, config.gangs, config.stale_gangs)
+    ready, held = waiting(groups, snapshot, config)
+    rows = [QueueRow(unit, place) for place, unit in enumerate(ready, 1)]
+    for unit in held:
+        stops = gate(unit, groups)
+        rows.append(QueueRow(unit, None, stops.text if stops is not None else ""))
+    spaces: dict[str, list[QueueRow]] = {}
+    for row in rows:
+        for namespace in dict.fromkeys(pod.namespace for pod in row.unit.pending):
+            spaces.setdefault(namespace, []).append(row)
+    pods: dict[str, list[PodInfo]] = {}
+    for pod in snapshot.pods.values():
+        pods.setdefault(pod.namespace, []).append(pod)
+    return SharedView(
+        snapshot=snapshot,
+        config=config,
+        messages=messages,
+        groups=groups,
+        rows=tuple(rows),
+        by_namespace={name: tuple(own) for name, own in spaces.items()},
+        names=names_of(snapshot),
+        pods={name: tuple(own) for name, own in pods.items()},
+    )
+
+
+def told(pod: PodInfo) -> str | None:
+    """What a waiting pod was told last, by its condition: the scheduler writes it when it changes, and not at once."""
+    there = condition_of(pod.pod.status.conditions, POD_SCHEDULED)
+    return there.message if there is not None and there.status == "False" else None
+
+
+# -- why --------------------------------------------------------------------------------------------------------------
+
+
+def subject_of(board: SharedView, namespace: str, name: str) -> Subject:
+    """What a question of a tenant names. Raises UnknownSubjectError, also for names of other namespaces."""
+    kind, key = parse(name, namespace)
+    if key.partition("/")[0] != namespace:
+        key = f"{namespace}/{name}"  # a slash in the name of a gang; never another namespace
+    return find(board.snapshot, board.groups, kind, key, board.makers_in(namespace))
+
+
+def first_waiting(board: SharedView, subject: Subject) -> PodInfo | None:
+    """The pod that an explanation is about: the first that waits; None if none does."""
+    pods = (board.snapshot.pods[key] for key in subject.pods if key in board.snapshot.pods)
+    return next((pod for pod in pods if pod.pending), None)
+
+
+def why_document(board: SharedView, namespace: str, subject: Subject, explanation: Document | None) -> Document:
+    """All of the subject that is in the namespace. explanation: of `explanation_document`, None where there is none."""
+    masked = board.redactor(namespace)
+    known = [board.snapshot.pods[key] for key in subject.pods if masked.is_own(key) and key in board.snapshot.pods]
+    pods = sorted(known, key=lambda pod: (not pod.pending,))
+    first = next((pod for pod in pods if pod.pending), None)
+    unit = board.groups.unit_of(first) if first is not None else None
+    ref = subject.gang or (pods[0].gang if pods else None)
+    return {
+        "kind": subject.kind,
+        "name": subject.key,
+        "namespace": namespace,
+        "pods": [_pod_document(board, masked, pod) for pod in pods[:ANSWER_ROWS]],
+        "podsNotListed": max(0, len(pods) - ANSWER_ROWS),
+        "gang": _gang_document(board, masked, ref) if ref is not None and ref.namespace == namespace else None,
+        "queue": _place(board, unit),
+        "explanation": explanation,
+    }
+
+
+def _pod_document(board: SharedView, masked: Redactor, pod: PodInfo) -> Document:
+    gang = pod.gang
+    out: Document = {"namespace": pod.namespace, "pod": pod.name, "gang": gang.key if gang is not None else None}
+    out |= {"reason": "", "message": "", "node": pod.node or None, "lastTold": None}
+    if not pod.pending:
+        return out | {"message": masked.text(left_alone(pod, board.config.scheduler_names).why)}
+    unit = board.groups.unit_of(pod)
+    there = condition_of(pod.pod.status.conditions, POD_SCHEDULED)
+    row = board.places.get(unit.id)
+    last = told(pod)
+    message = (row.held if row is not None else "") or last or board.messages.get(unit.id, "") or UNDECIDED
+    reason = there.reason if there is not None and last is not None else "Waiting"
+    if pod.nominated_node:
+        said = f"{message} " if message != UNDECIDED else ""
+        reason, message = "Preempting", f"{said}Room on {pod.nominated_node} is kept for it."
+        out["node"] = pod.nominated_node
+    return out | {"reason": reason, "message": masked.text(message), "lastTold": masked.text(last) if last else None}
+
+
+def _gang_document(board: SharedView, masked: Redactor, ref: GangRef) -> Document:
+    gang = board.groups.gang(ref)
+    unit = board.groups.unit(ref)
+    row = board.places.get(unit.id)
+    held = row.held if row is not None else ""
+    first = next((pod for pod in gang.pending if pod.pending), None)
+    said = held or (first is not None and told(first)) or board.messages.get(unit.id, "")
+    where = _domain_of(board, gang)
+    return {
+        "name": gang.key,
+        "status": str(_status(gang, unit, held)),
+        "members": len(gang.members),
+        "minMember": gang.min_member,
+        "bound": len(gang.bound),
+        "domain": where,
+        "message": masked.text(said or ""),
+        "origin": masked.text(gang.origin) if gang.pods or gang.has_object else "",
+    }
+
+
+def _status(gang: Gang, unit: Unit, held: str) -> GangStatus:
+    if gang.whole:
+        return GangStatus.SCHEDULED
+    if held or not gang.pending or unit.present(gang) < gang.min_member:
+        return GangStatus.INCOMPLETE
+    return GangStatus.UNSCHEDULABLE
+
+
+def _domain_of(board: SharedView, gang: Gang) -> Document | None:
+    tree, index = board.snapshot.tree, board.snapshot.index
+    nodes = [index[pod.node] for pod in gang.bound if pod.node in index]
+    if not nodes:
+        return None
+    level, domain = tree.lowest_common(nodes)
+    return {"layer": tree.layer_name(level), "name": tree.path(level, domain)}
+
+
+def _place(board: SharedView, unit: Unit | None) -> Document | None:
+    row = board.places.get(unit.id) if unit is not None else None
+    if row is None:
+        return None
+    return {"place": row.place, "waiting": board.number_waiting}
+
+
+def explanation_document(board: SharedView, namespace: str, pod: PodInfo) -> Document:
+    """What would help a pod that waits, without nodes' names: the planner's own explanation. The expensive part."""
+    found: Explanation = explain(board.snapshot, board.config, pod.key)
+    masked = board.redactor(namespace)
+    reasons: Counter[str] = Counter()
+    for node in found.nodes:
+        for _, _, message in node.reasons:
+            reasons[masked.text(message)] += 1
+    domains = [
+        {
+            "layer": one.layer,
+            "name": one.name,
+            "slots": one.slots,
+            "needed": one.needed,
+            "chosen": one.chosen,
+            "reason": masked.text(one.reason),
+        }
+        for one in found.domains
+        if one.chosen or one.name.rpartition("/")[2] not in board.snapshot.index  # else a node without a label
+    ]
+    return {
+        "pod": found.pod,
+        "gang": found.gang,
+        "origin": masked.text(found.origin) if found.origin else None,
+        "feasibleNodes": found.feasible_nodes,
+        "allNodes": len(found.nodes),
+        "reasons": dict(reasons.most_common(ANSWER_ROWS)),
+        "domains": domains[:ANSWER_ROWS],
+        "domainsNotListed": len(found.domains) - len(domains[:ANSWER_ROWS]),
+        "message": masked.text(found.message),
+        "wouldFitIf": masked.texts(map(str, found.would_fit_if)),
+        "method": found.method or None,
+        "queue": _standing(found.standing, masked),
+    }
+
+
+def _standing(found: Standing | None, masked: Redactor) -> Document | None:
+    if found is None:
+        return None
+    owner = found.owner if found.owner in masked.own else ""
+    return {
+        "place": found.place,
+        "waiting": found.waiting,
+        "mode": found.mode,
+        "owner": owner,
+        "held": dict(found.held) if owner else {},
+        "share": dict(found.share) if owner else {},
+    }
+
+
+# -- queue ------------------------------------------------------------------------------------------------------------
+
+
+def queue_document(board: SharedView, namespace: str) -> Document:
+    """Rows of the namespace's units with their places among all; other units as counts."""
+    masked = board.redactor(namespace)
+    rows = board.by_namespace.get(namespace, ())
+    waits = sum(row.place is not None for row in rows)
+    held = len(board.rows) - board.number_waiting
+    return {
+        "namespace": namespace,
+        "units": [_row_document(board, masked, row) for row in rows[:ANSWER_ROWS]],
+        "unitsNotListed": max(0, len(rows) - ANSWER_ROWS),
+        "waiting": board.number_waiting,
+        "held": held,
+        "others": {
+            "waiting": board.number_waiting - waits,
+            "held": held - (len(rows) - waits),
+            "pods": board.number_of_pods - sum(len(row.unit.pending) for row in rows),
+        },
+    }
+
+
+def _row_document(board: SharedView, masked: Redactor, row: QueueRow) -> Document:
+    unit, snapshot = row.unit, board.snapshot
+    own = [pod for pod in unit.pending if pod.namespace == masked.namespace]
+    first, job = own[0], Job(unit)
+    said = _pod_document(board, masked, first)
+    quota, user = snapshot.quotas.quota_of(first), snapshot.quotas.user_of(first)
+    return {
+        "place": row.place,
+        "unit": masked.unit([gang.key for gang in unit.gangs], unit.title),
+        "pods": len(own),
+        "podsOfOthers": len(unit.pending) - len(own),
+        "priority": job.priority,
+        "quota": quota if quota in snapshot.quotas.tree.quotas else "",
+        "user": user,
+        "asks": {name: quantity_text(name, amount) for name, amount in sorted(_asks(own).items()) if amount},
+        "waitingSeconds": round(max(0.0, snapshot.now - job.since)),
+        "reason": said["reason"],
+        "message": said["message"],
+        "node": said["node"],
+    }
+
+
+def _asks(pods: Iterable[PodInfo]) -> Counter[str]:
+    out: Counter[str] = Counter()
+    for pod in pods:
+        out.update(pod.requests)
+    return out
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def page_document(board: SharedView, namespace: str, told: Remarks) -> Document:
+    """The document of the page with the namespace's own units in full. The expensive part is the whole document."""
+    whole = LiveDocument(board.config)
+    whole.update(board.snapshot, told)
+    return page_for(whole.whole(), board.redactor(namespace))
+
+
+# -- slots ------------------------------------------------------------------------------------------------------------
+
+
+def default_resource(snapshot: Snapshot, config: KoordpyConfiguration) -> str:
+    """The first kind of accelerator that some node has."""
+    families = (*config.gpu.resources, *keys.NPU_RESOURCES)
+    offered = snapshot.offered
+    return next((one for one in families if one in offered and one not in keys.HUNDREDTHS), families[0])
+
+
+def slots_document(board: SharedView, resource: str, each: int) -> Document:
+    """Gangs of pods with so many devices each that fit, and free slots of each domain above the nodes."""
+    snapshot, config = board.snapshot, board.config
+    made = asking({resource: str(each)}, config.scheduler_names[0])
+    pod = pod_info(made, scheduler_names=frozenset(config.scheduler_names), readers=snapshot.readers)
+    inventory = take_inventory(snapshot, config, pod=pod)
+    layers, domains = [], []
+    for level in sorted({one.level for one in inventory.domains}):
+        found = [one for one in inventory.domains if one.level == level]
+        slots = [one.slots or 0 for one in found]
+        best = max(range(len(found)), key=slots.__getitem__)
+        is_node = level == snapshot.tree.depth or found[best].private
+        layers.append(
+            {
+                "layer": found[0].layer,
+                "domains": len(found),
+                "slots": sum(slots),
+                "gangs": {str(each * pods): sum(have // pods for have in slots) for pods in SIZES},
+                "largest": {"pods": slots[best], "domain": "" if is_node else found[best].path},
+            }
+        )
+        if level < snapshot.tree.depth:
+            listed = (one for one in found if not one.private)  # such a domain has the name of a node
+            domains += [
+                {"layer": one.layer, "name": one.path, "nodes": one.nodes, "slots": one.slots} for one in listed
+            ]
+    return {
+        "resource": resource,
+        "each": each,
+        "gangs": layers,
+        "domains": domains[:ANSWER_ROWS],
+        "domainsNotListed": max(0, len(domains) - ANSWER_ROWS),
+    }
