@@ -5,18 +5,12 @@
 {{- $release := dict "apiVersion" "koordpy.io/v1alpha1" "kind" "KoordpyConfiguration" "leaderElection" $lease -}}
 {{- $_ := set $release "bindAddress" (printf ":%d" (int .Values.port)) -}}
 {{- $given := deepCopy (default dict .Values.config) -}}
-{{- $_ := set $given "quota" (fromJson (include "koordpy.quota" .)) -}}
 {{- toYaml (mergeOverwrite $release $given) -}}
 {{- end -}}
 
-{{/* Its section `quota`: what is not given is the release's namespace's to say, and nobody else's. */}}
+{{/* Its section `quota` as JSON. */}}
 {{- define "koordpy.quota" -}}
-{{- $own := list (include "koordpy.namespace" .) -}}
-{{- $quota := dict "namespaces" $own "trustedNamespaces" $own "podLabels" "listed" "labelNamespaces" $own -}}
-{{- range $name, $value := dig "quota" dict (default dict .Values.config) -}}
-{{- $_ := set $quota $name $value -}}
-{{- end -}}
-{{- toJson $quota -}}
+{{- toJson (default dict (dig "quota" dict (default dict .Values.config))) -}}
 {{- end -}}
 
 {{/* The same section as a mapping, for the Role and the checks. */}}
@@ -32,4 +26,14 @@
 {{/* GPU resources as a list in CEL. */}}
 {{- define "koordpy.gpuResources" -}}
 {{- toJson (dig "gpu" "resources" (list "nvidia.com/gpu" "koordinator.sh/gpu" "aliyun.com/gpu" "aliyun.com/gpu-count") (default dict .Values.config)) -}}
+{{- end -}}
+
+{{/* A pod's containers and init containers, and whether one of them asks for GPUs, as CEL over `object`. */}}
+{{- define "koordpy.containers" -}}
+(object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : []))
+{{- end -}}
+
+{{- define "koordpy.asksForGpus" -}}
+{{- $gpus := include "koordpy.gpuResources" . -}}
+{{ include "koordpy.containers" . }}.exists(c, has(c.resources) && ((has(c.resources.limits) && c.resources.limits.exists(r, r in {{ $gpus }})) || (has(c.resources.requests) && c.resources.requests.exists(r, r in {{ $gpus }}))))
 {{- end -}}
