@@ -24,8 +24,9 @@ nitpicky = True
 myst_heading_anchors = 4
 myst_links_external_new_tab = True
 
-html_theme = "alabaster"
-html_theme_options = {"description": _project["description"]}
+html_theme = "furo"
+html_title = f"{project} {version}"
+html_css_files = ["custom.css"]
 html_static_path = ["static"]
 html_extra_path = ["site"]  # index.html: what stands at the root of the site leads to root_doc
 html_copy_source = False
