@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def solves_end_by_their_own_clock() -> Iterator[None]:
     """On a busy machine the watchdog of the wall ends solves that their deterministic time lets prove their answer. One
     of less than a second is a test's own."""
-    from koordpy.planning.solver.budget import TimeBudget
+    from koordpy.placement.solver.time_budget import TimeBudget
 
     known = TimeBudget.__init__
 

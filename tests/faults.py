@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from koordpy.sim.calls import refusal
-from koordpy.sim.errors import StatusError
-from koordpy.sim.server import ApiServer
-from koordpy.sim.store import Store
+from koordpy.apiserver.api_calls import refusal
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.status_errors import StatusError
 
 _WATCHING = re.compile(r"(?:^|&)watch=(?:1|[Tt]rue)(?:&|$)")
 

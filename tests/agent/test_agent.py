@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from koordpy.agent.backends.fake import read_fake
-from koordpy.agent.health import HealthBook
+from koordpy.agent import agent_loop
+from koordpy.agent.agent_loop import NodeAgent
+from koordpy.agent.backends.file_backend import read_fake
+from koordpy.agent.gpu_health import HealthBook
 from koordpy.agent.publisher import DEVICES, DevicePublisher
-from koordpy.agent.watch import NodeAgent
-from koordpy.api.unread import Holder, unread_keys
+from koordpy.api.key_hints import Holder, unread_keys
 from koordpy.cli.main import main
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.devices.gpu.gpu_links import read_described, read_links
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
 from tests.clusters import node
 from tests.faults import FaultyServer
 
@@ -174,6 +177,59 @@ async def test_a_scheduler_finds_nothing_odd_in_what_an_agent_writes(client: Api
     assert list(unread_keys(Holder.DEVICE, meta["labels"], meta["annotations"])) == []
 
 
+async def test_a_gpu_that_a_pod_which_is_gone_may_use_is_healthy_and_not_to_be_given(client: ApiClient) -> None:
+    held = {"GPU-1": "containers of pod ns/p, which is gone, may still use it"}
+    publisher, one = DevicePublisher(client, "n1"), agent("gpus: 2", held=lambda: held)
+    await publisher.publish(one.look())
+    found = await device(client)
+    ready = next(c for c in found["status"]["conditions"] if c["type"] == "Ready")
+    assert healthy(found) == [True, False]
+    assert ready["message"] == "GPU-1: containers of pod ns/p, which is gone, may still use it"
+    held.clear()
+    await publisher.publish(one.look())
+    assert healthy(await device(client)) == [True, True]
+
+
+async def test_a_device_that_went_with_its_node_is_written_for_the_next_one(client: ApiClient) -> None:
+    publisher, one = DevicePublisher(client, "n1"), agent("gpus: 1")
+    await publisher.publish(one.look())
+    await publisher.check()
+    assert not await publisher.publish(one.look())
+    await client.delete(f"{DEVICES}/n1")
+    await client.delete("/api/v1/nodes/n1")
+    again = await client.post("/api/v1/nodes", node("n1"), type=dict[str, Any])
+    await publisher.check()
+    assert await publisher.publish(one.look())
+    assert (await device(client))["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
+
+
+async def test_what_stirs_the_agent_is_written_before_the_driver_has_waited_for_a_whole_poll(
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_loop, "SLICE_SECONDS", 0.02)
+    why, waits = list[str](), list[float]()
+    one = agent("gpus: 1", delivery="device-plugin", obstacle=lambda: "".join(why))
+
+    def events(timeout: float) -> tuple[()]:
+        waits.append(timeout)
+        time.sleep(timeout)
+        return ()
+
+    monkeypatch.setattr(one.backend, "health_events", events)
+    task = asyncio.create_task(one.run(DevicePublisher(client, "n1"), poll=0.2))
+    async with asyncio.timeout(60):
+        while 0.02 not in waits:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        why.append("ending")
+        one.stirred.set()
+        await one.told("ending")
+    assert max(waits) == pytest.approx(0.02)
+    conditions = {c["type"]: c for c in (await device(client))["status"]["conditions"]}
+    assert conditions["DeliveryUnavailable"]["message"] == "ending"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_delivery_by_env_needs_the_runtime_class(client: ApiClient) -> None:
     await agent("gpus: 1", delivery="env").run(DevicePublisher(client, "n1"), once=True)
     conditions = {c["type"]: c for c in (await device(client))["status"]["conditions"]}
@@ -243,3 +299,59 @@ def test_a_file_of_measurements_that_cannot_be_read_is_one_clear_line(
     assert main(["agent", "--node", "n", "--print", *backend, "--measurements", str(path)]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"{path}: cannot be read: {fault}") and err.count("\n") == 1
+
+
+PAIRS_OF_THREE = ("GSOC_ID_0_1", "GSOC_ID_0_2", "GSOC_ID_1_2")
+
+
+async def node_of(client: ApiClient) -> dict[str, Any]:
+    found: dict[str, Any] = await client.get("/api/v1/nodes/n1", type=dict[str, Any])
+    return found
+
+
+async def test_the_node_has_annotations_of_links_only_if_they_are_asked_for(client: ApiClient) -> None:
+    before = await node_of(client)
+    await DevicePublisher(client, "n1").publish(agent("gpus: 3\nfabric: 4").look())
+    assert await node_of(client) == before
+    publisher, one = DevicePublisher(client, "n1", gsoc=True), agent("gpus: 3\nfabric: 4")
+    assert await publisher.publish(one.look())
+    after = await node_of(client)
+    given = after["metadata"].pop("annotations")
+    assert given == {**before["metadata"].get("annotations", {}), **dict.fromkeys(PAIRS_OF_THREE, "NV4+SYS")}
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["labels"] == before["metadata"]["labels"]
+    assert not await publisher.publish(one.look())
+    assert (await node_of(client))["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+
+
+async def test_annotations_follow_the_links_and_come_back_with_a_new_node(client: ApiClient) -> None:
+    publisher = DevicePublisher(client, "n1", gsoc=True)
+    one = agent("gpus: 3\nfabric: 4\nfaults: [{poll: 2, uuid: GPU-1, xid: 74}]")
+    seen = []
+    for _ in range(2):
+        await publisher.publish(one.look())
+        seen.append((await node_of(client))["metadata"]["annotations"])
+    assert [seen[1][key] for key in PAIRS_OF_THREE] == ["SYS", "NV4+SYS", "SYS"]
+    await client.delete("/api/v1/nodes/n1")
+    await client.delete(f"{DEVICES}/n1")
+    await client.post("/api/v1/nodes", node("n1"))
+    await publisher.check()
+    assert await publisher.publish(one.look())
+    assert set(PAIRS_OF_THREE) <= set((await node_of(client))["metadata"]["annotations"])
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_what_is_printed_of_the_node_is_read_back_as_the_links_of_the_device(
+    sample: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["agent", "--node", "n1", "--print", "--gsoc-annotations", "--backend", f"topo:{sample}"]
+    assert main(words) == 0
+    device, shown = yaml.safe_load_all(capsys.readouterr().out)
+    assert (shown["kind"], shown["metadata"]["name"]) == ("Node", "n1")
+    minors = [entry["minor"] for entry in device["spec"]["devices"]]
+    (stated,) = device["spec"]["topologies"]["gpu"]
+    read, faults = read_described(
+        shown["metadata"]["annotations"], prefix="GSOC_ID_", minors=minors, ids=[""] * len(minors)
+    )
+    assert not faults
+    assert (read or ((None,),) * len(minors)) == read_links(stated["topology"], len(minors))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from koordpy.agent.health import HealthBook
-from koordpy.agent.machine import MachineGpu, XidEvent
+from koordpy.agent.gpu_facts import MachineGpu, XidEvent
+from koordpy.agent.gpu_health import HealthBook
 
 GPUS = [MachineGpu(index=i, minor=i, uuid=f"GPU-{i}") for i in range(3)]
 

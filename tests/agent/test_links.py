@@ -1,10 +1,15 @@
 """From facts to link classes, by machines that a YAML file describes."""
 
+import json
+import random
+import re
+
 import pytest
 
-from koordpy.agent.backends.fake import FakeBackend, read_fake
-from koordpy.agent.links import LinkMatrix, link_matrix
-from koordpy.agent.machine import BackendError
+from koordpy.agent.backends.file_backend import FakeBackend, read_fake
+from koordpy.agent.gpu_facts import BackendError
+from koordpy.agent.link_matrix import LinkMatrix, link_matrix
+from koordpy.devices.gpu.gpu_links import describe_links, read_described, read_links
 
 
 def machine(text: str) -> FakeBackend:
@@ -80,3 +85,30 @@ def test_a_machine_that_cannot_be_is_refused_by_field(text: str, fault: str) -> 
     with pytest.raises(BackendError) as raised:
         machine(text)
     assert str(raised.value) == fault
+
+
+IDS = ("GPU-a1", "GPU-b1-a1", "GPU-0", "GPU-3", "GPU-x_y", "", "GPU-dead-beef", "GPU-" + "f" * 60)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_described_links_are_read_back_whatever_the_ids_look_like(seed: int) -> None:
+    """A GPU is left out only if its minor is the last part of another GPU's id, and its own last part will not do."""
+    dice = random.Random(seed)
+    size = dice.randint(1, 6)
+    ids = dice.sample(IDS, size)
+    minors = sorted(dice.sample(range(8), size))
+    classes = [["X"] * size for _ in range(size)]
+    for i in range(size):
+        for j in range(i):
+            classes[i][j] = classes[j][i] = dice.choice(("NV4", "NV18+NODE", "PIX", "SYS", "HOST", "HOSTPIX"))
+    given = describe_links(classes, prefix="GSOC_ID_", minors=minors, ids=ids)
+    assert all(re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", key) for key in given)
+    read, faults = read_described(given, prefix="GSOC_ID_", minors=minors, ids=ids)
+    assert not faults
+    tails = {one.rpartition("-")[2] for one in ids if one}
+    nameless = {i for i, one in enumerate(ids) if str(minors[i]) in tails and one != f"GPU-{minors[i]}"}
+    whole = read_links(json.dumps(classes), size)
+    for i in range(size):
+        for j in range(size):
+            found = read[i][j] if read is not None else None
+            assert found == whole[i][j] or (found is None and {i, j} & nameless)

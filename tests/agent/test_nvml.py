@@ -9,8 +9,8 @@ import pynvml
 import pytest
 
 from koordpy.agent.backends.nvml import NvmlLibrary
-from koordpy.agent.links import link_matrix
-from koordpy.agent.machine import P2P, BackendError, Fabric, XidEvent
+from koordpy.agent.gpu_facts import P2P, BackendError, Fabric, XidEvent
+from koordpy.agent.link_matrix import link_matrix
 
 
 class Driver:

@@ -7,11 +7,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from koordpy.agent.backends.topo import TopoBackend, read_topo
-from koordpy.agent.health import HealthBook
-from koordpy.agent.links import link_matrix
-from koordpy.agent.machine import BackendError
-from koordpy.agent.watch import NodeAgent
+from koordpy.agent.agent_loop import NodeAgent
+from koordpy.agent.backends.topo_backend import TopoBackend, read_topo
+from koordpy.agent.gpu_facts import BackendError
+from koordpy.agent.gpu_health import HealthBook
+from koordpy.agent.link_matrix import link_matrix
 from tests.agent.test_nvml import GPU, SWITCH, Driver, library
 
 SAMPLES = sorted((Path(__file__).parent / "topo").glob("*.txt"))

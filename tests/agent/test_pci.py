@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.agent.pci import PciPath, path_class, read_path, sysfs_address
+from koordpy.agent.pcie_paths import PciPath, path_class, read_path, sysfs_address
 
 ROOT = "pci0000:3a"
 

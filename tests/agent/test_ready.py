@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import os
+import signal
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,16 +14,18 @@ import aiohttp
 import pytest
 import yaml
 
-from koordpy.agent.backends.fake import read_fake
-from koordpy.agent.health import HealthBook
+from koordpy.agent.agent_loop import NodeAgent
+from koordpy.agent.backends.file_backend import read_fake
+from koordpy.agent.gpu_health import HealthBook
 from koordpy.agent.publisher import DEVICES
-from koordpy.agent.watch import NodeAgent
-from koordpy.cli.agent import _serve, add_arguments
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.cli.agent_command import _serve, add_arguments
 from koordpy.cli.main import main
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.sim.server import ApiServer
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
 from tests.agent.plugin.kubelet import Kubelet
+from tests.agent.plugin.test_annotations import notes
+from tests.agent.plugin.test_pods import PODS, pod
 from tests.clusters import node
 from tests.e2e.process import eventually
 from tests.e2e.test_gpu_delivery import free_port
@@ -98,6 +102,36 @@ async def test_the_agent_is_ready_while_the_kubelet_knows_of_its_plugin(folder: 
             await kubelet.start()
             await eventually(delivers, what="the agent delivers")
             await kubelet.stop()
+
+
+async def test_an_agent_that_is_told_to_end_says_so_in_the_device_and_serves_pods_that_are_bound(folder: Path) -> None:
+    async with FaultyServer() as server, ApiClient(ClusterAccess(server=server.url)) as client:
+        await client.post("/api/v1/nodes", node("n1"))
+        kubelet = Kubelet(folder / "device-plugins", folder / "pod-resources" / "kubelet.sock")
+        await kubelet.start()
+        async with agent(server, folder, "--delivery", "device-plugin") as url:
+            await kubelet.until(lambda: len(kubelet.devices) == 2)
+
+            async def delivers() -> bool:
+                return (await delivery(client))[0] == "False"
+
+            async def ending() -> bool:
+                return await delivery(client) == ("True", "the agent is ending")
+
+            await eventually(delivers, what="the agent delivers")
+            await client.post(PODS, pod("a", 1, annotations=notes([1])))
+            os.kill(os.getpid(), signal.SIGTERM)
+            await eventually(ending, what="the Device says that the agent ends")
+            assert await kubelet.admit("a", 1, container="c0") == ["GPU-1"]
+            assert (await ready(url)).startswith("503 ")
+            await client.patch(f"{PODS}/a/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+
+            async def ended() -> bool:
+                return not await ready(url)
+
+            await eventually(ended, what="the agent has ended")
+        assert (await delivery(client))[0] == "True"
+        await kubelet.stop()
 
 
 async def test_an_agent_without_plugin_is_ready_once_its_device_is_written(folder: Path) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.agent.backends.topo import read_topo
-from koordpy.agent.links import link_matrix
-from koordpy.agent.machine import BackendError
+from koordpy.agent.backends.topo_backend import read_topo
+from koordpy.agent.gpu_facts import BackendError
+from koordpy.agent.link_matrix import link_matrix
 
 SAMPLES = Path(__file__).parent / "topo"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.configfile import dangers, load_config, plain, read_config
-from koordpy.api.faults import InputFaultsError
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.configuration_file import dangers, load_config, plain, read_config
 
 
 def read(text: str) -> KoordpyConfiguration:
@@ -36,6 +36,10 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         3600,
     )
     assert (config.preemption.across_quotas, config.stale_gangs.grace) == ("overMin", 60)
+    assert config.preemption.across_users == "overShare"
+    assert (config.preemption.surplus_victims, config.quota.no_quota_yields) == ("pods", "lowerPriority")
+    harm = config.protection.max_harm
+    assert (harm.priority, harm.quota, harm.fair_share, harm.consolidation) == (None, None, None, 1)
     assert config.scores.weight("TaintToleration") == 3
     assert config.scores.weight("NodeResourcesBalancedAllocation") == 0
 
@@ -71,8 +75,19 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
             "filters: {nodeResourcesFit: {ignoredResources: [1], x: 2}}",
             ["filters.nodeResourcesFit.ignoredResources[0]: a number (1) in", "filters.nodeResourcesFit.x: unknown"],
         ),
+        (
+            "preemption: {acrossUsers: overMin}",
+            ["preemption.acrossUsers: text ('overMin') is none of: any, never, overShare"],
+        ),
+        (
+            "{preemption: {acrossUsers: any}, fairness: {reclaim: all}}",
+            ["preemption.acrossUsers: any does not go with fairness.reclaim: all"],
+        ),
         ("fairness: {mode: best}", ["fairness.mode: text ('best') is none of: exact, gpu-count, kai, off"]),
         ("fairness: {mode: true}", ["fairness.mode: a truth value (true) is none of"]),
+        ("gpu: {parts: {aliases: [hami, hammi]}}", ["gpu.parts.aliases[1]: text ('hammi') is none of: "]),
+        ("gpu: {parts: {byNumber: [not a name!]}}", ["gpu.parts.byNumber[0]: text ("]),
+        ("gpu: {parts: {policy: pack}}", ["gpu.parts.policy: unknown field"]),
         ("gpu: {delivery: dra}", ["gpu.delivery: text ('dra') is none of: device-plugin, env, foreign"]),
         ("gpu: {linkBandwidth: {PIX: 1, FOO: 2}}", ["gpu.linkBandwidth.FOO: text ('FOO') is no link class"]),
         ("podInitialBackoff: 1 s", ["podInitialBackoff: '1 s' is no duration"]),
@@ -94,6 +109,7 @@ def test_a_bare_off_is_read_as_off(word: str) -> None:
             "ascend: {nslbVersion: '3.0', sharedTorNum: 3}",
             ["ascend.nslbVersion: text", "ascend.sharedTorNum: a number"],
         ),
+        ("ascend: {superPodOrder: code}", ["ascend.superPodOrder: text ('code') is none of: seed"]),
         ("leaderElection: {leaseDuration: 5s}", ["leaderElection.leaseDuration: must be longer"]),
         ("schedulerNames: []", ["schedulerNames: an empty list"]),
         ("schedulerNames: koord-scheduler", ["schedulerNames: text ('koord-scheduler') in place of a list"]),
@@ -303,3 +319,33 @@ def test_a_superpod_size_below_one_is_read_for_the_jobs_to_be_told(size: int) ->
     """ascend.md 5: it makes jobs illegal, not the file."""
     found = read_config(f"ascend: {{superPodSize: {size}}}".encode(), name="c.yaml")
     assert found.ascend.super_pod_size == size
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("protection: {maxHarm: {consolidation: -1}}", "protection.maxHarm.consolidation: -1 is less than 0"),
+        ("protection: {maxHarm: {priority: -0.5}}", "protection.maxHarm.priority: -0.5 is less than 0"),
+        ("protection: {maxHarm: {fairShare: '1'}}", "protection.maxHarm.fairShare: text ('1') in place of a number"),
+        ("protection: {maxHarm: {quota: .inf}}", "protection.maxHarm.quota: a number (.inf) is out of range"),
+        ("protection: {maxHarm: {staleGang: 1}}", "protection.maxHarm.staleGang: unknown field"),
+        ("protection: {minRuntime: {priority: 1h}}", "protection.minRuntime: unknown field"),
+        (
+            "preemption: {surplusVictims: gangs}",
+            "preemption.surplusVictims: text ('gangs') is none of: any, pods",
+        ),
+        (
+            "quota: {noQuotaYields: sometimes}",
+            "quota.noQuotaYields: text ('sometimes') is none of: always, lowerPriority, never",
+        ),
+    ],
+)
+def test_limits_on_a_plan_are_read_strictly(text: str, fault: str) -> None:
+    with pytest.raises(InputFaultsError) as raised:
+        read(text)
+    assert fault in str(raised.value)
+
+
+def test_a_limit_may_be_null_and_is_a_number_otherwise() -> None:
+    harm = read("protection: {maxHarm: {consolidation: null, priority: 0, quota: 1.5}}").protection.max_harm
+    assert (harm.priority, harm.quota, harm.fair_share, harm.consolidation) == (0, 1.5, None, None)

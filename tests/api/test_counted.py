@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordpy.api.counted import counted
+from koordpy.api.counted_nouns import counted
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.documents import read_documents
 from koordpy.api.scalars import Number
-from koordpy.api.yamlvalues import MAX_ALIASED
+from koordpy.decoding.manifest_documents import read_documents
+from koordpy.decoding.yaml_values import MAX_ALIASED
 
 
 def read(text: str | bytes, *, as_json: bool = False) -> list[tuple[int, Any, str | None]]:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec import inspect as types
 
-from koordpy.api.faults import key_path
+from koordpy.api.field_faults import key_path
 from koordpy.api.scalars import Number
-from koordpy.api.strict import decode, format_of
-from koordpy.offline.kinds import _KINDS, Kind
+from koordpy.decoding.strict_decoding import decode, format_of
+from koordpy.offline.read_kinds import _KINDS, Kind
 
 Step = str | int
 TEXTS: tuple[Any, ...] = (5, True, [], {}, Number("1.5"))

@@ -8,12 +8,13 @@ import kubernetes_asyncio.client.models as models
 import pytest
 from msgspec import inspect as types
 
-from koordpy.api.faults import MAX_DOUBTS
+from koordpy.api.field_faults import MAX_DOUBTS
 from koordpy.api.objects import Container, Node, Pod
+from koordpy.api.pod_groups import PodGroup
 from koordpy.api.scalars import Number
 from koordpy.api.spelling import meant
-from koordpy.api.strict import decode
-from koordpy.offline.kinds import _KINDS
+from koordpy.decoding.strict_decoding import decode
+from koordpy.offline.read_kinds import _KINDS
 
 OTHERS = {("DeviceAttribute", field) for field in ("strings", "ints", "bools", "versions")}
 """Left out of the look for slips."""
@@ -56,8 +57,14 @@ def test_no_field_of_the_api_counts_as_misspelt() -> None:
 @pytest.mark.parametrize(
     ("kind", "raw"),
     [
-        (Pod, {"metadata": {"finalizers": [], "managedFields": [{}], "selfLink": ""}, "spec": {"serviceAccount": "a"}}),
-        (Pod, {"spec": {"tolerations": [{"operator": "", "effect": ""}], "containers": None, "volumes": 5}}),
+        (
+            Pod,
+            {
+                "metadata": {"finalizers": [], "managedFields": [{}], "selfLink": ""},
+                "spec": {"serviceAccount": "a", "containers": [{"name": "c"}]},
+            },
+        ),
+        (Pod, {"spec": {"tolerations": [{"operator": "Exists", "effect": ""}], "containers": 5, "volumes": 5}}),
         (Node, {"spec": {"podCIDR": "", "podCIDRs": [], "taints": "none"}, "status": {"nodeInfo": {}, "phase": "x"}}),
         (Pod, None),
         (Pod, []),
@@ -68,14 +75,8 @@ def test_what_is_right_or_a_fault_is_no_doubt(kind: type, raw: Any) -> None:
 
 
 def test_a_number_is_looked_at_by_its_value() -> None:
-    raw = {
-        "spec": {"containers": [{"ports": [{"containerPort": Number("0x1FFFF")}, {"containerPort": Number("0x50")}]}]}
-    }
-    (found,) = decode(raw, Pod).doubts
-    assert (
-        str(found)
-        == "spec.containers[0].ports[0].containerPort: 0x1FFFF is not from 1 to 65535: an API server refuses it"
-    )
+    (found,) = decode({"spec": {"minMember": Number("-0x1")}}, PodGroup).doubts
+    assert str(found) == "spec.minMember: -0x1 is less than 0: an API server refuses it"
 
 
 def test_the_doubts_of_one_object_have_an_end() -> None:

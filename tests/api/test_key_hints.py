@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.limits import ANNOTATIONS
+from koordpy.api.key_hints import READ, Holder, unread_keys
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.unread import READ, Holder, unread_keys
+from koordpy.api.reading_limits import ANNOTATIONS
 
 GANG, QUOTA, SCHEDULING = keys.GANG_PREFIX, keys.QUOTA_PREFIX, "scheduling.koordinator.sh/"
 L, A = "label", "annotation"
@@ -85,7 +85,7 @@ def test_every_key_of_ours_below_our_prefixes_is_read_somewhere_or_written() -> 
         (Holder.NODE, SCHEDULING + "usage-thresholds", A, "is not read by koordpy"),
         # of versions to come
         (Holder.GROUP, GANG + "repair", A, "is not read yet"),
-        (Holder.PLAIN, SCHEDULING + "defrag", A, "is not read yet"),
+        (Holder.PLAIN, SCHEDULING + "last-checkpoint", A, "is not read yet"),
         (Holder.NODE, SCHEDULING + "spare", L, "is not read yet"),
         (Holder.GROUP, "provisioning.scheduling.koordinator.sh/Zone", A, "is not read yet"),
         (Holder.GROUPED, "kueue.x-k8s.io/podset-required-topology", A, "is not read yet"),

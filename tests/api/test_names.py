@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordpy.api.names import split_address
+from koordpy.api.object_names import split_address
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from koordpy.api.natural import natural_key
+from koordpy.api.natural_order import natural_key
 
 MANY = "9" * 5000
 

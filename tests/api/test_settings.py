@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.faults import UnreadableError
-from koordpy.api.gangspec import parse_topology_wish
-from koordpy.api.jsontext import read_json
+from koordpy.api.field_faults import UnreadableError
+from koordpy.api.json_text import read_json
+from koordpy.api.key_hints import Holder
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.settings import OF_GANGS, OF_QUOTAS, odd_settings, odd_values, whole_number
 from koordpy.api.spelling import meant
-from koordpy.api.unread import Holder
+from koordpy.config.gang_topology import parse_topology_wish
+from koordpy.decoding.annotation_settings import OF_GANGS, OF_QUOTAS, odd_settings, odd_values, whole_number
 
 GANG = keys.GANG_PREFIX
 POD_GROUP = keys.LABEL_POD_GROUP
@@ -199,17 +199,26 @@ def test_a_topology_wish_that_cannot_be_read_is_told_in_the_words_of_json(raw: o
     assert str(raised.value).startswith(said)
 
 
-def test_fields_of_a_topology_wish_that_are_not_read_are_told() -> None:
-    raw = {
-        "gatherStratgy": [],
-        "gatherStrategy": [{**RULE, "podcountMultiple": 2}],
-        "parallelModel": [{**SIZE, "x": 1}],
-    }
-    assert parse_topology_wish(json.dumps(raw)).doubts == (
-        "gatherStratgy: unknown field, not read, did you mean gatherStrategy?",
-        "gatherStrategy[0].podcountMultiple: unknown field, not read, did you mean podCountMultiple?",
-        "parallelModel[0].x: unknown field, not read",
-    )
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"gatherStratgy": []}, "gatherStratgy: unknown field, did you mean gatherStrategy?"),
+        (
+            {"gatherStrategy": [{**RULE, "podcountMultiple": 2}]},
+            "gatherStrategy[0].podcountMultiple: unknown field, did you mean podCountMultiple?",
+        ),
+        (
+            {"gatherStrategy": [RULE, {"layr": "l", "strategy": "MustGather"}]},
+            "gatherStrategy[1].layr: unknown field, did you mean layer?",
+        ),
+        ({"parallelModel": [{**SIZE, "x": 1}]}, "parallelModel[0].x: unknown field"),
+        ({"a": 1, "b": 2}, "a: unknown field; b: unknown field"),
+    ],
+)
+def test_an_unknown_field_makes_a_topology_wish_unreadable(raw: object, said: str) -> None:
+    with pytest.raises(UnreadableError) as raised:
+        parse_topology_wish(json.dumps(raw))
+    assert str(raised.value) == said
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.custom import ClusterNetworkTopology
-from koordpy.api.documents import read_documents
-from koordpy.api.dra import ResourceClaimTemplate, ResourceSlice
-from koordpy.api.faults import key_path
-from koordpy.api.groups import PodGroup
+from koordpy.api.claim_objects import ResourceClaimTemplate, ResourceSlice
+from koordpy.api.custom_objects import ClusterNetworkTopology
+from koordpy.api.field_faults import key_path
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
-from koordpy.api.storage import CSIStorageCapacity, PersistentVolume
-from koordpy.api.strict import decode
+from koordpy.api.pod_groups import PodGroup
+from koordpy.api.storage_objects import CSIStorageCapacity, PersistentVolume
+from koordpy.decoding.manifest_documents import read_documents
+from koordpy.decoding.strict_decoding import decode
 
 
 def decoded(text: str, kind: type[Any]) -> tuple[Any, list[str]]:

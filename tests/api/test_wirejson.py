@@ -16,8 +16,8 @@ import pytest
 from msgspec import inspect as types
 
 from koordpy.api.objects import Node, Pod, Wire
-from koordpy.api.wirejson import Undecodable, WireReader, read_plain
-from koordpy.offline.kinds import _KINDS, Kind
+from koordpy.decoding.wire_json import Undecodable, WireReader, read_plain
+from koordpy.offline.read_kinds import _KINDS, Kind
 from tests.api.test_every_field import Step, fields, holding
 
 NULLS = [

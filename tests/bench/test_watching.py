@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bench.live.watching import PodWatch
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.e2e.client import MERGE, Client, pod_manifest, pods_path
 from tests.faults import FaultyServer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from koordpy.api.config import ClientConnection, KoordpyConfiguration
+from koordpy.config.configuration import ClientConnection, KoordpyConfiguration
 
 SCHEMA = Path(__file__).resolve().parents[2] / "charts" / "koordpy" / "values.schema.json"
 DECIDED_BY_THE_CHART = {
@@ -59,7 +59,9 @@ def _schema(info: Any) -> Json:
             }
         case inspect.UnionType():
             (one,) = (part for part in info.types if not isinstance(part, inspect.NoneType))
-            return _schema(one)
+            schema = _schema(one)
+            # helm drops a null that its chart has a value for, and validates any other
+            return {**schema, "type": [schema["type"], "null"]} if schema.get("type") == "number" else schema
         case inspect.ListType() | inspect.VarTupleType():
             least = {"minItems": info.min_length} if info.min_length else {}
             return {"type": "array", "items": _schema(info.item_type), **least}

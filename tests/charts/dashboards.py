@@ -81,7 +81,14 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
             unit="s",
             columns=6,
         ),
-        Panel("Conflicts with others", ((rate("koordpy_conflicts_total", "kind"), "{{kind}}"),), columns=6),
+        Panel(
+            "Conflicts with others",
+            (
+                (rate("koordpy_conflicts_total", "kind"), "{{kind}}"),
+                (rate("koordpy_foreign_binds_total", "profile"), "pods of {{profile}} bound by others"),
+            ),
+            columns=6,
+        ),
         Panel(
             "Oldest pending pod",
             ((gauge("koordpy_pending_oldest_seconds"), "age"),),
@@ -93,6 +100,8 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
             "Wrong objects",
             (
                 (gauge("koordpy_topology_faults"), "faults of the topology"),
+                (gauge("koordpy_topology_unlabelled_nodes", "layer"), "nodes without {{layer}}"),
+                (gauge("koordpy_topology_split_domains", "layer"), "{{layer}} in two parents"),
                 (gauge("koordpy_quotas_invalid"), "invalid quotas"),
                 (gauge("koordpy_unreadable_objects", "kind"), "unreadable {{kind}}"),
             ),
@@ -137,6 +146,21 @@ OVERVIEW: dict[str, tuple[Panel, ...]] = {
             unit="s",
         ),
         Panel("Attempts", ((rate("scheduler_schedule_attempts_total", "result"), "{{result}}"),)),
+        Panel(
+            "Units that wait longest",
+            ((gauge("koordpy_unit_pending_seconds", "unit"), "{{unit}}"),),
+            unit="s",
+            about="The ten oldest that nothing of their own holds back. kubectl koordpy why NAME says why.",
+        ),
+        Panel(
+            "Members that degraded gangs lack",
+            ((gauge("koordpy_gang_degraded", "gang, workload"), "{{gang}} {{workload}}"),),
+            about="Some members are bound, fewer than the minimum. kubectl koordpy why NAME says why.",
+        ),
+        Panel(
+            "Accelerators that degraded gangs hold",
+            ((gauge("koordpy_gang_degraded_accelerators", "gang"), "{{gang}}"),),
+        ),
     ),
     "Placing": (
         Panel(

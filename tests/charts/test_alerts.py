@@ -54,6 +54,19 @@ def lag(seconds: str) -> str:
     return f'koordpy_watch_lag_seconds_bucket{{resource="pods",le="{seconds}"}}'
 
 
+def degraded(namespace: str, workload: str = "Job/train") -> str:
+    return f'koordpy_gang_degraded{{gang="{namespace}/train",workload="{workload}"}}'
+
+
+def unlabelled(layer: str) -> str:
+    return f'koordpy_topology_unlabelled_nodes{{layer="{layer}"}}'
+
+
+def split(layer: str) -> str:
+    return f'koordpy_topology_split_domains{{layer="{layer}"}}'
+
+
+FOREIGN = "koordpy_foreign_binds_total"
 FULL, LOST = 'koordpy_events_dropped_total{reason="queue_full"}', 'koordpy_events_dropped_total{reason="failed"}'
 BOUND, REFUSED = 'koordpy_binds_total{outcome="bound"}', 'koordpy_binds_total{outcome="refused"}'
 CASES: dict[str, Case] = {
@@ -69,6 +82,9 @@ CASES: dict[str, Case] = {
         # without leader election each is alone with its lease
         {leader(): "1x60", leader(""): "1x60", leader("", instance="b"): "1x60", leader("other/koordpy"): "1x60"},
     ),
+    "KoordpyForeignBindings": Case(
+        6, {f'{FOREIGN}{{profile="koord-scheduler"}}': "0 1+1x60"}, {f'{FOREIGN}{{profile="koord-scheduler"}}': "9x60"}
+    ),
     "KoordpyRefused": Case(
         25,
         {requests("403"): "0+1x60", BUILD: "1x60"},
@@ -81,10 +97,19 @@ CASES: dict[str, Case] = {
         {requests("503"): "0+4x60", requests("200"): "0+96x60", requests("404"): "0+50x60", BUILD: "1x60"},
     ),
     "KoordpyTopologyInvalid": gauge("koordpy_topology_faults", minutes=5),
+    "KoordpyTopologyDegraded": Case(
+        15,
+        {unlabelled("rackLayer"): "0x60", split("rackLayer"): "1x60", unlabelled("blockLayer"): "0x60"},
+        {unlabelled("rackLayer"): "0x60", split("rackLayer"): "0x60"},
+        {unlabelled("rackLayer"): "5x13 0x60", split("rackLayer"): "0x60"},
+    ),
     "KoordpyQuotasInvalid": gauge("koordpy_quotas_invalid", minutes=15),
     "KoordpyObjectsUnreadable": gauge('koordpy_unreadable_objects{kind="Node"}', minutes=5),
-    "KoordpyGangsHalfBound": gauge("koordpy_gangs_half_bound", minutes=5),
-    "KoordpyPodsPendingLong": gauge("koordpy_pending_oldest_seconds", minutes=15, limit=86400, usual=80000),
+    "KoordpyGangDegraded": gauge(degraded("a"), minutes=5),
+    "KoordpyMoreGangsDegraded": gauge("koordpy_gangs_degraded_unnamed", minutes=5),
+    "KoordpyPodsPendingLong": gauge(
+        'koordpy_unit_pending_seconds{unit="a/train"}', minutes=15, limit=86400, usual=80000
+    ),
     "KoordpyWatchLag": Case(
         11,
         {lag("4.096"): "0+8x60", lag("16.384"): "0+10x60", lag("+Inf"): "0+10x60"},
@@ -139,6 +164,114 @@ def tried(name: str, case: Case) -> list[Json]:
             never = [firing(name, minute, 0) for minute in (case.minutes, case.minutes + 2, 55)]
             found.append({**head, "input_series": series(given), "promql_expr_test": never})
     return found
+
+
+def held(namespace: str) -> str:
+    return f'koordpy_gang_degraded_accelerators{{gang="{namespace}/train"}}'
+
+
+def waits(unit: str) -> str:
+    return f'koordpy_unit_pending_seconds{{unit="{unit}"}}'
+
+
+TEXTS: tuple[tuple[str, Mapping[str, str], tuple[tuple[Mapping[str, str], str, str], ...]], ...] = (
+    (
+        "KoordpyGangDegraded",
+        {
+            degraded("a"): "1x60",
+            held("a"): "56x60",
+            degraded("b", ""): "3x60",
+            held("b"): "0x60",
+            # the same gang by another replica is one alert
+            f'{degraded("a")[:-1]},instance="b"}}': "1x60",
+        },
+        (
+            (
+                {"gang": "a/train", "workload": "Job/train"},
+                "Gang a/train has had fewer members than its minimum for five minutes",
+                "It lacks 1 and holds 56 accelerators meanwhile; Job/train makes its pods. "
+                "Run: kubectl koordpy why a/train",
+            ),
+            (
+                {"gang": "b/train"},
+                "Gang b/train has had fewer members than its minimum for five minutes",
+                "It lacks 3 and holds 0 accelerators meanwhile. Run: kubectl koordpy why b/train",
+            ),
+        ),
+    ),
+    (
+        "KoordpyMoreGangsDegraded",
+        {"koordpy_gangs_degraded_unnamed": "7x60"},
+        (
+            (
+                {},
+                "7 more gangs have fewer members than their minimum than KoordpyGangDegraded names",
+                "Run: kubectl get podgroups -A, and kubectl get events -A --field-selector reason=GangDegraded",
+            ),
+        ),
+    ),
+    (
+        "KoordpyTopologyDegraded",
+        {unlabelled("rackLayer"): "3x60", split("rackLayer"): "2x60", unlabelled("blockLayer"): "0x60"},
+        (
+            (
+                {"layer": "rackLayer"},
+                "Layer rackLayer of the network has gaps: nodes without its label, or domains in two parents",
+                "Gangs find less room in one domain, or none. The condition Degraded names the nodes. "
+                "Run: kubectl describe clusternetworktopology default",
+            ),
+        ),
+    ),
+    (
+        "KoordpyForeignBindings",
+        {f'{FOREIGN}{{profile="ours"}}': "0+1x60", f'{FOREIGN}{{profile="other"}}': "0x60"},
+        (
+            (
+                {"profile": "ours"},
+                "Another process binds pods of scheduler ours",
+                "Two leaders on different Leases plan for one name and give away the same room. "
+                "The event names the other Lease. Run: kubectl get events -A --field-selector reason=ForeignBinding",
+            ),
+        ),
+    ),
+    (
+        "KoordpyPodsPendingLong",
+        {waits("a/train"): "90000x60", waits("b/one"): "100x60"},
+        (
+            (
+                {"unit": "a/train"},
+                "a/train has been pending for 1d 1h 0m 0s",
+                "It is one of the units that wait longest. Run: kubectl koordpy why a/train; "
+                "all that wait: kubectl koordpy queue",
+            ),
+        ),
+    ),
+)
+"""(alert, series, (labels, summary, description) of each that fires)."""
+
+
+def worded(name: str, given: Mapping[str, str], wanted: tuple[tuple[Mapping[str, str], str, str], ...]) -> Json:
+    """A test of promtool of the words of an alert."""
+    (rule,) = (one for one in rules() if one["alert"] == name)
+    common = {"namespace": NAMESPACE, "job": JOB, **rule["labels"]}
+    runbook = rule["annotations"]["runbook_url"].replace("RUNBOOKS", "https://example.com/alerts")
+    alerts = [
+        {
+            "exp_labels": {**common, **labels},
+            "exp_annotations": {"summary": summary, "description": description, "runbook_url": runbook},
+        }
+        for labels, summary, description in wanted
+    ]
+    test = {"eval_time": "55m", "alertname": name, "exp_alerts": alerts}
+    return {"interval": "1m", "input_series": series(given), "alert_rule_test": [test]}
+
+
+def test_alerts_name_the_gang_and_the_command(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    file = tmp_path / "tests.yaml"
+    found = [worded(*one) for one in TEXTS]
+    given = {"rule_files": [str(write_rules(tmp_path))], "evaluation_interval": "1m", "tests": found}
+    file.write_text(yaml.safe_dump(given), encoding="utf-8")
+    promtool(request, "test", "rules", str(file))
 
 
 def test_every_alert_is_tried() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 
 from koordpy import __version__
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.configfile import read_config
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.configuration_file import read_config
 from tests.charts.configuration_schema import SCHEMA, configuration_schema
 
 CHART = SCHEMA.parent
@@ -16,8 +16,14 @@ DEFINITIONS = CHART.parents[1] / "crds"
 
 def test_the_definitions_of_the_chart_are_those_of_the_repository() -> None:
     of_chart = {file.name: file.read_bytes() for file in (CHART / "crds").iterdir()}
-    assert of_chart == {file.name: file.read_bytes() for file in DEFINITIONS.iterdir()}
+    known = {file.name: file.read_bytes() for file in DEFINITIONS.iterdir()}
+    assert of_chart == known, "run `cp crds/*.yaml charts/koordpy/crds/`"
     assert of_chart
+
+
+def test_the_chart_has_no_symbolic_links() -> None:
+    """Helm warns of each at every command, and a copy of the folder alone would lack what they lead to."""
+    assert [file.name for file in (CHART, *CHART.rglob("*")) if file.is_symlink()] == []
 
 
 def test_the_schema_of_config_is_the_one_of_the_configuration() -> None:

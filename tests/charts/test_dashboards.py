@@ -11,7 +11,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from koordpy.engine.binding.binder import BindResult
 from koordpy.observe.metrics import Metrics
-from koordpy.planning.plan import Proof
+from koordpy.plan.round_plan import Proof
 from tests.charts.dashboards import DASHBOARDS, FOLDER
 from tests.docs.test_links import anchors
 from tests.docs.worked import ROOT

@@ -1,25 +1,28 @@
-"""What `koordpy explain` says would help, done: each remedy is carried out in the manifests, and then it has to help.
+"""What `koordpy explain` says would help, done: each suggestion is carried out in the manifests and has to help then.
 
-`remedied` knows every form of wouldFitIf that tests.cli.random_manifests brings up; it answers what kind of remedy it
-was and what is untrue of it.
+`carried_out` reads the sentence alone and shares nothing with the planner. A sentence of a form that it does not know
+is as wrong as one that does not help.
 """
 
 import contextlib
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from koordpy.cli.main import main as koordpy
-from tests.cli.naive_reading import Reading, asked
-from tests.cli.random_manifests import GANG, GANG_KEYS, GPU, Cluster
+from tests.cli.naive_reading import Reading
+from tests.cli.random_manifests import GANG, GANG_KEYS, QUOTA_KEYS, Cluster, run_again
 
 Document = dict[str, Any]
 WISH = GANG_KEYS + "networkTopologyAware"
-MANY = "1000"
+PLACES = ("kubernetes.io/hostname", "zone", "rack", "block", "spine")
+"""Node labels by which places differ."""
 
 
 def told(words: Iterable[str], one: Cluster, folder: Path) -> Document:
@@ -36,14 +39,6 @@ def told(words: Iterable[str], one: Cluster, folder: Path) -> Document:
     return found
 
 
-def without_evictions(one: Cluster) -> Cluster:
-    """The same where nobody has to go."""
-    config = {**one.config, "consolidation": {"enabled": False}}
-    config["preemption"] = {**config["preemption"], "enabled": False}
-    config["fairness"] = {**config["fairness"], "reclaim": "off"}
-    return Cluster(one.documents, config, one.arguments)
-
-
 @dataclass
 class Job:
     """A pending pod with its gangs, in a cluster that may be changed for it."""
@@ -51,6 +46,8 @@ class Job:
     cluster: Cluster
     pod: str
     folder: Path
+    place: int = 0
+    """Which of the places new nodes are added in that may stand anywhere."""
 
     def __post_init__(self) -> None:
         self.gangs = self._gangs()
@@ -78,153 +75,373 @@ class Job:
     def _own(self, pod: Document) -> bool:
         return pod["metadata"]["labels"].get(GANG) in self.gangs
 
-    def placed(self, cluster: Cluster) -> bool:
-        """Whether the first round binds the pod, or some of its gangs."""
+    def bound(self, cluster: Cluster) -> set[str]:
+        """Own pods that the first round binds."""
         found = told(["simulate", "--rounds", "1", *cluster.arguments], cluster, self.folder)
         pods = cluster.of("Pod")
-        return any(b["pod"] == self.pod or (self.gangs and self._own(pods[b["pod"]])) for b in found["bindings"])
+        bound = [b["pod"] for b in found["bindings"]]
+        return {name for name in bound if name == self.pod or (self.gangs and self._own(pods[name]))}
 
+    def placed(self, cluster: Cluster) -> bool:
+        """Whether the first round binds the pod, or its gangs where it binds none of them as things are.
 
-def remedied(job: Job, words: str) -> tuple[str, str]:
-    """(kind of remedy, what is untrue of it: empty where it helps). An unknown kind is empty."""
-    for kind, (form, does) in REMEDIES.items():
-        if match := re.match(form, words):
-            return kind, "" if does(job, match) else words
-    return "", ""
+        A gang is bound where as many members as it asks for have nodes then, counted with those that run.
+        """
+        found = self.bound(cluster)
+        if not self._whole(cluster, found):
+            return False
+        return self.pod in found or (bool(found) and not self.bound(self.cluster))
 
+    def _whole(self, cluster: Cluster, found: set[str]) -> bool:
+        """Whether every gang of the unit has its minimum, and a unit without a PodGroup all its pods."""
+        have = Counter[str]()
+        for name, pod in cluster.of("Pod").items():
+            have[pod["metadata"]["labels"].get(GANG, "")] += name in found or "nodeName" in pod["spec"]
+        groups = cluster.of("PodGroup")
+        return all(have[name] >= int(groups[name]["spec"]["minMember"]) for name in self.gangs if name in groups)
 
-def _node_lacks(job: Job, match: re.Match[str]) -> bool:
-    return _nodes_take(job, match[0], [match[1]], match[2])
-
-
-def _nodes_refuse(job: Job, match: re.Match[str]) -> bool:
-    return _nodes_take(job, match[0], None, "")
-
-
-def _nodes_take(job: Job, words: str, names: list[str] | None, lacks: str) -> bool:
-    """Carries out all that is said of some nodes; the pod alone has to fit at least as many of them as are counted."""
-    one = Cluster(json.loads(json.dumps(job.cluster.documents)), {})
-    before = Reading(job.cluster.documents).verdicts(job.cluster.of("Pod")[job.pod])
-    nodes, pods = one.of("Node"), one.of("Pod")
-    pod = pods[job.pod]
-    for node in names or ():
-        for amount, resource, _ in re.findall(r"(\d+) more ([\w./]+) \(free (\d+)\)", lacks):
-            _give(one, node, resource, int(amount))
-        for resource, _, _ in re.findall(r"([\w./]+) of (\d+) \(it has (\d+) in all\)", lacks):
-            _give(one, node, resource, int(MANY))
-    for name, node in nodes.items():
-        if "uncordon them" in words:
-            node["spec"].pop("unschedulable", None)
-        for resource in re.findall(r"Insufficient (cpu|nvidia\.com/gpu)", words):
-            _give(one, name, resource, int(MANY))
-        if "Too many pods" in words:
-            node["status"]["allocatable"]["pods"] = MANY
-    if "Insufficient gpu devices" in words:
-        one.documents = [document for document in one.documents if document["kind"] != "Device"]
-    if "tolerate the taint" in words:
-        pod["spec"]["tolerations"] = [{"operator": "Exists"}]
-    if "affinity/selector" in words:
-        del pod["spec"]["nodeSelector"]
-    if "spread constraints" in words:
-        del pod["spec"]["topologySpreadConstraints"]
-    if "free ports" in words:
-        del pod["spec"]["containers"][0]["ports"]
-    if "pod affinity rules" in words or "anti-affinity rules" in words:
-        for other in pods.values() if "existing pods" in words else (pod,):
-            other["spec"].pop("affinity", None)
-    after = Reading(one.documents).verdicts(pod)
-    gained = [name for name in names or nodes if before[name].reasons and not after[name].reasons]
-    return len(gained) >= (1 if names else int(words.split()[0]))
-
-
-def _give(one: Cluster, node: str, resource: str, amount: int) -> None:
-    """Room, and sound cards for it."""
-    allocatable = one.of("Node")[node]["status"]["allocatable"]
-    allocatable[resource] = str(int(allocatable.get(resource, 0)) + amount)
-    device = one.of("Device").get(node) if resource == GPU else None
-    if device is not None:
-        cards = device["spec"]["devices"]
-        first = len(cards)
-        cards += [
-            {"type": "gpu", "minor": k, "id": f"GPU-new-{k}", "health": True} for k in range(first, first + amount)
+    def own_pods(self, cluster: Cluster) -> list[Document]:
+        """The pending pods of its unit."""
+        return [
+            pod
+            for name, pod in cluster.of("Pod").items()
+            if "nodeName" not in pod["spec"] and (name == self.pod or (self.gangs and self._own(pod)))
         ]
 
 
-def _slots(job: Job, match: re.Match[str]) -> bool:
-    """A node of that many slots in that domain; of gangs of one kind that nothing but room decides on."""
-    one = without_evictions(job.alone())
-    members = [pod for pod in one.of("Pod").values() if "nodeName" not in pod["spec"]]
-    plain = {"schedulerName", "containers", "priorityClassName"}
-    if len({json.dumps(asked(pod)) for pod in members}) > 1 or any(set(pod["spec"]) - plain for pod in members):
-        return True
-    path = (match[2] or "").split("/") if match[2] else []
-    labels = dict(zip(("spine", "block"), path, strict=False))
-    there = [node["metadata"]["labels"] for node in one.of("Node").values()]
-    if not any(labels.items() <= known.items() for known in there):  # a node without labels is a domain of its own
-        return True
-    slots = int(match[1])
-    amounts = {resource: str(amount * slots) for resource, amount in asked(members[0]).items()}
-    status = {"allocatable": {**amounts, "memory": "64Gi", "pods": str(slots)}}
-    meta = {"name": "extra", "labels": labels}
-    one.documents.append({"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {}, "status": status})
-    return job.placed(one)
+def remedied(job: Job, words: str) -> str:
+    """What is untrue of a suggestion; empty where it helps."""
+    places = range(3) if "in the cluster, like" in words else (0,)
+    for job.place in places:
+        try:
+            one = carried_out(job, words)
+        except ValueError as unknown:
+            return f"{words} ({unknown})"
+        if more := quota_faults(one) - quota_faults(job.cluster):
+            return f"{words} ({more})"
+        if not job.placed(one):
+            return words
+    return ""
 
 
-def _wishes(job: Job, match: re.Match[str]) -> bool:
-    """MustGather and podCountMultiple given up as told."""
-    one = without_evictions(job.alone())
-    preferred = re.findall(r"(\w+) were PreferGather", match[0])
-    uncounted = re.findall(r"podCountMultiple (\w+)=\d+ were left out", match[0])
-    for name, group in one.of("PodGroup").items():
-        notes = group["metadata"].get("annotations", {})
-        if name in job.gangs and WISH in notes:
-            wish = json.loads(notes[WISH])
-            for rule in wish["gatherStrategy"]:
-                if rule["layer"] in preferred:
-                    rule["strategy"] = "PreferGather"
-                if rule["layer"] in uncounted:
-                    rule.pop("podCountMultiple", None)
-            notes[WISH] = json.dumps(wish)
-    return job.placed(one)
+def quota_faults(one: Cluster) -> set[str]:
+    """Quotas whose min is above their max, and parents whose min is less than the sum of their children's."""
+    faults, quotas = set[str](), one.of("ElasticQuota")
+    resources = {resource for quota in quotas.values() for resource in quota["spec"].get("min", {})}
+    for resource in resources:
+        least = {name: int(quota["spec"].get("min", {}).get(resource, 0)) for name, quota in quotas.items()}
+        sums = Counter[str]()
+        for name, quota in quotas.items():
+            if least[name] > int(quota["spec"].get("max", {}).get(resource, 0)):
+                faults.add(f"min above max of {name}: {resource}")
+            sums[quota["metadata"].get("labels", {}).get(QUOTA_KEYS + "parent", "")] += least[name]
+        faults |= {f"sum of min below {name}: {resource}" for name in quotas if sums[name] > least[name]}
+    return faults
 
 
-def _quotas(job: Job, match: re.Match[str]) -> bool:
-    """Limits as large as told; that a runtime grows with its quota's max is what is tried."""
-    claims = "others would give back" in match[0]
-    one = job.alone() if claims else without_evictions(job.alone())
-    quotas = one.of("ElasticQuota")
-    for which, name, needed, resource, had in re.findall(
-        r"(min|max) of quota (\w+) were (\d+) ([\w./]+) \(it is (\d+)\)", match[0]
-    ):
-        spec = quotas[name]["spec"]
-        if int(spec[which].get(resource, 0)) != int(had):
-            return False
-        spec[which][resource] = needed
-        spec["max"][resource] = str(max(int(spec["max"].get(resource, 0)), int(needed)))
-    room = re.sub(r"(?:, and )?(?:min|max) of quota \w+ were \d+ [\w./]+ \(it is \d+\)(?:, and )?", "", match[0])
-    room = room.removesuffix(": others would give back")
-    raised = Cluster(one.documents, job.cluster.config, one.arguments)
-    if job.placed(one) or (not room and job.placed(raised)):
-        return not room
-    if claims or not room or remedied(job, room)[1]:
-        return False
-    found = told(["simulate", "--rounds", "1"], one, job.folder)
-    text = next(wait["message"] for wait in found["pending"] if wait["pod"] == job.pod)
-    return "quotas, quotaName" not in text
+def carried_out(job: Job, words: str) -> Cluster:
+    """The cluster after a suggestion. Raises ValueError where a part of it has no form that is known."""
+    one = Cluster(json.loads(json.dumps(job.cluster.documents)), json.loads(json.dumps(job.cluster.config)))
+    one.arguments = list(job.cluster.arguments)
+    left = re.sub(r"(: others would give back|: \d+ pods? would be (evicted|moved) for it)$", "", words)
+    while left:
+        for form, does in FORMS.items():
+            match = re.match(rf"(?:{form})(?=$|, and )", left)
+            if match:
+                CARRIED[does.__name__.removeprefix("_")] += 1
+                does(one, job, match)
+                left = left[match.end() :].removeprefix(", and ")
+                break
+        else:
+            raise ValueError(f"no such form: {left}")
+    return one
 
 
-def _before(job: Job, match: re.Match[str]) -> bool:
-    return job.placed(job.alone())
+CARRIED: Counter[str] = Counter()
+"""How often each kind of suggestion was carried out."""
+NAMES = r"[\w./-]+(?:(?:, | and )[\w./-]+)*"
+Doing = Callable[[Cluster, Job, re.Match[str]], None]
 
 
-REMEDIES = {
-    "resources": (r"node (\S+) had (.*?)(?:; and .*)?$", _node_lacks),
-    "filters": (r"\d+ (?:node\(s\) |Insufficient |Too many pods).*$", _nodes_refuse),
-    "slots": (r"(\d+) more slot\(s\) were free in (?:\w+ (\S+/\S+|s\d+)|the cluster)$", _slots),
-    "wishes": (r"(?:\w+ were PreferGather|podCountMultiple ).*$", _wishes),
-    "quotas": (r"(?:min|max) of quota (?!.*runtime of quota).*$", _quotas),
-    "queue": (r"the jobs before it in the queue left it their room$", _before),
+def _names(text: str) -> list[str]:
+    return re.split(r", | and ", text)
+
+
+def _specs(one: Cluster, job: Job) -> Iterator[Document]:
+    for pod in job.own_pods(one):
+        yield pod["spec"]
+
+
+def _tolerate(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for spec in _specs(one, job):
+        for taint in match[1].split(" and "):
+            rest, _, effect = taint.rpartition(":")
+            key, _, value = rest.partition("=")
+            spec.setdefault("tolerations", []).append({"key": key, "value": value, "effect": effect})
+
+
+def _give_up(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    kind, key = match[1], match[2]
+    for spec in _specs(one, job):
+        if kind == "spread":
+            spec["topologySpreadConstraints"] = [
+                rule
+                for rule in spec.get("topologySpreadConstraints", [])
+                if rule["topologyKey"] != key or rule["whenUnsatisfiable"] == "ScheduleAnyway"
+            ]
+            continue
+        terms = spec.get("affinity", {}).get("podAffinity" if kind == "affinity" else "podAntiAffinity", {})
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        if required in terms:
+            terms[required] = [term for term in terms[required] if term["topologyKey"] != key]
+
+
+def _give_up_port(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for spec in _specs(one, job):
+        for container in spec["containers"]:
+            for port in container.get("ports", []):
+                if port.get("hostPort") == int(match[1]):
+                    del port["hostPort"]
+
+
+def _unselect(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for spec in _specs(one, job):
+        if match[1]:
+            if spec.get("nodeSelector", {}).get(match[1]) == match[2]:
+                del spec["nodeSelector"][match[1]]
+        elif "node selector" in match[0]:
+            spec.pop("nodeSelector", None)
+        if "node affinity" in match[0]:
+            spec.get("affinity", {}).pop("nodeAffinity", None)
+
+
+def _ask_less(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    _each_amount(one, job, lambda amounts: amounts.update({match[2]: match[1]} if match[2] in amounts else {}))
+
+
+def _rename(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    def edit(amounts: Document) -> None:
+        if match[2] in amounts:
+            amounts[match[1]] = amounts.pop(match[2])
+
+    _each_amount(one, job, edit)
+
+
+def _each_amount(one: Cluster, job: Job, edit: Callable[[Document], None]) -> None:
+    for spec in _specs(one, job):
+        for container in (*spec["containers"], *spec.get("initContainers", [])):
+            for amounts in container.get("resources", {}).values():
+                edit(amounts)
+
+
+def _evictable(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for pod in job.own_pods(one):
+        pod["metadata"]["labels"].pop(QUOTA_KEYS + "preemptible", None)
+
+
+def _unannotate(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for pod in job.own_pods(one):
+        pod["metadata"].get("annotations", {}).pop(match[1], None)
+
+
+def _wish(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    layer, scope, uncounted = match["layer"], match["scope"] or "group", match["uncounted"]
+    listed = match["gangs"] or match["counting"]
+    gangs = {name.partition("/")[2] for name in _names(listed)} if listed else job.gangs
+    holders = [*one.of("PodGroup").values(), *job.own_pods(one)]
+    holders += [pod["spec"]["template"] for pod in one.documents if "template" in pod.get("spec", {})]
+    for holder in holders:
+        notes = holder["metadata"].get("annotations", {})
+        own = holder.get("kind") != "PodGroup" or holder["metadata"]["name"] in gangs
+        if not own or WISH not in notes:
+            continue
+        wish = json.loads(notes[WISH])
+        for rule in wish["gatherStrategy"]:
+            if rule["layer"] == layer and rule.get("scope", "group") == scope:
+                rule["strategy"] = "PreferGather"
+                rule.pop("scope", None)
+            if rule["layer"] == uncounted:
+                rule.pop("podCountMultiple", None)
+        notes[WISH] = json.dumps(wish)
+
+
+def _members(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    own = job.own_pods(one)
+    for number in range(int(match[1]) - int(match[2])):
+        pod = json.loads(json.dumps(own[-1]))
+        pod["metadata"]["name"] += f"-new-{number}"
+        pod["metadata"].pop("uid", None)
+        one.documents.append(pod)
+
+
+def _uncordon(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for name, node in one.of("Node").items():
+        if match[1] is None or name in _names(match[1]):
+            node["spec"].pop("unschedulable", None)
+
+
+def _label(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    for name in _names(match[1]):
+        labels = one.of("Node")[name]["metadata"].setdefault("labels", {})
+        for key, value in (text.split("=") for text in match[2].split(" and ")):
+            assert labels.setdefault(key, value) == value, match[0]
+
+
+def _new_nodes(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """`2 more nodes with 8 GPU in layer a and 1 in layer b, like nodes m and n`: copies in the order of the places."""
+    numbers = [int(number) for number in re.findall(r"(\d+) (?:more nodes? with \S+ \S+ )?in ", match["new"])]
+    amount, resource, templates = match["amount"], match["resource"], _names(match["like"])
+    assert len(numbers) == len(templates), match[0]
+    if match["new"].endswith(" in the cluster"):
+        rules = json.dumps(
+            [(s.get("nodeSelector"), s.get("affinity", {}).get("nodeAffinity")) for s in _specs(one, job)]
+        )
+        free = [key for key in PLACES if json.dumps(key) not in rules]
+        templates = [_anywhere(one, templates[0], job.place, free)]
+    names = iter(f"new-{i}" for i in range(sum(numbers)))
+    for number, like in zip(numbers, templates, strict=True):
+        assert one.of("Node")[like]["status"]["allocatable"].get(resource, amount) == amount, match[0]
+        for name in [next(names) for _ in range(number)]:
+            for kind in ("Node", "Device"):
+                if like not in one.of(kind):
+                    continue
+                made = json.loads(json.dumps(one.of(kind)[like]))
+                made["metadata"] |= {"name": name, "uid": f"{kind}-{name}"}
+                if "kubernetes.io/hostname" in made["metadata"].get("labels", {}):
+                    made["metadata"]["labels"]["kubernetes.io/hostname"] = name
+                one.documents.append(made)
+
+
+def _anywhere(one: Cluster, like: str, place: int, places: Iterable[str]) -> str:
+    """A node that differs from one in the labels of places alone: the one itself at place 0, then each other."""
+    keys = tuple(places)
+    seen = [key for key in keys if key != PLACES[0]]
+    nodes = one.of("Node")
+
+    def sort(name: str) -> Document:
+        node = nodes[name]
+        labels = {k: v for k, v in node["metadata"].get("labels", {}).items() if k not in keys}
+        return {"labels": labels, "spec": node.get("spec", {}), "allocatable": node["status"]["allocatable"]}
+
+    alike = [name for name in nodes if name != like and sort(name) == sort(like)]
+    found = {tuple(nodes[name]["metadata"].get("labels", {}).get(k, "") for k in seen): name for name in alike}
+    others = list(found.values())
+    return others[(place - 1) % len(others)] if place and others else like
+
+
+def _drop(one: Cluster, gone: Callable[[Document], bool]) -> None:
+    kept = [document for document in one.documents if document["kind"] != "Pod" or not gone(document)]
+    assert len(kept) < len(one.documents)
+    one.documents = kept
+
+
+def _ended(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """`all 3 running pods of gang ns/g, all 4 pods on node n that may end and pods ns/a and ns/b`."""
+    text, parts = match["ended"], r"all (\d+) (?:running pods of gang|pods on node) ([\w./-]+)(?: that may end)?"
+    for number, name in re.findall(parts, text):
+        size = len(one.documents)
+        _drop(one, partial(_runs_in, name, job.gangs))
+        assert size - len(one.documents) == int(number), match[0]
+    listed = re.search(rf"pods? ({NAMES})$", re.sub(parts, "", text))
+    for key in _names(listed[1]) if listed else ():
+        _drop(one, partial(_is_pod, key))
+
+
+def _runs_in(place: str, own: set[str], pod: Document) -> bool:
+    """Whether a pod runs in a gang (`namespace/name`), or on a node beside its unit."""
+    node, gang = pod["spec"].get("nodeName", ""), pod["metadata"].get("labels", {}).get(GANG, "")
+    return bool(node) and (_gang_of(pod) == place if "/" in place else node == place and gang not in own)
+
+
+def _is_pod(key: str, pod: Document) -> bool:
+    return f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata']['name']}" == key
+
+
+def _gang_of(pod: Document) -> str:
+    return f"{pod['metadata'].get('namespace', 'default')}/{pod['metadata'].get('labels', {}).get(GANG, '')}"
+
+
+def _terminated(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    _drop(one, lambda pod: "deletionTimestamp" in pod["metadata"])
+
+
+def _limit(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    """A limit as it is told. What else it takes, as a max that a larger min needs, has to be told beside it."""
+    which, name, needed, resource, had = match[1], match[2], match[3], match[4], match[5]
+    spec = one.of("ElasticQuota")[name]["spec"]
+    assert str(spec.get(which, {}).get(resource, 0)) == had, match[0]
+    spec.setdefault(which, {})[resource] = needed
+
+
+def _unasked(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    label = QUOTA_KEYS + "name"
+    own = {pod["metadata"]["labels"].get(label) for pod in job.own_pods(one)}
+    quotas = {match[1]} if match[1] else set(one.of("ElasticQuota")) - own
+    names = {pod["metadata"]["name"] for pod in job.own_pods(one)}
+    _drop(
+        one,
+        lambda pod: (
+            "nodeName" not in pod["spec"]
+            and pod["metadata"]["labels"].get(label) in quotas
+            and pod["metadata"]["name"] not in names
+        ),
+    )
+
+
+def _first(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    one.documents = job.alone().documents
+
+
+def _unheld(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    one.config.setdefault("fairness", {})["starvationAfter"] = "0s"
+
+
+def _reclaimed(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    one.config.setdefault("fairness", {})["reclaim"] = "all"
+
+
+def _heavier(one: Cluster, job: Job, match: re.Match[str]) -> None:
+    one.config.setdefault("fairness", {}).setdefault("weights", {})[match[1]] = float(match[2])
+
+
+ENDED = r"(?P<ended>[^:]+?) ended"
+FORMS: dict[str, Doing] = {
+    r"it tolerated taints? (\S+(?: and \S+)*)": _tolerate,
+    r"(spread|affinity|anti-affinity) over (\S+) were given up": _give_up,
+    r"host port (\d+) were given up": _give_up_port,
+    r"(?:node selector (\S+)=(\S*)|its node selector|its required node affinity|"
+    r"its node selector and its required node affinity) were left out(?: \(no node has it[^)]*\))?": _unselect,
+    r"it asked for (\S+) (\S+) \(it asks for \S+\)": _ask_less,
+    r"it asked for (\S+): no node has (\S+)": _rename,
+    r"(?:the pod|its members) might be evicted \(were not non-preemptible\)": _evictable,
+    r"annotation (\S+) were left out": _unannotate,
+    rf"(?P<layer>\w+)(?: of each (?P<scope>\w+))?(?: of gangs? (?P<gangs>{NAMES})| of \d+ gangs)? were PreferGather|"
+    rf"podCountMultiple (?P<uncounted>\w+)=\d+(?: of gangs? (?P<counting>{NAMES})| of \d+ gangs)? were left out": _wish,
+    r"it had (\d+) members \(it has (\d+), no multiple of \d+\)": _members,
+    rf"nodes? ({NAMES}) were uncordoned|all \d+ cordoned nodes were uncordoned": _uncordon,
+    rf"nodes? ({NAMES}) had labels? (\S+=\S+(?: and \S+=\S+)*)": _label,
+    rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
+    rf"(?:(?:, | and )\d+ in \S+ [\w./-]+)*), like nodes? (?P<like>{NAMES})"
+    r"(?:, for [\w.-]+; [^;:]+ fits?)?": _new_nodes,
+    rf"node [\w.-]+ had [^:]*, as when {ENDED}": _ended,
+    rf"\d+ more slots? were free in [^,]+, as when {ENDED}": _ended,
+    rf"{ENDED}(?: on node [\w.-]+|, which counts? in quota \S+)?": _ended,
+    r"\d+ terminating pods? on .* were gone": _terminated,
+    r"(min|max) of quota (\S+) were (\S+) (\S+) \(it is (\S+)\)": _limit,
+    r"the pods that wait in (?:quota (\S+)|the \d+ other quotas) were gone \([^)]*\)": _unasked,
+    r"the jobs before it in the queue left it their room": _first,
+    r"no nodes were held for a job that has waited long \(fairness.starvationAfter\)": _unheld,
+    r"fairness.reclaim were all": _reclaimed,
+    r"fairness.weights of user (\S+) were (\S+) \(it is \S+\)": _heavier,
 }
+
+
+def decided(one: Cluster, said: Document, folder: Path) -> Cluster:
+    """The cluster before the round that an explanation is about."""
+    rounds = (said.get("round") or 1) - 1
+    if not rounds:
+        return one
+    return run_again(one, told(["simulate", "--rounds", str(rounds), *one.arguments], one, folder))
 
 
 def untruths(one: Cluster, pod: str, folder: Path) -> Iterator[str]:
@@ -241,7 +458,7 @@ def untruths(one: Cluster, pod: str, folder: Path) -> Iterator[str]:
             yield f"{pod}: {found} instead of {expected}"
     if said["feasibleNodes"] != sum(not verdict.reasons for verdict in verdicts.values()) and said["nodes"]:
         yield f"{pod}: {said['feasibleNodes']} feasible nodes"
-    job = Job(one, pod, folder)
+    job = Job(decided(one, said, folder), pod, folder)
     for words in said["wouldFitIf"]:
-        if wrong := remedied(job, words)[1]:
+        if wrong := remedied(job, words):
             yield f"{pod} would not fit if {wrong}"

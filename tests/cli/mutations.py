@@ -27,6 +27,7 @@ from typing import Any
 import yaml
 
 from koordpy.cli.main import main
+from tests.said import warnings_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -349,7 +350,7 @@ def answer(one: Mutant, folder: Path) -> Answer:
         signal.signal(signal.SIGPROF, before)
     for name in names:
         Path(name).unlink()
-    return Answer(status, out.getvalue(), err.getvalue(), raised)
+    return Answer(status, out.getvalue(), warnings_of(err.getvalue()), raised)
 
 
 def judged(one: Mutant, got: Answer, folder: Path) -> str:

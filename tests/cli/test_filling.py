@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import Affinity, Namespace, Node, Pod, Requirement
+from koordpy.offline.manifests import load_manifests
 from koordpy.offline.preparing import FilledInput
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -15,7 +16,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def filled(folder: Path, *documents: str) -> list[Any]:
     path = folder / "in.yaml"
     path.write_text("\n---\n".join(documents))
-    given = FilledInput([str(path)], NOW)
+    given = FilledInput(load_manifests([str(path)]), NOW)
     assert [line for line in given.loaded.fault_lines if "no Node" not in line] == []
     return list(given.objects)
 
@@ -105,7 +106,7 @@ def test_a_class_that_is_faulty_itself_makes_no_fault_of_its_pods(tmp_path: Path
     pod = "kind: Pod\nmetadata: {name: p}\nspec: {priorityClassName: high}\n"
     path.write_text("kind: Node\nmetadata: {name: n}\n---\n" + priority_class("high", 1, "value: 2\n") + "---\n" + pod)
     path.write_text(path.read_text().replace("value: 1\nvalue: 2", "value: high"))
-    (line,) = FilledInput([str(path)], NOW).loaded.fault_lines
+    (line,) = FilledInput(load_manifests([str(path)]), NOW).loaded.fault_lines
     assert line.endswith("PriorityClass/high: value: text ('high') in place of a whole number")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from koordpy.cli.main import main
 from tests.cli.test_manifests import TOPOLOGY, written
+from tests.said import warnings_of
 
 NODES = "".join(
     f"apiVersion: v1\nkind: Node\nmetadata: {{name: n{i}, labels: {{block: b{block}}}}}\n"
@@ -46,7 +47,7 @@ def test_simulate_names_four_such_gangs_and_counts_the_others(
 ) -> None:
     path = written(tmp_path, NODES + TREE + "".join(gang(f"g{i}", cpu="100m") for i in range(7)))
     assert main(["simulate", "-f", path]) == 0
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = warnings_of(capsys.readouterr().err).splitlines()
     gangs = ", ".join(f"gang default/g{i}" for i in range(4))
     assert line == f"warning: {gangs} and 3 more: {NO_GOAL}{WHERE}"
 
@@ -54,7 +55,7 @@ def test_simulate_names_four_such_gangs_and_counts_the_others(
 def test_explain_tells_of_the_gang_that_it_explains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, NODES + TREE + gang("a") + gang("b"))
     assert main(["explain", "-f", path, "--pod", "b-0"]) == 0
-    assert capsys.readouterr().err == f"warning: gang default/b: {NO_GOAL}{WHERE}\n"
+    assert warnings_of(capsys.readouterr().err) == f"warning: gang default/b: {NO_GOAL}{WHERE}\n"
 
 
 @pytest.mark.parametrize("command", ["simulate", "explain"])

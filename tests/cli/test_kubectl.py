@@ -94,12 +94,12 @@ async def test_a_gang_is_told_of_with_all_that_its_members_hear(cluster: Live, a
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("why", "wid"), "error: no pod or gang default/wid that waits or runs, did you mean default/wide?"),
+        (("why", "wid"), "error: no pod, gang or workload default/wid that waits or runs, did you mean default/wide?"),
         (("why", "pod/wide"), "error: no pod default/wide that waits or runs"),
-        (("why", "vast", "-n", "other"), "error: no pod or gang other/vast that waits or runs"),
+        (("why", "vast", "-n", "other"), "error: no pod, gang or workload other/vast that waits or runs"),
         (("why", "vast", "--context", "there"), "error: the cluster cannot be read: "),
         (("slots", "--gpus", "0"), "error: argument --gpus: "),
-        (("why",), "error: the following arguments are required: POD|PODGROUP"),
+        (("why",), "error: the following arguments are required: NAME"),
         (("what",), "error: argument VIEW: invalid choice: 'what'"),
         (("top", "--config", "nowhere.yaml"), "error: nowhere.yaml: cannot be read"),
     ],
@@ -109,11 +109,18 @@ async def test_what_cannot_be_answered_is_a_line_and_status_1(cluster: Live, ask
     assert (status, out) == (1, "") and err[0].startswith(line), err
 
 
+async def test_options_stand_before_or_behind_the_word(cluster: Live, ask: Any) -> None:
+    line = "error: no pod, gang or workload other/vast that waits or runs"
+    for words in (("-n", "other", "why", "vast"), ("why", "-n", "other", "vast"), ("why", "vast", "-n", "other")):
+        assert (await ask(*words))[2][0].startswith(line), words
+    assert json.loads((await ask("-o", "json", "-n", "other", "queue"))[1])["units"] == []
+
+
 async def test_a_pod_that_fits_one_that_runs_and_one_of_another(cluster: Live, ask: Any) -> None:
     cluster.pod("easy")
     cluster.pod("theirs", scheduler_name="default-scheduler")
     assert "default/easy: Fits\n    fits now, on n" in (await ask("why", "easy"))[1]
-    assert "default/busy-0: not waiting\n    pod is bound to n1\n" in (await ask("why", "busy-0"))[1]
+    assert (await ask("why", "busy-0"))[1].startswith("default/busy-0: pod is bound to n1\n")
     assert "pod is of scheduler default-scheduler, koordpy serves koord-scheduler" in (await ask("why", "theirs"))[1]
 
 
@@ -150,6 +157,30 @@ async def test_the_queue_has_everybody_in_turn_and_those_that_are_held_at_the_en
     assert "nodes are available" in (await ask("queue", "-o", "wide"))[1]
 
 
+async def test_quota_and_user_are_those_that_count_without_any_label(cluster: Live, ask: Any) -> None:
+    _, out, _ = await ask("queue", "-o", "json")
+    owners = {one["unit"]: (one["quota"], one["user"]) for one in json.loads(out)["units"]}
+    assert owners.pop("pod default/poor") == ("poor", "poor")
+    assert {*owners.values()} == {("koordinator-default-quota", "default")}
+    cluster.server.store.delete(QUOTAS, "poor", namespace="default")
+    _, out, _ = await ask("queue", "-o", "json")
+    assert {(one["quota"], one["user"]) for one in json.loads(out)["units"]} == {("", "default")}
+
+
+async def test_a_gang_that_is_held_has_no_place(cluster: Live, ask: Any) -> None:
+    assert "\nQueue\n  held before planning, no place among the 5 that wait" in (await ask("why", "lonely"))[1]
+    _, out, _ = await ask("why", "lonely", "-o", "json")
+    assert json.loads(out)["explanation"]["queue"]["place"] is None
+
+
+async def test_members_are_in_natural_order_and_each_that_runs_takes_one_line(cluster: Live, ask: Any) -> None:
+    cluster.create(*gang("many", 11, gpus=0, cpu="1"))
+    for number in range(11):
+        cluster.bind(f"many-{number}", f"n{number % 4 + 1}")
+    rows = (await ask("why", "many"))[1].splitlines()
+    assert rows[1:12] == [f"default/many-{number}: pod is bound to n{number % 4 + 1}" for number in range(11)]
+
+
 async def test_slots_are_the_planners_count_for_each_size_of_gang(cluster: Live, ask: Any) -> None:
     _, out, _ = await ask("slots", "--gpus", "2", "-o", "json")
     found = {one["layer"]: one["gangs"] for one in json.loads(out)["gangs"]}
@@ -158,8 +189,9 @@ async def test_slots_are_the_planners_count_for_each_size_of_gang(cluster: Live,
     _, out, _ = await ask("slots")
     assert "gangs that fit in one domain of each layer, of pods with 1 nvidia.com/gpu each:" in out
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:] if line}
-    assert rows["LAYER"] == ["DOMAINS", "OF", "1", "OF", "8", "OF", "64"]
-    assert rows["blockLayer"] == ["2", "12", "1", "0"]
+    assert rows["LAYER"] == ["DOMAINS", "OF", "1", "OF", "8", "OF", "64", "LARGEST"]
+    assert rows["blockLayer"] == ["2", "12", "1", "0", "8", "x", "1", "in", "b2"]
+    assert rows["ClusterTopologyLayer"][-3:] == ["12", "x", "1"]
     assert "n1" in (await ask("slots", "-o", "wide"))[1]
 
 

@@ -9,6 +9,7 @@ import yaml
 from koordpy.api import keys
 from koordpy.cli.main import main
 from tests.cli.test_manifests import NODE
+from tests.said import warnings_of
 
 APPS = "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web}}\nspec: {spec}\n"
 MATCHING = "{selector: {matchLabels: {app: web}}}"
@@ -24,7 +25,7 @@ def warned(folder: Path, capsys: pytest.CaptureFixture[str], *texts: str, comman
     path = folder / "in.yaml"
     path.write_text("---\n".join((NODE, *texts)))
     assert main([*(command or ("simulate",)), "-f", str(path)]) == 0
-    return capsys.readouterr().err.replace(f"{path}: ", "").splitlines()
+    return warnings_of(capsys.readouterr().err).replace(f"{path}: ", "").splitlines()
 
 
 def test_groups_and_quotas_that_running_pods_name_are_asked_for(
@@ -74,9 +75,9 @@ def test_pending_pods_fail_the_command_where_that_is_asked_for(
     assert main(["simulate", "-f", str(path), "--fail-pending"]) == 0
     path.write_text(path.read_text() + "---\n" + large % ("q", "{name: c, resources: {requests: {cpu: 1000}}}"))
     assert main(["simulate", "-f", str(path)]) == 0
-    assert "default/q: Unschedulable" in capsys.readouterr().out
+    assert "default/q: NeverFits" in capsys.readouterr().out
     assert main(["simulate", "-f", str(path), "--fail-pending"]) == 1
-    assert "default/q: Unschedulable" in capsys.readouterr().out
+    assert "default/q: NeverFits" in capsys.readouterr().out
 
 
 JOB = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: train}\n"
@@ -190,9 +191,9 @@ def test_pods_left_alone_that_are_meant_for_koordpy_fail_it(
     path.write_text(f"{NODE}---\n{pod}")
     assert main(["simulate", "-f", str(path)]) == 0
     out, err = capsys.readouterr()
-    assert f"Left alone\n  default/w: {why}\n" in out and not err
+    assert f"Left alone\n  default/w: {why}\n" in out and not warnings_of(err)
     assert main(["simulate", "-f", str(path), "--fail-pending", "-o", "json"]) == 1
-    assert capsys.readouterr().err == f"warning: default/w: {why}\n"
+    assert warnings_of(capsys.readouterr().err) == f"warning: default/w: {why}\n"
 
 
 def test_a_scheduler_of_which_pods_run_is_no_misspelt_one(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from koordpy.cli.main import main
-from koordpy.offline.manifests import Loaded, load_manifests
+from koordpy.offline.loaded_manifests import Loaded
+from koordpy.offline.manifests import load_manifests
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {allocatable: {cpu: '4', memory: 8Gi, pods: '110'}}\n"
 POD = (

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.plan import Eviction, GangReport, GangStatus, PendingPod, Placement, Proof, Reason, RoundPlan
-from koordpy.sim.rounds import Evicted, SimulationResult, object_order, simulate
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import make_state
+from koordpy.plan.round_plan import Eviction, GangReport, GangStatus, PendingPod, Placement, Proof, Reason, RoundPlan
+from koordpy.simulation.simulated_rounds import Evicted, SimulationResult, object_order, simulate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GANG = "pod-group.scheduling.sigs.k8s.io"
@@ -29,7 +30,7 @@ def pod(name: str, *, node: str = "", gang: str = "", scheduler: str = "koord-sc
 
 
 def cluster(*pods: Pod) -> ClusterState:
-    state = ClusterState()
+    state = make_state()
     for name in ("n1", "n2"):
         state.upsert(Node(metadata=ObjectMeta(name=name), status=NodeStatus(allocatable={"cpu": "4", "pods": "110"})))
     for item in pods:
@@ -187,7 +188,7 @@ def test_the_document_has_the_keys_and_the_order_of_the_contract() -> None:
     document = result.document()
     assert list(document) == [
         "apiVersion", "kind", "rounds", "stable", "bindings", "evictions", "pending", "gangs", "workloads", "quotas",
-        "final",
+        "shares", "final",
     ]  # fmt: skip
     assert document["bindings"] == [
         {"namespace": "default", "pod": "w-9", "node": "n2", "round": 1, "annotations": {"a": "1", "b": "n2"}},

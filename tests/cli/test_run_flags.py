@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.faults import InputFaultsError
-from koordpy.cli.run import add_arguments, configuration, webhook_of
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.cli.run_command import add_arguments, configuration, webhook_of
+from koordpy.config.configuration import KoordpyConfiguration
 
 
 def parse(*words: str) -> argparse.Namespace:

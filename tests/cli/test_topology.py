@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from koordpy.cli.main import main
+from tests.said import warnings_of
 
 Json = dict[str, Any]
 
@@ -60,7 +61,7 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
         except SystemExit as end:
             status = int(str(end.code))
         out, err = capsys.readouterr()
-        return status, out, err.replace(str(path), "in.yaml").splitlines()
+        return status, out, warnings_of(err).replace(str(path), "in.yaml").splitlines()
 
     return run
 
@@ -84,7 +85,7 @@ def test_the_table_has_a_line_for_each_domain_above_the_nodes(ask: Any) -> None:
 def test_a_resource_that_no_node_has_is_told_with_what_was_meant(ask: Any) -> None:
     for words in (["--request", "nvidia.com/gpus=8"], ["--pod", "p"]):
         asking = pod("p", 1)
-        asking["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpus": "1"}}
+        asking["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpus": "1"}}
         status, out, err = ask([TWO, *NODES, asking], *words)
         assert (status, err) == (0, ["warning: no node has nvidia.com/gpus, did you mean nvidia.com/gpu?"])
         assert out.splitlines()[1].split()[:6] == ["ClusterTopologyLayer", "-", "4", "32", "32", "0"]
@@ -115,7 +116,15 @@ def test_json_has_everything(ask: Any) -> None:
         "accelerators": {"free": 2, "total": 8},
         "slots": 1,
     } in found["domains"]
-    assert found["unlabelled"] == [{"layer": "block", "labelKeys": ["b"], "count": 1, "nodes": ["n3"]}]
+    (lacking,) = found["unlabelled"]
+    assert lacking == {
+        "layer": "block",
+        "labelKeys": ["b"],
+        "count": 1,
+        "nodes": ["n3"],
+        "meant": None,
+        "counts": 1,
+    }
 
 
 @pytest.mark.parametrize(("name", "slots"), [("z", 1), ("default/x", 0)])
@@ -131,6 +140,22 @@ def test_a_name_in_two_places_is_told(ask: Any) -> None:
     status, out, _ = ask(manifests)
     assert status == 0
     assert "block: b1 stands in 2 places, as domains apart: s1/b1, s2/b1" in out
+
+
+def test_a_label_that_no_node_has_is_told_with_what_was_meant(ask: Any) -> None:
+    manifests = [topology(("rack", "example.com/raks", "ClusterTopologyLayer"))]
+    for name in ("n1", "n2"):
+        made = node(name)
+        made["metadata"]["labels"] = {"example.com/rack": "r1"}
+        manifests.append(made)
+    status, out, err = ask(manifests)
+    said = "no node has the label example.com/raks, did you mean example.com/rack?"
+    assert (status, err) == (0, [])
+    last = out.splitlines()[-1]
+    assert last == f"rack: {said.replace('the ', '')} Each node is a domain of its own there"
+    _, out, _ = ask(manifests, "-o", "json")
+    (lacking,) = json.loads(out)["unlabelled"]
+    assert (lacking["meant"], lacking["counts"]) == ("example.com/rack", 2)
 
 
 def test_a_cluster_without_a_hierarchy_is_flat(ask: Any) -> None:
@@ -170,7 +195,7 @@ def test_simulate_and_explain_warn_of_them(tmp_path: Path, capsys: pytest.Captur
     path.write_text("---\n".join(yaml.safe_dump(one) for one in manifests))
     for command in (["simulate"], ["explain", "--pod", "p"]):
         assert main([*command, "-f", str(path)]) == 0
-        said = capsys.readouterr().err.splitlines()
+        said = warnings_of(capsys.readouterr().err).splitlines()
         assert said == ["warning: HyperNode/h: spec.members[0].selector.exactMatch.name: there is no Node 'gone'"], (
             command
         )

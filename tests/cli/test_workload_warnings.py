@@ -8,8 +8,8 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.cli.main import main
-from koordpy.offline.options import DEFAULT_NOW, prepare
-from koordpy.planning.round import plan_round
+from koordpy.offline.offline_options import DEFAULT_NOW, prepare
+from koordpy.planner.planning_round import plan_round
 from tests.cli.test_manifests import NODE, written
 
 POD = "{schedulerName: koord-scheduler, restartPolicy: Never, containers: [{name: c, image: i}]}"

@@ -1,4 +1,4 @@
-"""Whom terms of pod affinity may speak of (cluster/ties.py): nobody whom they do speak of is left out."""
+"""Whom terms of pod affinity may speak of (pods/pod_ties.py): nobody whom they do speak of is left out."""
 
 import itertools
 
@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api.objects import LabelSelector, PodAffinityTerm, Requirement
-from koordpy.cluster.ties import audience_of
-from koordpy.planning.filters.interpod import term_matches
+from koordpy.plugins.interpod_affinity import term_matches
+from koordpy.pods.pod_ties import audience_of
 
 KEYS, VALUES = st.sampled_from("ab"), st.sampled_from(["1", "2", "x"])
 LABELS = st.dictionaries(KEYS, VALUES, max_size=2)

@@ -1,12 +1,12 @@
 """What a gang's Succeeded members count for, whether or not their pods are there (gang-network.md 2.4)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.groups import PodGroup, PodGroupStatus
 from koordpy.api.objects import (
     Condition,
     ContainerState,
@@ -15,11 +15,12 @@ from koordpy.api.objects import (
     OwnerReference,
     Pod,
 )
-from koordpy.cluster.gangbook import MOST_WITHOUT_PODS
-from koordpy.cluster.ganghistory import MOST_KEPT
-from koordpy.cluster.members import Members
-from koordpy.cluster.pods import GangRef, GangSource
-from koordpy.cluster.state import ClusterState
+from koordpy.api.pod_groups import PodGroup, PodGroupStatus
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.gang_book import MOST_WITHOUT_PODS
+from koordpy.cache.gang_history import MOST_KEPT
+from koordpy.cache.gang_members import Members
+from koordpy.pods.gang_refs import GangRef, GangSource
 from tests.cluster.test_hostile import calls_of
 from tests.scenarios.cluster import World, group, node, pod
 
@@ -85,20 +86,44 @@ def test_succeeded_pods_stand_for_pods_of_their_own_controller(
     assert gang(made.state).done == counts
 
 
+def deleted(one: Pod, at: str) -> Pod:
+    """With 30 s of grace; at: until when, minute:second."""
+    said = {"deletion_timestamp": f"2026-01-01T00:{at}Z", "deletion_grace_period_seconds": 30}
+    return replace(one, metadata=replace(one.metadata, **said))
+
+
+def disrupted(one: Pod) -> Pod:
+    evicted = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    return replace(one, status=replace(one.status, conditions=[evicted]))
+
+
+@pytest.mark.parametrize("owner", ["j", ""])
 @pytest.mark.parametrize(
-    ("policy", "deleted", "counts"),
-    [("Always", True, 0), ("Always", False, 1), ("OnFailure", True, 1), ("Never", True, 1)],
+    "end", [lambda one: deleted(one, "00:33"), disrupted, lambda one: disrupted(deleted(one, "00:33"))]
 )
-def test_a_pod_to_be_restarted_that_ends_well_when_it_is_deleted_has_not_succeeded(
-    policy: str, deleted: bool, counts: int
-) -> None:
-    one = member("a", owner="j", phase="Succeeded", ended=5)
-    at = "2026-01-01T00:00:05Z" if deleted else None
-    meta, spec = replace(one.metadata, deletion_timestamp=at), replace(one.spec, restart_policy=policy)
-    made = world(replace(one, metadata=meta, spec=spec), member("b", owner="j"))
-    assert (gang(made.state).succeeded, gang(made.state).done) == (counts, counts)
+def test_a_member_that_was_evicted_and_exits_0_has_not_succeeded(end: Callable[[Pod], Pod], owner: str) -> None:
+    made = world(end(member("a", owner=owner, phase="Succeeded", ended=5)), member("b", owner=owner))
+    found = gang(made.state)
+    assert (found.succeeded, found.done, [pod.name for pod in found.failed]) == (0, 0, ["a"])
     forget(made, "a")
-    assert (gang(made.state).succeeded, gang(made.state).done) == (counts, counts)
+    found = gang(made.state)
+    assert (found.succeeded, found.done, found.failed) == (0, 0, ())
+
+
+def test_a_member_that_ended_before_its_deletion_was_asked_for_has_succeeded() -> None:
+    made = world(deleted(member("a", owner="j", phase="Succeeded", ended=5), "00:36"), member("b", owner="j"))
+    assert (gang(made.state).succeeded, gang(made.state).done) == (1, 1)
+    forget(made, "a")
+    assert (gang(made.state).succeeded, gang(made.state).done) == (1, 1)
+
+
+def test_a_member_that_is_seen_to_succeed_before_its_eviction_is_seen_is_counted_no_more_then() -> None:
+    made = world(member("a", owner="j", phase="Succeeded", ended=5), member("b", owner="j"))
+    assert gang(made.state).succeeded == 1
+    made.add(deleted(member("a", owner="j", phase="Succeeded", ended=5), "00:33"))
+    assert gang(made.state).succeeded == 0
+    forget(made, "a")
+    assert gang(made.state).succeeded == 0
 
 
 def test_a_pod_without_an_owner_that_is_gone_stands_for_nobody() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from msgspec import convert, inspect
 
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota, HyperNode
-from koordpy.api.groups import PodGroup
+from koordpy.api.custom_objects import ElasticQuota, HyperNode
+from koordpy.api.key_hints import READ
 from koordpy.api.objects import Pod
-from koordpy.api.storage import PersistentVolumeClaim
-from koordpy.api.unread import READ
-from koordpy.api.wirejson import Undecodable, WireReader
+from koordpy.api.pod_groups import PodGroup
+from koordpy.api.storage_objects import PersistentVolumeClaim
+from koordpy.decoding.wire_json import Undecodable, WireReader
 from tests.scenarios.cluster import TWO_LAYERS, World, group, nodes_of, pod
 
 KINDS = (Pod, PodGroup, ElasticQuota, PersistentVolumeClaim, HyperNode)

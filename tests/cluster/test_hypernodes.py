@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.api.custom import HyperNode
-from koordpy.cluster.hypernodes import read_hypernodes
-from koordpy.cluster.state import ClusterState
-from koordpy.cluster.tree import Tree, build_tree
-from koordpy.planning.plan import RoundPlan
+from koordpy.api.custom_objects import HyperNode
+from koordpy.devices.family_registry import make_state
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.topology.hypernodes import read_hypernodes
+from koordpy.topology.topology_tree import Tree, build_tree
 from tests.scenarios.cluster import World, bound, gang_pods, group, hierarchy, messages, node, wish
 
 Json = dict[str, Any]
@@ -231,7 +231,7 @@ def test_any_hypernodes_make_a_tree_of_all_nodes(data: st.DataObject) -> None:
 
 
 def test_a_topology_object_beats_hypernodes_and_they_come_back_when_it_goes() -> None:
-    state = ClusterState()
+    state = make_state()
     for obj in (node("n1", {"block": "b"}), hyper("s0", 1, nodes("n1"))):
         state.upsert(obj)
     assert state.nodes.tree.layers.names == ("tier1", "nodeLayer") and state.nodes.tree.has_object
@@ -257,7 +257,7 @@ def test_a_gang_gathers_in_the_domains_of_hypernodes() -> None:
 
 def test_a_gang_that_no_hypernode_holds_is_told_what_each_offers() -> None:
     text = messages(world(tier1="Must").plan())["p-0"]
-    assert text.endswith("needed 3, available in tier1: s4/s0: 2, s4/s1: 2, s5/s2: 2, s5/s3: 2")
+    assert text.endswith("needed 3, available in tier1: s4/s0: 2, s4/s1: 2, s5/s2: 2, s5/s3: 2.")
 
 
 def test_faults_are_warnings_of_the_round() -> None:

@@ -1,4 +1,5 @@
-"""What one object may cost: the limits of koordpy/api/limits.py, each from both sides, and what it leaves behind."""
+"""What one object may cost: the limits of koordpy/api/reading_limits.py, each from both sides, and what it leaves
+behind."""
 
 import gc
 import json
@@ -11,11 +12,11 @@ import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
-from koordpy.api import keys, limits
-from koordpy.api.custom import ElasticQuota
-from koordpy.api.faults import UnreadableError
-from koordpy.api.gangspec import parse_topology_wish
-from koordpy.api.natural import natural_key
+from koordpy.api import keys, reading_limits
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.api.field_faults import UnreadableError
+from koordpy.api.key_hints import Holder
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import (
     Affinity,
     Container,
@@ -33,15 +34,15 @@ from koordpy.api.objects import (
     TopologySpreadConstraint,
     Volume,
 )
-from koordpy.api.settings import odd_settings
-from koordpy.api.unread import Holder
-from koordpy.cluster.podbook import MOST_LABEL_KEYS
-from koordpy.cluster.snapshot import NOWHERE
-from koordpy.cluster.state import ClusterState
-from koordpy.cluster.ties import PodClass, pod_class
-from koordpy.engine.watching.intake import PodIntake
-from koordpy.planning.figures import PlannerCache
-from koordpy.planning.round import plan_round
+from koordpy.cache.pod_book import MOST_LABEL_KEYS
+from koordpy.cache.snapshot import NOWHERE
+from koordpy.config.gang_topology import parse_topology_wish
+from koordpy.decoding.annotation_settings import odd_settings
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.watching.pod_intake import PodIntake
+from koordpy.feasibility.round_state import PlannerCache
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.pod_ties import PodClass, pod_class
 from tests.cluster.test_hostile import calls_of
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, messages, node, nodes_of, pod, wish
 
@@ -50,11 +51,11 @@ def strange(i: int, count: int) -> Pod:
     return pod(f"s-{i}", requests={f"evil.example/r{i}-{k}": "1" for k in range(count)})
 
 
-@pytest.mark.parametrize("count", [limits.RESOURCES - 1, limits.RESOURCES])
+@pytest.mark.parametrize("count", [reading_limits.RESOURCES - 1, reading_limits.RESOURCES])
 def test_a_pod_may_ask_for_so_many_resources_and_not_one_more(count: int) -> None:
-    state = ClusterState()
+    state = make_state()
     own = strange(0, count)  # and cpu
-    if count < limits.RESOURCES:
+    if count < reading_limits.RESOURCES:
         state.upsert(own)
         return
     with pytest.raises(ValueError, match=r"^spec\.containers: 51 resources, at most 50 are read$"):
@@ -64,7 +65,7 @@ def test_a_pod_may_ask_for_so_many_resources_and_not_one_more(count: int) -> Non
 
 def test_a_pod_that_runs_is_counted_however_many_resources_it_asks_for() -> None:
     own = strange(0, 100)
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:9"))
     state.upsert(replace(own, spec=replace(own.spec, node_name="n1")))
     snapshot = state.snapshot(0.0)
@@ -91,10 +92,10 @@ def test_terms_of_node_affinity_have_a_limit() -> None:
         required = NodeSelector(node_selector_terms=[one] * terms)
         return pod("p", affinity=Affinity(node_affinity=NodeAffinity(required=required)))
 
-    state = ClusterState()
-    state.upsert(asking(limits.SELECTOR_TERMS // 2))
+    state = make_state()
+    state.upsert(asking(reading_limits.SELECTOR_TERMS // 2))
     with pytest.raises(ValueError, match=r"^spec\.affinity\.nodeAffinity: 1002 terms and expressions, at most 1000"):
-        state.upsert(asking(limits.SELECTOR_TERMS // 2 + 1))
+        state.upsert(asking(reading_limits.SELECTOR_TERMS // 2 + 1))
 
 
 def test_host_ports_and_claims_of_a_pod_have_a_limit() -> None:
@@ -107,7 +108,7 @@ def test_host_ports_and_claims_of_a_pod_have_a_limit() -> None:
         own = pod("p", volumes=volumes)
         return replace(own, spec=replace(own.spec, containers=[Container(name="c", ports=listed)]))
 
-    state = ClusterState()
+    state = make_state()
     state.upsert(asking(128, 128))
     with pytest.raises(ValueError, match=r"^spec\.containers: 129 host ports, at most 128 are read$"):
         state.upsert(asking(129, 0))
@@ -121,7 +122,7 @@ def test_what_decides_where_a_pod_may_go_has_a_limit_of_its_bytes_together() -> 
         term = PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=rule)
         return pod("p", affinity=Affinity(pod_anti_affinity=PodAffinity(required=[term])))
 
-    state = ClusterState()
+    state = make_state()
     state.upsert(asking(340))
     with pytest.raises(ValueError, match=r"^spec: \d+ bytes that say beside which pods it may run, at most 8192 are"):
         state.upsert(asking(400))
@@ -135,21 +136,23 @@ def test_what_decides_where_a_pod_may_go_has_a_limit_of_its_bytes_together() -> 
 
 def test_a_gather_strategy_has_a_limit() -> None:
     rule = {"layer": "a", "strategy": "PreferGather"}
-    parse_topology_wish(json.dumps({"gatherStrategy": [rule] * limits.GATHER_ENTRIES}))
+    parse_topology_wish(json.dumps({"gatherStrategy": [rule] * reading_limits.GATHER_ENTRIES}))
     with pytest.raises(UnreadableError, match=r"^gatherStrategy: 65 entries, at most 64 are read"):
-        parse_topology_wish(json.dumps({"gatherStrategy": [rule] * (limits.GATHER_ENTRIES + 1)}))
+        parse_topology_wish(json.dumps({"gatherStrategy": [rule] * (reading_limits.GATHER_ENTRIES + 1)}))
 
 
 def test_hints_of_one_object_are_ten_and_a_word_that_there_are_more() -> None:
-    wish = parse_topology_wish(json.dumps({f"field{i}": 1 for i in range(1000)}))
-    assert len(wish.doubts) == limits.HINTS + 1
+    with pytest.raises(UnreadableError) as fault:
+        parse_topology_wish(json.dumps({f"field{i}": 1 for i in range(1000)}))
+    assert str(fault.value).count("; ") == reading_limits.HINTS
+    assert str(fault.value).endswith("; more of it is not read, or not as it was meant")
     notes = {f"{keys.GANG_MODE}{i}": "x" for i in range(1000)}
     said = odd_settings(Holder.GROUP, group("g", 1, notes).metadata)
-    assert len(said) == limits.HINTS + 1
+    assert len(said) == reading_limits.HINTS + 1
     assert said[-1] == "more of it is not read, or not as it was meant"
 
 
-@pytest.mark.parametrize("count", [limits.ANNOTATIONS, limits.ANNOTATIONS + 1])
+@pytest.mark.parametrize("count", [reading_limits.ANNOTATIONS, reading_limits.ANNOTATIONS + 1])
 def test_annotations_beyond_those_that_are_kept_are_told_in_one_line(count: int) -> None:
     notes = {f"example.com/{i}": "x" for i in range(count)}
     own = pod(
@@ -165,7 +168,7 @@ def test_annotations_beyond_those_that_are_kept_are_told_in_one_line(count: int)
 
 
 def test_figures_of_strange_pods_that_wait_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koordpy.planning.figures.STATIC_KEPT", 60)
+    monkeypatch.setattr("koordpy.feasibility.round_state.STATIC_KEPT", 60)
     pods = [pod(f"p-{i}", cpu="9", node_selector={"k": f"{i}"}) for i in range(21)]
     world = World().add(*nodes_of("s1{b1: n1 n2 n3}"), *pods[:20])
     cache = PlannerCache()
@@ -176,7 +179,7 @@ def test_figures_of_strange_pods_that_wait_are_kept_up_to_a_size(monkeypatch: py
     assert cache.at(world.snapshot()).static == {}
 
 
-@pytest.mark.parametrize("count", [limits.MEANT_AMONG, limits.MEANT_AMONG + 1])
+@pytest.mark.parametrize("count", [reading_limits.MEANT_AMONG, reading_limits.MEANT_AMONG + 1])
 def test_a_quota_that_a_pod_may_have_meant_is_looked_for_among_few(count: int) -> None:
     quotas = [{"metadata": {"name": f"team-{i}-quota", "namespace": "default"}} for i in range(count)]
     world = World().add(node("n1:9"), *(convert(one, ElasticQuota) for one in quotas))
@@ -184,7 +187,7 @@ def test_a_quota_that_a_pod_may_have_meant_is_looked_for_among_few(count: int) -
     plans = []
     calls = calls_of(lambda: plans.append(world.plan()))
     told = [text for _, text in plans[0].warnings if "did you mean" in text]
-    if count == limits.MEANT_AMONG:
+    if count == reading_limits.MEANT_AMONG:
         assert told[7].endswith("did you mean team-7-quota?")
     else:
         assert not told and calls < 50 * 3000
@@ -197,7 +200,7 @@ def test_what_an_object_says_is_read_once_while_it_stays_the_same(monkeypatch: p
         reads.append(text)
         return parse_topology_wish(text)
 
-    monkeypatch.setattr("koordpy.planning.gangs.parse_topology_wish", counting)
+    monkeypatch.setattr("koordpy.gangs.gang_reading.parse_topology_wish", counting)
     broken = {keys.GANG_TOPOLOGY: '{"gatherStrategy": 5}'}
     world = World().add(node("n1:9"), group("g", 1, broken), pod("p-0", gang="g"))
     for _ in range(5):
@@ -209,7 +212,7 @@ def test_what_an_object_says_is_read_once_while_it_stays_the_same(monkeypatch: p
 
 
 def test_memory_goes_with_the_pods_that_took_it() -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:9"))
 
     def come_and_go(turn: int) -> None:
@@ -245,7 +248,7 @@ def looking(name: str, key: str) -> Pod:
 
 
 def test_a_label_key_that_a_pod_looks_for_costs_only_the_pods_that_carry_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:9"))
     for i in range(50):
         state.upsert(pod(f"other-{i}", at="n1", labels={"app": "other"}))
@@ -256,7 +259,7 @@ def test_a_label_key_that_a_pod_looks_for_costs_only_the_pods_that_carry_it(monk
         classified.append(one.metadata.name)
         return pod_class(one, looked_for)
 
-    monkeypatch.setattr("koordpy.cluster.neighbours.pod_class", counting)
+    monkeypatch.setattr("koordpy.cache.neighbour_counts.pod_class", counting)
     state.upsert(looking("p", "wanted"))
     state.upsert(looking("q", "nobody-has-it"))
     assert classified == ["wanted", "wanted"]
@@ -273,7 +276,7 @@ def test_terms_are_those_of_the_spec_and_pods_that_say_the_same_are_of_one_class
 
 
 def test_label_keys_are_forgotten_when_the_pods_that_looked_for_them_are_gone() -> None:
-    state = ClusterState()
+    state = make_state()
     state.look_for(["configured"])
     state.upsert(node("n1:9"))
     state.upsert(pod("stays", at="n1", labels={"key-1": "v", "kept": "v"}))
@@ -313,7 +316,7 @@ def test_figures_of_shapes_that_are_gone_are_forgotten() -> None:
 
 
 def test_a_long_shape_is_known_by_its_digest_and_short_ones_apart() -> None:
-    state = ClusterState()
+    state = make_state()
     for name, key in (("a", "x" * 2000), ("b", "x" * 2000), ("c", "x" * 1999 + "y"), ("d", "y")):
         state.upsert(looking(name, key))
     a, b, c, d = (info.shape for info in state.snapshot(0.0).pending)
@@ -326,11 +329,11 @@ def in_gang(letters: int, **own: str) -> Pod:
 
 
 def test_a_name_of_a_gang_has_the_limit_of_any_name() -> None:
-    state = ClusterState()
-    state.upsert(in_gang(limits.NAME_BYTES))
+    state = make_state()
+    state.upsert(in_gang(reading_limits.NAME_BYTES))
     known = state.pod("default/p")
     assert known is not None and known.gang is not None
-    long = in_gang(limits.NAME_BYTES + 1)
+    long = in_gang(reading_limits.NAME_BYTES + 1)
     with pytest.raises(ValueError, match=r"^metadata\.annotations\[\S+/name\]: 254 bytes, at most 253 are read$"):
         state.upsert(long)
     state.upsert(replace(long, spec=replace(long.spec, node_name="n1")))
@@ -354,5 +357,5 @@ def test_the_resources_of_a_group_have_a_limit() -> None:
         world = World().add(node("n1:9"), group("g", 1, min_resources=least), pod("p", gang="g"))
         return messages(world.plan())
 
-    assert asking(limits.MIN_RESOURCES) == {}
+    assert asking(reading_limits.MIN_RESOURCES) == {}
     assert "spec.minResources cannot be read: 65 resources, at most 64 are read" in asking(65)["p"]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from koordpy.cluster.patterns import PatternFault, read_pattern
+from koordpy.api.bounded_patterns import PatternFault, read_pattern
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Who went for whom, as it is remembered (preemption.md 3.6)."""
 
-from koordpy.cluster import yields
-from koordpy.cluster.yields import YIELD_SECONDS, Yields, gainers
+from koordpy.quota import preemption_history
+from koordpy.quota.preemption_history import YIELD_SECONDS, PreemptionHistory, gainers
 
 
-def remembered(*pairs: str, at: float = 0.0) -> Yields:
+def remembered(*pairs: str, at: float = 0.0) -> PreemptionHistory:
     """`ab`: a went for b."""
-    out = Yields()
+    out = PreemptionHistory()
     for loser, gainer in pairs:
         out.add(loser, gainer, at)
     return out
@@ -35,5 +35,5 @@ def test_what_comes_a_moment_after_the_clock_was_read_is_remembered_for_an_hour_
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(yields, "YIELDS", 2)
+    monkeypatch.setattr(preemption_history, "YIELDS", 2)
     assert remembered("ab", "bc", "ab", "cd").view(0.0) == {"a": ("b",), "c": ("d",)}

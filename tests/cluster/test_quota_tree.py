@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota
-from koordpy.api.limits import QUOTA_RESOURCES
-from koordpy.cluster.quota_owners import EVERYBODY
-from koordpy.cluster.quota_tree import QuotaNode, _QuotaReading, read_quotas
-from koordpy.cluster.quotas import QuotaBook, ShareQueue
-from koordpy.cluster.snapshot import Draft
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.api.reading_limits import QUOTA_RESOURCES
+from koordpy.cache.plan_draft import Draft
+from koordpy.quota.quota_book import QuotaBook, ShareQueue
+from koordpy.quota.quota_owners import EVERYBODY
+from koordpy.quota.quota_reading import _QuotaReading, read_quotas
+from koordpy.quota.quota_tree import QuotaNode
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import belongs, quota
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from koordpy.api.objects import Node, Pod
-from koordpy.cluster.resources import node_allocatable, pod_requests, score_requests
+from koordpy.pods.resource_amounts import node_allocatable, pod_requests, score_requests
 
 
 def pod(spec: dict[str, Any], status: dict[str, Any] | None = None) -> Pod:

@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
-from koordpy.cluster.resources import asked_by, pod_requests, score_requests
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.state import ClusterState
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.ascend.tables.npu_book import npus_of
+from koordpy.devices.family_registry import make_state
+from koordpy.devices.gpu.gpu_book import gpu_book
+from koordpy.devices.gpu.gpu_machine import GPUS
+from koordpy.devices.gpu.gpu_view import gpu_view
+from koordpy.pods.resource_amounts import asked_by, pod_requests, score_requests
 from tests.scenarios.cluster import node
 
 ANTI = {
@@ -82,13 +87,13 @@ def told(snapshot: Snapshot) -> dict[str, Any]:
         "claims": snapshot.claim_users,
         "held": snapshot.quotas.held,
         "waiting": snapshot.quotas.waiting,
-        "groups": snapshot.gpus.group_nodes,
-        "npus": {name: set(held) for name, held in snapshot.npus.holdings.items()},
+        "groups": gpu_view(snapshot).group_nodes,
+        "npus": {name: set(held) for name, held in npus_of(snapshot).holdings.items()},
     }
 
 
 def a_state() -> ClusterState:
-    state = ClusterState()
+    state = make_state()
     # whatever pods come first: the labels that selectors look at are known
     state.look_for(["app"])
     for name in ("n1:8", "n2:8"):
@@ -103,7 +108,7 @@ def test_only_the_last_state_of_a_pod_counts(history: list[tuple[str, dict[str, 
     for name, version in history:
         pod = made(name, version)
         if assumed and (info := state.pod(pod.key)) is not None and info.pending:
-            state.assume(pod.key, "n1", chips=(4, 5) if info.gpus is not None else ())
+            state.assume(pod.key, "n1", given={GPUS: (4, 5)} if info.ask(GPUS) is not None else {})
         elif state.assumed_node(pod.key):
             state.forget(pod.key)
         state.upsert(pod)
@@ -114,7 +119,9 @@ def test_only_the_last_state_of_a_pod_counts(history: list[tuple[str, dict[str, 
     for name, version in last.items():
         fresh.upsert(made(name, version))
     assert told(state.snapshot(0.0)) == told(fresh.snapshot(0.0))
-    assert {n: state.gpus.minors_held(n) for n in ("n1", "n2")} == {n: fresh.gpus.minors_held(n) for n in ("n1", "n2")}
+    assert {n: gpu_book(state).minors_held(n) for n in ("n1", "n2")} == {
+        n: gpu_book(fresh).minors_held(n) for n in ("n1", "n2")
+    }
 
 
 @settings(max_examples=100, deadline=None)

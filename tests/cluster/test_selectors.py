@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from koordpy.api.label_selectors import LabelColumns, expression_matches, term_matches
 from koordpy.api.objects import NodeSelectorTerm, Requirement
-from koordpy.cluster.selectors import LabelColumns, expression_matches, term_matches
 from tests.cluster.test_hostile import calls_of
 
 LABELS = {"zone": "a", "tier": "5", "odd": "5.0"}

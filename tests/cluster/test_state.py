@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api.objects import Node, ObjectMeta, Pod
-from koordpy.cluster.pods import GangRef
-from koordpy.cluster.reservations import Purpose
-from koordpy.cluster.snapshot import NOWHERE, Draft, Snapshot
-from koordpy.cluster.state import ClusterState
-from koordpy.cluster.ties import PodClass
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.reservations import ClosedTo, withheld
+from koordpy.cache.snapshot import NOWHERE, Snapshot
+from koordpy.devices.family_registry import make_state
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_ties import PodClass
 from tests.scenarios.cluster import node, pod
 
 NODES = ("n1", "n2", "n3")
@@ -53,7 +54,7 @@ def made(name: str, at: str, cpu: str, phase: str, gang: str, uid: str) -> Pod:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(events(), max_size=25))
 def test_used_is_the_sum_over_the_pods_that_hold_room(happened: list[Any]) -> None:
-    state = ClusterState()
+    state = make_state()
     pods: dict[str, Pod] = {}
     nodes: dict[str, Node] = {}
     assumed: dict[str, str] = {}
@@ -112,7 +113,7 @@ def test_used_is_the_sum_over_the_pods_that_hold_room(happened: list[Any]) -> No
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
-    state = ClusterState()
+    state = make_state()
     for name in NODES:
         state.upsert(node(f"{name}:4"))
     for i in range(3):
@@ -122,7 +123,7 @@ def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
     draft = Draft(snapshot)
 
     def now() -> Any:
-        aside = {purpose: amounts.tolist() for purpose, amounts in draft.aside.items()}
+        aside = [one.holder for one in draft.withheld]
         return draft.used.tolist(), dict(draft.placed), dict(draft.evicted), dict(draft.reservations), aside
 
     marks = [(draft.mark(), now())]
@@ -133,9 +134,9 @@ def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
         elif what == "evict":
             draft.evict(snapshot.pods[f"default/run-{i}"])
         elif what == "await":
-            draft.await_room({f"default/p-{i}": at})
+            draft.reserve({f"default/p-{i}": at})
         else:
-            draft.set_aside(data.draw(st.sampled_from(Purpose)), np.full_like(draft.used, 1 + i))
+            draft.withhold(withheld(f"u-{i}", data.draw(st.sampled_from(ClosedTo)), np.full_like(draft.used, 1 + i)))
         marks.append((draft.mark(), now()))
     while marks:
         mark, then = marks.pop()
@@ -145,7 +146,7 @@ def test_undo_gives_back_what_was_there(data: st.DataObject) -> None:
 
 
 def test_a_snapshot_does_not_change_with_the_state() -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:4"))
     state.upsert(pod("a", at="n1"))
     before = state.snapshot(0.0)
@@ -157,7 +158,7 @@ def test_a_snapshot_does_not_change_with_the_state() -> None:
 
 
 def test_pods_of_a_node_that_is_gone_are_kept_for_its_return() -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:4"))
     state.upsert(pod("a", at="n1"))
     state.delete(Node, "n1")
@@ -168,7 +169,7 @@ def test_pods_of_a_node_that_is_gone_are_kept_for_its_return() -> None:
 
 
 def test_a_heartbeat_changes_no_version() -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:4"))
     first = state.snapshot(0.0)
     from msgspec.structs import replace
@@ -181,7 +182,7 @@ def test_a_heartbeat_changes_no_version() -> None:
 
 
 def test_an_assumption_ends_with_the_pod_it_was_made_for() -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:4"))
     state.upsert(pod("a"))
     state.assume("default/a", "n1")
@@ -195,7 +196,7 @@ def test_an_assumption_ends_with_the_pod_it_was_made_for() -> None:
 
 
 def test_pods_are_told_apart_by_the_labels_that_someone_looks_for() -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1:4"))
     for name, app in (("a", "web"), ("b", "web"), ("c", "db")):
         state.upsert(pod(name, at="n1", labels={"app": app, "index": name}))
@@ -212,7 +213,7 @@ def test_pods_are_told_apart_by_the_labels_that_someone_looks_for() -> None:
 
 
 def test_amounts_beyond_any_machine_neither_fail_nor_wrap_around() -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n1"))
     for i in range(5):
         state.upsert(pod(f"p{i}", at="n1", requests={"memory": "8Ei"}))

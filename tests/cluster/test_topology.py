@@ -7,9 +7,9 @@ import msgspec
 import networkx as nx
 import pytest
 
-from koordpy.api.custom import ClusterNetworkTopology
-from koordpy.cluster.topology import Layers, read_layers
-from koordpy.cluster.tree import Tree, build_tree
+from koordpy.api.custom_objects import ClusterNetworkTopology
+from koordpy.topology.topology_layers import Layers, read_layers
+from koordpy.topology.topology_tree import Tree, build_tree
 
 
 def topology(*entries: dict[str, Any], field: str = "hierarchy") -> ClusterNetworkTopology:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from koordpy.demo.acts import Forecast
-from koordpy.demo.objects import key_of
+from koordpy.demo.demo_objects import key_of
 
 Pods = dict[str, dict[str, Any]]
 

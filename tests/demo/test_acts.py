@@ -12,7 +12,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.demo.acts import Forecast, read_cluster
-from koordpy.demo.objects import gpus_of, rank_of
+from koordpy.demo.demo_objects import gpus_of, rank_of
 from koordpy.demo.programme import ASCEND
 from tests.clusters import ACCELERATOR, BLOCK
 from tests.demo.forecasts import as_forecast
@@ -117,6 +117,17 @@ def test_what_is_shared_out_is_shared_out_as_asked(end: End) -> None:
 def test_gpu_pair_has_the_pair_of_gpus_with_256_gbps(end: End) -> None:
     (pod,) = end.of("gpu-pair")
     assert json.loads(notes(pod)[keys.GPU_ALLOCATION])["allocatedGPUs"] == {"0": ["5", "6"]}
+
+
+@pytest.mark.parametrize(
+    ("pod", "why"),
+    [
+        ("notebook", "the node with the highest total of the scores"),
+        ("gpu-pair", "the only node that takes it; GPUs 5, 6"),
+    ],
+)
+def test_a_node_that_alone_takes_a_pod_is_not_called_the_best(forecasts: list[Forecast], pod: str, why: str) -> None:
+    assert [gang.why for one in forecasts for gang in one.gangs if gang.name == f"default/{pod}"] == [why]
 
 
 def test_a_gang_that_does_not_fit_is_told_why(forecasts: list[Forecast]) -> None:

@@ -10,6 +10,7 @@ from koordpy.api import keys
 from koordpy.cli.main import main
 from koordpy.demo.acts import EXAMPLES, Forecaster, read_acts
 from koordpy.demo.programme import ASCEND
+from tests.said import warnings_of
 
 FOLDER = EXAMPLES / "ascend"
 JOBS = sorted(FOLDER.glob("*-job.yaml"))
@@ -27,7 +28,7 @@ def test_the_comment_tells_what_comes_out(path: Path, capsys: pytest.CaptureFixt
     inputs = [FOLDER / "cluster.yaml", FOLDER / "switches.yaml", path]
     assert main(["simulate", "-o", "json", *(word for one in inputs for word in ("-f", str(one)))]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert warnings_of(err) == ""
     answer = json.loads(out)
     assert answer["pending"] == []
     lines = []
@@ -46,7 +47,7 @@ def answer_to(capsys: pytest.CaptureFixture[str], *names: str) -> dict[str, Any]
     words = [word for name in ("cluster.yaml", *names) for word in ("-f", str(FOLDER / name))]
     assert main(["simulate", "-o", "json", "--evicted", "drop", *words]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert warnings_of(err) == ""
     found: dict[str, Any] = json.loads(out)
     return found
 

@@ -8,11 +8,11 @@ from rich.console import Console
 
 from koordpy.api import keys
 from koordpy.demo.acts import Forecast, Forecaster, read_cluster
-from koordpy.demo.checks import checks
-from koordpy.demo.objects import devices_of
+from koordpy.demo.demo_checks import checks
+from koordpy.demo.demo_objects import devices_of
+from koordpy.demo.demo_scene import DemoScene, scene_of
+from koordpy.demo.demo_view import Picture, Style
 from koordpy.demo.programme import ASCEND
-from koordpy.demo.scene import DemoScene, scene_of
-from koordpy.demo.view import Picture, Style
 from tests.demo.forecasts import Pods, as_forecast
 
 NODES = [one for one in read_cluster() if one["kind"] == "Node"]

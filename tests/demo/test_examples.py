@@ -11,6 +11,7 @@ from koordpy.cli.main import main
 from koordpy.demo.acts import EXAMPLES
 from koordpy.demo.programme import TRAINING
 from tests.clusters import ACCELERATOR, BLOCK, training_cluster
+from tests.said import warnings_of
 
 PATHS = sorted(EXAMPLES.glob("*.yaml"))
 LABELS = {node["metadata"]["name"]: node["metadata"]["labels"] for node in training_cluster().nodes}
@@ -50,7 +51,7 @@ def said(path: Path, heading: str) -> list[str]:
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main([*words]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert warnings_of(err) == ""
     return out
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from koordpy.api.configfile import load_config
 from koordpy.cli.main import main
+from koordpy.config.configuration_file import load_config
 from koordpy.demo.acts import EXAMPLES
+from tests.said import warnings_of
 
 FOLDERS = ("gpu", "preemption", "quotas", "workloads")
 EVERY = sorted(path for folder in FOLDERS for path in (EXAMPLES / folder).glob("*.yaml"))
@@ -148,7 +149,7 @@ def command(path: Path) -> list[str]:
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main([*words]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert warnings_of(err) == ""
     return out
 
 

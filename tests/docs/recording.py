@@ -10,12 +10,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from koordpy.apiserver.served_resources import Object
 from koordpy.demo.acts import Forecaster, read_acts, read_cluster
-from koordpy.demo.play import ACT_SECONDS, all_run, settle
-from koordpy.demo.scene import scene_of
-from koordpy.demo.stage import Stage
-from koordpy.demo.view import Picture, Style
-from koordpy.sim.resources import Object
+from koordpy.demo.demo_cluster import Stage
+from koordpy.demo.demo_run import ACT_SECONDS, all_run, settle
+from koordpy.demo.demo_scene import scene_of
+from koordpy.demo.demo_view import Picture, Style
 from tests.docs.film import Frame, film, frame_of
 
 WIDTH, HEIGHT = 120, 45

@@ -15,6 +15,7 @@ import pytest
 
 from koordpy.cli.main import main
 from tests.docs.worked import ROOT, matches
+from tests.said import warnings_of
 
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OFFLINE = ("simulate", "explain", "fairshare", "topology", "config")
@@ -73,7 +74,7 @@ def printed(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(words)
-    assert (status, err.getvalue()) == (0, "")
+    assert (status, warnings_of(err.getvalue())) == (0, "")
     return out.getvalue()
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from koordpy.cli.main import main
-from koordpy.offline.kinds import _KINDS
-from koordpy.workloads.kinds.registry import GANG_KINDS, RUNTIMES, VOLCANO_GROUP, watched
+from koordpy.offline.read_kinds import _KINDS
+from koordpy.workloads.kinds.kind_registry import GANG_KINDS, RUNTIMES, VOLCANO_GROUP, watched
 from tests.docs.worked import ROOT
 from tests.faults import FaultyServer
 
@@ -20,6 +20,37 @@ KUBECTL = shutil.which("kubectl")
 PAGE = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
 NOT_DUMPED = {("", "ConfigMap")}
 """Those of kube-system are asked for beside it: the others are nobody's business."""
+
+VERSIONS: dict[object, str] = {
+    "scheduling.sigs.k8s.io": "v1alpha1",
+    "scheduling.x-k8s.io": "v1alpha1",
+    "scheduling.koordinator.sh": "v1alpha1",
+    ("scheduling.k8s.io", "PodGroup"): "v1alpha2",
+    ("scheduling.k8s.io", "Workload"): "v1alpha2",
+    "topology.volcano.sh": "v1alpha1",
+    "scheduling.volcano.sh": "v1beta1",
+    "jobset.x-k8s.io": "v1alpha2",
+    "trainer.kubeflow.org": "v1alpha1",
+    "scheduler.grove.io": "v1alpha1",
+}
+"""Group, or group and kind -> the version that is served; v1 of the others."""
+HIERARCHY = [{"layerName": "nodeLayer", "parentTopologyLayer": "ClusterTopologyLayer"}]
+TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}], "schedulerName": "koord-scheduler"}}
+WITHOUT_PODS = {"replicas": 0, "template": TEMPLATE}
+BODIES: dict[str, dict[str, object]] = {
+    "ClusterNetworkTopology": {"spec": {"hierarchy": HIERARCHY}},
+    "Job": {"spec": {"template": TEMPLATE}},
+    **{kind: {"spec": WITHOUT_PODS} for kind in ("ReplicaSet", "ReplicationController", "StatefulSet")},
+    "LeaderWorkerSet": {"spec": {"leaderWorkerTemplate": {"workerTemplate": TEMPLATE}}},
+    "RayCluster": {"spec": {"headGroupSpec": {"template": TEMPLATE}}},
+    "Pod": {"spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "one-0"}, "status": {"phase": "Running"}},
+    "StorageClass": {"provisioner": "disks.example.com"},
+    "PriorityClass": {"value": 7},
+    "HyperNode": {"spec": {"tier": 1}},
+    "TrainJob": {"spec": {"runtimeRef": {"name": "runtime"}}},
+}
+"""What objects of a kind do not go without."""
+NAMES = {"ClusterNetworkTopology": "default", "ClusterTrainingRuntime": "runtime"}
 
 
 def command() -> str:
@@ -50,6 +81,29 @@ def test_it_asks_for_every_kind_that_is_read_and_no_other() -> None:
     strange = ["secrets", "configmaps", "events", "pods.metrics.k8s.io", "nodes.metrics.k8s.io"]
     strange += ["cronjobs.batch", "deployments.apps", "daemonsets.apps"]  # their pods would be made, or are of others
     assert asked_for([*read, *strange]) == read
+
+
+def dumped() -> list[dict[str, object]]:
+    """One object of every kind that the page's command names, as an API server gives them."""
+    kinds = [one for one in _KINDS if one not in NOT_DUMPED]
+    kinds += [(one.group, one.kind) for one in watched(GANG_KINDS)] + [*RUNTIMES, VOLCANO_GROUP]
+    found: list[dict[str, object]] = []
+    for number, (group, kind) in enumerate(dict.fromkeys(kinds)):
+        meta: dict[str, object] = {"name": NAMES.get(kind, f"one-{number}"), "uid": f"uid-{number}"}
+        version = VERSIONS.get((group, kind)) or VERSIONS.get(group, "v1")
+        head = {"apiVersion": f"{group}/{version}" if group else version, "kind": kind}
+        found.append(
+            {**head, "metadata": {**meta, "creationTimestamp": "2026-01-01T00:00:00Z"}, **BODIES.get(kind, {})}
+        )
+    return found
+
+
+def test_every_kind_that_it_dumps_is_taken_without_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": dumped()}))
+    assert main(["simulate", "-f", str(tmp_path / "cluster.json"), "-o", "json"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.worked import ROOT, Block, added, blocks_of, matches, patched
+from tests.said import warnings_of
 
 PAGE = ROOT / "docs" / "extending.md"
 BLOCKS = blocks_of(PAGE)
@@ -53,18 +54,49 @@ def test_the_page_prints_what_the_commands_print(block: Block, extended: Path) -
         timeout=300,
         check=False,
     )
-    assert run.stderr == ""
+    assert warnings_of(run.stderr) == ""
     assert matches(run.stdout, wanted), run.stdout
+
+
+GIVEN_TWICE = """
+from dataclasses import replace
+from koordpy.cli.main import main
+from koordpy.devices.fpgas import Fpgas
+
+rightly = Fpgas.give
+Fpgas.give = lambda *of: replace(found := rightly(*of), given=dict.fromkeys(found.given, (4, 5, 6)))
+main(["simulate", "-f", "fpgas.yaml", "-o", "yaml"])
+"""
+
+
+def test_the_check_of_a_family_catches_a_part_that_is_given_twice(extended: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", GIVEN_TWICE],
+        cwd=extended,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(extended), *BESIDE]), "PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+    )
+    text = " ".join(run.stdout.split())
+    assert "reason: SchedulerError" in text, run.stdout + run.stderr
+    assert "default/pair-1: regions [4, 5, 6] have another holder" in text
+    assert "bindings: []" in text and "evictions: []" in text
 
 
 def test_each_kind_of_extension_is_one_module_and_one_line_and_its_name() -> None:
     modules = [block.path for block in BLOCKS if block.language == "python"]
     diffs = [block for block in BLOCKS if block.language == "diff"]
-    assert len(modules) == 6
+    assert len(modules) == 7
     assert all(len(added(block.text)) == 1 for block in diffs)
-    names = ("koordpy/api/config.py", "koordpy/planning/victim_selection/names.py")
+    names = (
+        "koordpy/config/configuration.py",
+        "koordpy/config/config_values.py",
+        "koordpy/preemption/selection/preemption_names.py",
+    )
     registries = [block.path for block in diffs if block.path not in names]
-    assert len(registries) == len(set(registries)) == 6
+    assert len(registries) == len(set(registries)) == 7
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from koordpy.api import keys
-from koordpy.api.configfile import load_config
 from koordpy.cli.main import main
-from koordpy.engine.status import announce, group_status
-from koordpy.planning.words import evictions as wording
+from koordpy.config.configuration_file import load_config
+from koordpy.engine.status import group_status, scheduler_events
+from koordpy.report import eviction_words as wording
 from tests.clusters import BLOCK
 from tests.docs.jobs import pods_of, with_pods
 from tests.docs.worked import ROOT, blocks_of
@@ -209,14 +209,14 @@ def test_min_resources_hold_a_gang_until_so_much_is_free(free: str, bound: int, 
 
 CASES = {
     "0 run": (0, 0, 4),
-    "2 run, 2 wait": (2, 0, 2),
-    "3 have Succeeded, 1 waits": (0, 3, 1),
-    "2 run, 4 wait": (2, 0, 4),
+    "2 run, 2 pending": (2, 0, 2),
+    "3 Succeeded, 1 pending": (0, 3, 1),
+    "2 run, 4 pending": (2, 0, 4),
 }
 """Column -> members that run, have Succeeded, wait."""
 NEEDS = [
     (row[0], case, cell)
-    for row in rows("What a gang says")
+    for row in rows("Settings of a gang")
     if row[0] in ("once-satisfied", "waiting-and-running", "only-waiting")
     for case, cell in zip(CASES, row[1:], strict=True)
 ]
@@ -248,10 +248,10 @@ def test_the_table_of_needs_has_a_column_for_every_case() -> None:
 @pytest.mark.parametrize(("policy", "case", "cell"), NEEDS)
 def test_so_many_start_together_as_the_table_says(policy: str, case: str, cell: str, tmp_path: Path) -> None:
     wait = CASES[case][2]
-    need = 1 if cell == "each by itself" else int(cell.partition(":")[0])
+    need = 1 if cell == "each alone" else int(cell.partition(":")[0])
     assert started(policy, case, free=need - 1, folder=tmp_path) == 0
     assert started(policy, case, free=need, folder=tmp_path) == (need if need <= wait else 0)
-    assert (need > wait) == ("they wait for more" in cell)
+    assert (need > wait) == ("wait for more" in cell)
 
 
 def constants_in(function: Any) -> set[str]:
@@ -262,14 +262,14 @@ def constants_in(function: Any) -> set[str]:
 
 
 def test_every_phase_is_told() -> None:
-    told = [row[0] for row in rows("What you see")]
+    told = [row[0] for row in rows("Status and events")]
     assert constants_in(group_status.phase_of) == set(told) & {
         "Pending", "Scheduling", "Scheduled", "Running", "Finished", "Failed",
     }  # fmt: skip
 
 
 def test_every_condition_is_told_with_the_reasons_that_it_has() -> None:
-    told = {row[0]: row[2] for row in rows("What you see") if len(row) == 3}
+    told = {row[0]: row[2] for row in rows("Status and events") if len(row) == 3}
     assert {group_status.SCHEDULED, group_status.STALE, group_status.DISRUPTED} <= set(told)
     for type_, reasons in (
         (group_status.SCHEDULED, (group_status.SCHEDULED, group_status.TIMED_OUT, *group_status.GangStatus)),
@@ -280,6 +280,13 @@ def test_every_condition_is_told_with_the_reasons_that_it_has() -> None:
 
 
 def test_every_event_of_a_gang_is_told() -> None:
-    told = {word for row in rows("What you see") for word in row[0].split(", ")}
-    of_others = {announce.LEADS, announce.SCHEDULED, announce.FAILED, "Preempted"}
-    assert announce.EVENTS.keys() - of_others <= told
+    told = {word for row in rows("Status and events") for word in row[0].split(", ")}
+    of_others = {
+        scheduler_events.LEADS,
+        scheduler_events.SCHEDULED,
+        scheduler_events.FAILED,
+        scheduler_events.INVALID_SPEC,
+        "Preempted",
+    }
+    of_others |= {"ForeignBinding", "TopologyDegraded", "TopologyRepaired"}
+    assert scheduler_events.EVENTS.keys() - of_others <= told

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from koordpy.agent.backends.fake import FakeFault, FakeGpu, FakeMachine
+from koordpy.agent.backends.file_backend import FakeFault, FakeGpu, FakeMachine
 from koordpy.api import keys
 from koordpy.cli.main import main
 from tests.docs.worked import ROOT, blocks_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.unread import READ, Holder
+from koordpy.api.key_hints import READ, Holder
 from tests.docs.test_gangs import group, pod, rows, simulated
 from tests.docs.worked import ROOT
 

@@ -121,17 +121,21 @@ MISTAKES: dict[str, list[Json]] = {
     "cannot be read: 'strict' is neither Strict nor NonStrict: Strict holds": [
         *NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/mode": "strict"}),
     ],
+    "gang default/train: annotation ": [*NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/mod": "NonStrict"})],
+    "gatherStratgy: unknown field, did you mean gatherStrategy?": [
+        *NODES, TOPOLOGY, *gang(2, 2, notes={NETWORK: json.dumps({"gatherStratgy": []})}),
+    ],
     "unknown field, not read, did you mean minMember?": [
         *NODES, {**gang(2, 2)[0], "spec": {"minMembers": 2}}, *gang(2, 2)[1:],
     ],
-    "an API server refuses it": [*NODES, pod(tolerations=[{"key": GPU, "operator": "exists"}])],
+    "an API server refuses it": [*NODES, pod(nodeSelector={"zone": "a b"})],
     "waiting for members, 1 of minMember 4 wait or have Succeeded (only-waiting)": [
         *NODES, *only_waiting(),
     ],
     "waiting for members, 3 of minMember 4 exist": [*NODES, *gang(4, 3)],
     "4 Insufficient nvidia.com/gpu": [*NODES, pod(amount=16)],
-    "node n1 had nvidia.com/gpu of 16 (it has 8 in all)": [*NODES, pod(amount=16)],
-    "(it has 0 in all)": [*NODES, pod(resource="nvidia.com/gpus")],
+    "it asked for 8 nvidia.com/gpu (it asks for 16)": [*NODES, pod(amount=16)],
+    "it asked for nvidia.com/gpu: no node has nvidia.com/gpus": [*NODES, pod(resource="nvidia.com/gpus")],
     "needed 6, available in the cluster: 4": [*NODES, *gang(6, 6)],
     "node(s) were unschedulable": [node(0, unschedulable=True), pod()],
     "node(s) had untolerated taint(s)": [node(0, taints=[{"key": GPU, "effect": "NoSchedule"}]), pod()],
@@ -143,10 +147,10 @@ MISTAKES: dict[str, list[Json]] = {
     "no ElasticQuota labb: the pod counts in koordinator-default-quota": [*NODES, quota("lab"), pod(labels=of("labb"))],
     'unknown layer "rackLayer"': [*NODES, TOPOLOGY, *gang(2, 2, notes=gather("rackLayer", "MustGather"))],
     "no ClusterNetworkTopology": [*NODES, *gang(2, 2, notes=gather("blockLayer", "MustGather"))],
-    "the number of its members were a multiple of 3": [
+    "podCountMultiple blockLayer=3 were left out": [
         *NODES, TOPOLOGY, *gang(4, 4, notes=gather("blockLayer", "PreferGather", 3)),
     ],
-    'gang.scheduling.koordinator.sh/auto: "off"': [*NODES, *of_job(40, 1)],
+    "never fits: the cluster has room for 4 members, 40 are required": [*NODES, *of_job(40, 40)],
     "Job train is suspended": [*NODES, *of_job(2, 2, suspend=True)],
     "Job train wants 2 pods, and there are more": [*NODES, *of_job(2, 3)],
     "unsupported: ": [*NODES, EITHER, pod(resourceClaims=[{"name": "d", "resourceClaimName": "either"}])],
@@ -174,7 +178,7 @@ def test_the_page_quotes_what_is_said(words: str, tmp_path: Path) -> None:
 
 
 def test_every_row_of_the_table_is_held_to_it() -> None:
-    table = PAGE.partition("## Mistakes of every day")[2].partition("\n## ")[0]
+    table = PAGE.partition("## Common mistakes")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ") and "what you see" not in line]
     assert len(rows) >= 15
     assert [row for row in rows if not any(words in row for words in MISTAKES)] == []

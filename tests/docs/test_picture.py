@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 from rich.text import Text
 
 from koordpy.demo.acts import Forecaster, read_acts
-from koordpy.demo.reasons import domain_of
+from koordpy.demo.demo_reasons import domain_of
 from tests.docs.film import Frame, film, frame_of
 from tests.docs.worked import ROOT
 

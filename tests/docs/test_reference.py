@@ -12,18 +12,19 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from koordpy.api.config import DEFAULT_WEIGHTS, GPU_RESOURCES, KoordpyConfiguration
 from koordpy.cli import kubectl
 from koordpy.cli.main import COMMANDS
+from koordpy.config.config_values import DEFAULT_WEIGHTS
+from koordpy.config.configuration import GPU_RESOURCES, KoordpyConfiguration
 from koordpy.engine.binding.binder import BindResult
-from koordpy.engine.queue import State
-from koordpy.engine.status import announce
-from koordpy.observe.decisions import Decision
+from koordpy.engine.queue_entry import State
+from koordpy.engine.status import scheduler_events
+from koordpy.observe.decision_log import Decision
 from koordpy.observe.metrics import Metrics
-from koordpy.planning.plan import GangStatus, Method, Proof
-from koordpy.planning.verify.fault import Check
-from koordpy.planning.victim_selection.names import RuleName, Way
-from koordpy.planning.words.evictions import _REASONS
+from koordpy.plan.round_plan import GangStatus, Method, Proof
+from koordpy.preemption.selection.preemption_names import WITHHOLDING, RuleName, Way
+from koordpy.report.eviction_words import _REASONS
+from koordpy.verify.plan_fault import Check
 from tests.charts.test_dashboards import NAME, OF_TARGET, SERIES, rules
 from tests.docs.worked import ROOT
 
@@ -41,7 +42,7 @@ WORDED = {
 
 def options(command: str) -> set[str]:
     parser = argparse.ArgumentParser(prog=command, add_help=False)
-    importlib.import_module(f"koordpy.cli.{command}").add_arguments(parser)
+    importlib.import_module(f"koordpy.cli.{command}_command").add_arguments(parser)
     return {name for action in parser._actions for name in action.option_strings}
 
 
@@ -138,6 +139,7 @@ CLOSED: dict[str, Collection[str]] = {
     "scheduler_pending_pods": set(State) - {State.IN_FLIGHT},
     "koordpy_gangs": set(GangStatus),
     "koordpy_victims_total": set(RuleName),
+    "koordpy_evictions_withheld_total": set(WITHHOLDING),
     "koordpy_rejected_plans_total": set(Check),
     "koordpy_solver_status_total": set(Proof),
     "koordpy_planning_seconds": {*Method, *(f"victims-{way}" for way in Way if way is not Way.NODE)},
@@ -149,7 +151,7 @@ CLOSED: dict[str, Collection[str]] = {
 def metric_rows() -> dict[str, list[str]]:
     """Name -> the other cells of its row in the table of all."""
     rows: dict[str, list[str]] = {}
-    for line in METRICS.partition("## All of them")[2].splitlines():
+    for line in METRICS.partition("## All metrics")[2].splitlines():
         names, *cells = [cell.strip() for cell in line.strip("|").split(" |")]
         if line.startswith("| `"):
             rows |= dict.fromkeys(re.findall(r"`(\w+)`", names), cells)
@@ -183,7 +185,7 @@ def test_every_value_of_a_closed_label_is_told(name: str) -> None:
 def test_every_question_is_answered_by_series_and_labels_that_are_there() -> None:
     asked = [
         code
-        for code in re.findall(r"`([^`]+)`", METRICS.partition("## All of them")[0])
+        for code in re.findall(r"`([^`]+)`", METRICS.partition("## All metrics")[0])
         if NAME.search(code) and not code.endswith("*")
     ]
     assert len(asked) > 10
@@ -209,8 +211,8 @@ def test_every_field_of_a_decision_is_told() -> None:
 
 
 def test_every_reason_of_an_event_is_told() -> None:
-    of_pods = re.findall(r'reason="(\w+)"', getsource(announce))
-    reasons = {*of_pods, *announce.EVENTS, *_REASONS.values()}
+    of_pods = re.findall(r'reason="(\w+)"', getsource(scheduler_events))
+    reasons = {*of_pods, *scheduler_events.EVENTS, *_REASONS.values()}
     assert told_in("Events") == reasons
     vocabulary = (ROOT / "docs" / "rules" / "vocabulary.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (?:Normal|Warning)[^|]*\| ([^|]+) \|", vocabulary, re.M)

@@ -39,7 +39,28 @@ def test_every_page_takes_the_rules_that_keep_tables_and_code_within_it(site: Pa
         (own,) = (name for name in styles if name.endswith("custom.css"))
         rules = (page.parent / own).read_text(encoding="utf-8")
         assert re.search(r"^pre \{[^}]*overflow-x: auto", rules, re.M)
-        assert re.search(r"^div\.body code[^{]*\{[^}]*overflow-wrap: break-word", rules, re.M)
+        assert re.search(r"^article code[^{]*\{[^}]*overflow-wrap: break-word", rules, re.M)
+
+
+def test_every_page_has_navigation_and_colours_for_night_and_its_contents_beside_it(site: Path) -> None:
+    """The navigation is a drawer on a phone; a page with two headings below its title lists them."""
+    pages = [page for page in (site / "docs").rglob("*.html") if page.name != "index.html"]
+    assert len(pages) > 20
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        headings = len(re.findall(r"<h[23]>", text))
+        assert 'class="sidebar-tree"' in text and 'for="__navigation"' in text, page
+        assert "theme-toggle" in text, page
+        assert headings < 2 or 'class="toc-tree"' in text, page
+
+
+def test_the_first_page_names_every_page_but_the_rules_by_what_it_is_for(site: Path) -> None:
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    tables, _, tree = text.partition("```{toctree}")
+    pages = {line.strip() for line in tree.splitlines() if re.fullmatch(r"[./A-Za-z-]+", line.strip())}
+    assert len(pages) > 20
+    linked = {target.removesuffix(".md") for target in re.findall(r"\]\(([^)]+)\)", tables)}
+    assert linked == pages - {"rules/*"}
 
 
 COLUMN_AT_1280 = 62

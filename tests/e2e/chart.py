@@ -17,7 +17,11 @@ from tests.e2e.assets import REPOSITORY
 CHART = REPOSITORY / "charts" / "koordpy"
 HELM_TIMEOUT_S = 300
 Json = dict[str, Any]
-NEEDED: Json = {"image": {"repository": "koordpy"}, "webhook": {"renderCertificate": True}}
+NEEDED: Json = {
+    "image": {"repository": "koordpy"},
+    "webhook": {"renderCertificate": True},
+    "tenants": {"renderCertificate": True},
+}
 """What the chart has no default for where it is rendered without a cluster."""
 EVERYBODY: Json = {"namespaces": [], "trustedNamespaces": [], "podLabels": "any", "labelNamespaces": []}
 """`config.quota` with which every quota and label counts, as without the chart."""

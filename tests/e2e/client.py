@@ -23,6 +23,7 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 IN_FLIGHT = 32
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -134,18 +135,31 @@ class Client:
 
     async def apply_crds(self, folder: Path) -> list[str]:
         """Applies every CustomResourceDefinition of a folder and waits until all are Established; their names."""
-        base = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         crds = manifests_of(folder)
         names: list[str] = [crd["metadata"]["name"] for crd in crds]
 
         async def established() -> bool:
-            found = [condition(await self.get(f"{base}/{name}"), "Established") for name in names]
+            found = [condition(await self.get(f"{DEFINITIONS}/{name}"), "Established") for name in names]
             return all(one is not None and one["status"] == "True" for one in found)
 
         for name, crd in zip(names, crds, strict=True):
-            await self.apply(f"{base}/{name}", crd)
+            await self.apply(f"{DEFINITIONS}/{name}", crd)
         await eventually(established, what=f"{', '.join(names)} established")
         return names
+
+    async def remove_definition(self, name: str) -> None:
+        """Deletes a CustomResourceDefinition and waits until it is gone: until then none of its name can be created."""
+        path = f"{DEFINITIONS}/{name}"
+        await self.delete(path)
+
+        async def gone() -> bool:
+            try:
+                await self.get(path)
+            except Refused as refused:
+                return refused.status == 404
+            return False
+
+        await eventually(gone, what=f"{name} is deleted")
 
     async def make_nodes(
         self,

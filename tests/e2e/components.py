@@ -42,6 +42,19 @@ class ForNodes:
     """A certificate and its key in one PEM file, by which the API server asks kubelets for logs."""
 
 
+FRONT_PROXY = "front-proxy-client"
+"""Common name of the certificate by which the API server shows that it hands a request on."""
+
+
+@dataclass(frozen=True)
+class FrontProxyFiles:
+    """That certificate, its key and the authority that has signed it, as PEM."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
 def _gates(upstream_gangs: bool, more: Sequence[str] = ()) -> list[str]:
     gates = [*([UPSTREAM_GANG_GATES] if upstream_gangs else []), *(f"{gate}=true" for gate in more)]
     return [f"--feature-gates={','.join(gates)}"] if gates else []
@@ -76,9 +89,10 @@ def kube_apiserver(
     gates: Sequence[str] = (),
     for_nodes: ForNodes | None = None,
     audit: Path | None = None,
+    front_proxy: FrontProxyFiles | None = None,
 ) -> list[str]:
     """tokens: CSV of token, user, uid, groups. The server makes its own certificate in `certificates`. audit: the
-    policy of an audit log beside it.
+    policy of an audit log beside it. front_proxy: with it the server hands requests on to aggregated APIs.
 
     Unless it is for nodes, pods need no service account, and nobody writes the endpoints of service kubernetes.
     """
@@ -100,6 +114,21 @@ def kube_apiserver(
         *_gates(upstream_gangs, gates),
         *(limits if unlimited else []),
         *([f"--audit-policy-file={audit}", f"--audit-log-path={audit.with_suffix('.log')}"] if audit else []),
+        *(_aggregating(front_proxy) if front_proxy else []),
+    ]
+
+
+def _aggregating(files: FrontProxyFiles) -> list[str]:
+    return [
+        f"--requestheader-client-ca-file={files.authority}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={files.certificate}",
+        f"--proxy-client-key-file={files.key}",
+        # Services are reached at their endpoints: nothing here serves the addresses of Services.
+        "--enable-aggregator-routing=true",
     ]
 
 

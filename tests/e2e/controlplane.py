@@ -35,11 +35,13 @@ from tests.e2e.assets import AssetsMissing, BuildFailed, find_assets
 from tests.e2e.client import Client
 from tests.e2e.hesitation import stumble
 from tests.e2e.process import Process, ProcessDied, wait_until
+from tests.engine.certificates import AUTHORITY, ISSUER, KEY_USAGE, Maker
 
 MASTERS = "system:masters"
 START_TIMEOUT_S = 90.0
 # A port seen free can be gone when the server asks for it; then another is tried.
 PORT_TRIES = 3
+CLIENT = f"extendedKeyUsage=clientAuth\nsubjectKeyIdentifier=hash\n{ISSUER}"
 
 
 class ControlPlane:
@@ -52,6 +54,7 @@ class ControlPlane:
     users: user name -> groups; each gets a token (`tokens`) and can have a kubeconfig. "admin" is always there.
     folder: where data, logs and kubeconfig files go; a temporary one that is removed when None.
     port: of the API server; a free one when None.
+    aggregated: hand requests on to aggregated APIs, at the endpoints of their Services (`front_proxy`).
     audited: a namespace of which FOLDER/audit.log tells when pods and Bindings were made; none when empty.
     for_nodes: what real kubelets need of it (tests/realnode); without it all is on loopback.
     """
@@ -71,8 +74,12 @@ class ControlPlane:
         port: int | None = None,
         for_nodes: components.ForNodes | None = None,
         audited: str = "",
+        aggregated: bool = False,
     ) -> None:
         self.assets = assets
+        self._aggregated = aggregated
+        self.front_proxy: components.FrontProxyFiles | None = None
+        """Where `aggregated`, once it runs: as whom the API server shows itself."""
         self._for_nodes, self._audited = for_nodes, audited
         self._scheduler_profiles, self._gates = scheduler_profiles, gates
         self.upstream_gangs, self.unlimited = upstream_gangs, unlimited
@@ -225,6 +232,13 @@ class ControlPlane:
             raise FileNotFoundError("the command openssl, which makes the key of the service accounts, is not on PATH")
         key = self.folder / "service-accounts.key"
         subprocess.run([openssl, "genrsa", "-out", key, "2048"], check=True, capture_output=True, timeout=60)
+        if self._aggregated:
+            folder = self.folder / "front-proxy"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            maker = Maker(folder)
+            authority = maker.pair("authority", "front-proxy-ca", AUTHORITY + KEY_USAGE)
+            pair = maker.pair("client", components.FRONT_PROXY, CLIENT, by=authority)
+            self.front_proxy = components.FrontProxyFiles(authority.certificate, pair.certificate, pair.key)
 
     def _start_etcd(self) -> None:
         data = self.folder / "etcd"
@@ -255,6 +269,7 @@ class ControlPlane:
                 gates=self._gates,
                 for_nodes=self._for_nodes,
                 audit=audit,
+                front_proxy=self.front_proxy,
             )
             server = self._start("kube-apiserver", command)
             last = self._given_port is not None or attempt == PORT_TRIES - 1

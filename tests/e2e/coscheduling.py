@@ -6,13 +6,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.e2e.client import Client, condition, manifests_of
+from tests.e2e.client import DEFINITIONS, Client, condition, manifests_of
 from tests.e2e.conftest import CRDS
 from tests.e2e.installed import SIGS, X
 from tests.e2e.process import eventually
 
 Json = dict[str, Any]
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @contextlib.asynccontextmanager
@@ -38,7 +37,7 @@ async def served(api: Client, *plurals: str) -> AsyncIterator[None]:
         yield
     finally:
         for path in paths:
-            await api.delete(path)
+            await api.remove_definition(path.rsplit("/", 1)[1])
 
 
 def _kept(definition: Json) -> Json:

@@ -21,7 +21,11 @@ from typing import Any
 
 import msgspec
 
-from koordpy.api.config import (
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.objects import Namespace, Node, NodeAffinity, Pod, PriorityClass, Wire
+from koordpy.api.quantity import units
+from koordpy.api.storage_objects import SELECTED_NODE
+from koordpy.config.configuration import (
     Filters,
     KoordpyConfiguration,
     NodeAffinityArgs,
@@ -29,17 +33,13 @@ from koordpy.api.config import (
     Scores,
     UtilizationPoint,
 )
-from koordpy.api.config import NodeResourcesFitScore as FitScore
-from koordpy.api.config import ResourceWeight as Weight
-from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
-from koordpy.api.objects import Namespace, Node, NodeAffinity, Pod, PriorityClass, Wire
-from koordpy.api.quantity import units
-from koordpy.api.storage import SELECTED_NODE
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.resources import NAMESPACES as NAMESPACE
-from koordpy.engine.apiserver.resources import NODES, PODS, PRIORITY_CLASSES, STORAGE
-from koordpy.planning.explain import explain
-from koordpy.planning.round import plan_round
+from koordpy.config.configuration import NodeResourcesFitScore as FitScore
+from koordpy.config.configuration import ResourceWeight as Weight
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.client.api_resources import NAMESPACES as NAMESPACE
+from koordpy.engine.client.api_resources import NODES, PODS, PRIORITY_CLASSES, STORAGE
+from koordpy.explain.explanation import explain
+from koordpy.planner.planning_round import plan_round
 from tests.e2e import random_pods, random_volumes
 from tests.e2e.assets import find_assets
 from tests.e2e.client import Client, Refused, condition, pods_path
@@ -104,21 +104,26 @@ PROFILES: list[Json] = [
     },
 ]
 """Of kube-scheduler."""
+UNKNOWN_TO_IT = {"ScarceResourceAvoidance": 0}
+"""Weights of the scores that kube-scheduler does not have."""
 ITS_SCORES = Scores(
+    weights=UNKNOWN_TO_IT,
     node_resources_fit=FitScore(strategy="LeastAllocated", resources=(Weight(name="cpu"), Weight(name="memory"))),
 )
 PACKED = Scores(
+    weights=UNKNOWN_TO_IT,
     node_resources_fit=FitScore(
         strategy="MostAllocated",
         resources=(Weight(name="cpu"), Weight(name="memory", weight=2), Weight(name="nvidia.com/gpu", weight=5)),
-    )
+    ),
 )
 CURVED = Scores(
+    weights=UNKNOWN_TO_IT,
     node_resources_fit=FitScore(
         strategy="RequestedToCapacityRatio",
         resources=(Weight(name="cpu", weight=3), Weight(name="memory"), Weight(name="nvidia.com/gpu", weight=5)),
         shape=tuple(msgspec.convert(point, UtilizationPoint) for point in SHAPE),
-    )
+    ),
 )
 CONFIGURATIONS = {
     PLAIN: KoordpyConfiguration(scores=ITS_SCORES),
@@ -212,7 +217,7 @@ async def compare(api: Client, seed: int, *, pods: int, outcome: Outcome) -> Non
 async def _nominate(api: Client, maker: Maker, name: str) -> None:
     """A pod that waits, with a nomination from outside to a node that has room for it: pods of its priority and below
     must leave it that."""
-    state = ClusterState(scheduler_names=(PLAIN,))
+    state = make_state(scheduler_names=(PLAIN,))
     for obj in await _read(api):
         state.upsert(obj)
     snapshot = state.snapshot(0.0)
@@ -305,7 +310,7 @@ async def _one(api: Client, made: Json, before: list[Wire], outcome: Outcome) ->
     """The pod, once it is bound."""
     namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
     chosen, theirs = await _verdict(api, made)
-    state = ClusterState(scheduler_names=(PLAIN, CONFIGURED, SHAPED))
+    state = make_state(scheduler_names=(PLAIN, CONFIGURED, SHAPED))
     for obj in (*before, msgspec.convert(made, Pod)):
         state.upsert(obj)
     key = f"{namespace}/{name}"

@@ -97,6 +97,7 @@ async def installer(api: Client, plane: ControlPlane, helm: Helm, namespace: str
         for path in (*made, GROUPS, TOPOLOGIES):
             await api.delete(path)
         await eventually(lambda: lets_in(api), what="the policies are gone")
+        await enforced(api)  # the API server has heard of every deletion before
 
 
 _numbers = itertools.count(1)

@@ -27,7 +27,7 @@ CHIP = keys.NPU_RESOURCES[0]
 REPORTS = "/api/v1/namespaces/kube-system/configmaps"
 LARGE = {keys.TOR_AFFINITY: "large-model-schema"}
 SECOND = {"ascend": {"nslbVersion": "2.0"}}
-LIVE_ONLY = {keys.BOUND_EPOCH, keys.PREDICATE_TIME}
+LIVE_ONLY = {keys.BOUND_EPOCH, keys.BOUND_LEASE, keys.PREDICATE_TIME}
 
 
 @pytest.fixture

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from koordpy.api.config import GANG_KINDS, KoordpyConfiguration
-from koordpy.api.configfile import read_config
-from koordpy.api.faults import InputFaultsError
-from koordpy.workloads.kinds.registry import watched
+from koordpy.api.field_faults import InputFaultsError
+from koordpy.config.config_values import GANG_KINDS
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.configuration_file import read_config
+from koordpy.workloads.kinds.kind_registry import watched
 from tests.e2e.assets import REPOSITORY
-from tests.e2e.chart import CHART, Denied, Helm, Release
+from tests.e2e.chart import CHART, EVERYBODY, Denied, Helm, Release
 
 Values = dict[str, Any]
 
@@ -37,6 +38,7 @@ EVERYTHING: Values = {
     "commonAnnotations": {"contact": "ml@example.com"},
     "agent": {"enabled": True, "delivery": "env"},
     "webhook": {"enabled": True},
+    "tenants": {"enabled": True, "renderCertificate": True},
     "prometheusRule": {"enabled": True},
     "dashboards": {"enabled": True},
     "flowControl": {"enabled": True},
@@ -68,21 +70,11 @@ SEVERAL: dict[str, Values] = {
 }
 
 
-OWNERS: Values = {
-    "namespaces": ("scheduling",),
-    "trusted_namespaces": ("scheduling",),
-    "pod_labels": "listed",
-    "label_namespaces": ("scheduling",),
-}
-"""Whose word counts about quotas, where the values do not say."""
-
-
 def of_release(config: Values, *, port: int = 10259) -> KoordpyConfiguration:
     """A configuration with what the chart adds to it for release koordpy in namespace scheduling."""
     given = read_config(msgspec.json.encode(config), name="config.json")
     lease = msgspec.structs.replace(given.leader_election, resource_name="koordpy", resource_namespace="scheduling")
-    quota = msgspec.structs.replace(given.quota, **OWNERS)
-    return msgspec.structs.replace(given, bind_address=f":{port}", leader_election=lease, quota=quota)
+    return msgspec.structs.replace(given, bind_address=f":{port}", leader_election=lease)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
@@ -152,8 +144,8 @@ def test_the_page_is_served_only_where_the_values_say_so(values: Values, served:
 
 
 def test_owners_are_read_only_where_pods_are_spread_by_them(helm: Helm) -> None:
-    # StatefulSets are read in any case: gangs follow from them
-    owners = {("", "services"), ("", "replicationcontrollers"), ("apps", "replicasets")}
+    # StatefulSets, ReplicaSets and ReplicationControllers are read in any case: gangs follow from them
+    owners = {("", "services")}
     for values, read in (
         (SPREAD, owners),
         (listed({}), owners),
@@ -165,8 +157,9 @@ def test_owners_are_read_only_where_pods_are_spread_by_them(helm: Helm) -> None:
 
 WORKLOADS = {
     "jobs", "statefulsets", "jobsets", "leaderworkersets", "pytorchjobs", "tfjobs", "xgboostjobs", "paddlejobs",
-    "jaxjobs", "mpijobs", "trainjobs", "rayclusters", "podgangs",
+    "jaxjobs", "mpijobs", "trainjobs", "rayclusters", "podgangs", "replicasets", "replicationcontrollers",
 }  # fmt: skip
+ROLLED = {"replicasets", "replicationcontrollers"}
 
 
 @pytest.mark.parametrize(
@@ -176,10 +169,11 @@ WORKLOADS = {
         ({"auto": "labels"}, set()),
         ({"auto": False}, set()),
         ({"auto": "labels", "namespaces": {"ml": {"auto": "workloads"}}}, WORKLOADS),
-        ({"kinds": ["PyTorchJob"]}, {"pytorchjobs"}),
+        ({"kinds": ["PyTorchJob"]}, {"pytorchjobs", *ROLLED}),
+        ({"kinds": []}, set()),
         (
             {"kinds": ["LeaderWorkerSet", "TrainJob"]},
-            {"leaderworkersets", "statefulsets", "trainjobs", "jobsets", "jobs"},
+            {"leaderworkersets", "statefulsets", "trainjobs", "jobsets", "jobs", *ROLLED},
         ),
     ],
 )
@@ -287,7 +281,9 @@ def test_the_network_policy_lets_in_to_the_ports_of_the_replicas_and_is_of_no_ot
     webhook: bool, helm: Helm
 ) -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    tenants = {"enabled": webhook, "renderCertificate": True}
     values = {"networkPolicy": {"enabled": True, "from": peers}, "webhook": {"enabled": webhook}, "port": 10300}
+    values["tenants"] = tenants
     release = helm.render({**values, "agent": {"enabled": True}}, "--include-crds=false")
     policy = release.of("NetworkPolicy")["spec"]
     selected = policy["podSelector"]["matchLabels"].items()
@@ -296,7 +292,7 @@ def test_the_network_policy_lets_in_to_the_ports_of_the_replicas_and_is_of_no_ot
     assert {kind for kind, pod in pods.items() if selected <= pod["metadata"]["labels"].items()} == {"Deployment"}
     numbers = {one["name"]: one["containerPort"] for one in release.pod["containers"][0]["ports"]}
     let_in = {numbers[port["port"]]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]}
-    assert let_in == {10300: peers, **({9443: None} if webhook else {})}
+    assert let_in == {10300: peers, **({9443: None, 9444: None} if webhook else {})}
     args = " ".join(release.pod["containers"][0]["args"])
     assert (":9443" in args) == webhook and "bindAddress: :10300" in release.configuration
     let_out = {(port["port"], port["protocol"]) for rule in policy["egress"] for port in rule["ports"]}
@@ -348,6 +344,24 @@ def test_a_digest_takes_the_place_of_the_tag(helm: Helm) -> None:
             "needs webhook.enabled and webhook.gpuVariables",
         ),
         ({"webhook": {"enabled": True, "port": 10259}}, "webhook.port: 10259 is port, too"),
+        (
+            {"tenants": {"enabled": True, "renderCertificate": False}},
+            "tenants: there is no cluster to keep a certificate in",
+        ),
+        (
+            {"tenants": {"enabled": True, "existingSecret": "a", "certManager": {"enabled": True}}},
+            "tenants: .* choose one",
+        ),
+        ({"tenants": {"enabled": True, "port": 10259}}, "tenants.port: 10259 is port, too"),
+        (
+            {"tenants": {"enabled": True, "port": 9443}, "webhook": {"enabled": True}},
+            "tenants.port: 9443 is webhook.port, too",
+        ),
+        ({"tenants": {"groups": [""]}}, "/tenants/groups/0"),
+        (
+            {"webhook": {"enabled": True}, "config": {"gpu": {"resources": ["nvidia.com/gpu", "cpu"]}}},
+            "/config/gpu/resources/1",
+        ),
     ],
 )
 def test_helm_refuses(values: Values, said: str, helm: Helm) -> None:
@@ -405,22 +419,23 @@ def test_what_koordpy_takes_helm_takes(config: Values, helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("quota", "differs"),
     [
+        ({}, {}),
         ({"monitorAllQuotas": True}, {"monitor_all_quotas": True}),
-        ({"namespaces": []}, {"namespaces": ()}),
+        ({"namespaces": ["b", "a"]}, {"namespaces": ("b", "a")}),
         ({"trustedNamespaces": ["a"], "labelNamespaces": []}, {"trusted_namespaces": ("a",), "label_namespaces": ()}),
-        ({"podLabels": "any"}, {"pod_labels": "any"}),
+        ({"podLabels": "listed"}, {"pod_labels": "listed"}),
     ],
 )
-def test_quotas_are_of_the_releases_namespace_unless_the_values_say_whose(
+def test_quotas_of_all_namespaces_count_unless_the_values_restrict_them(
     quota: Values, differs: Values, helm: Helm
 ) -> None:
     found = read_config(helm.render({"config": {"quota": quota}}).configuration.encode(), name="c.yaml").quota
-    assert found == msgspec.structs.replace(KoordpyConfiguration().quota, **{**OWNERS, **differs})
+    assert found == msgspec.structs.replace(KoordpyConfiguration().quota, **differs)
 
 
-def test_who_opens_quotas_to_all_has_no_policy_of_namespaces_and_labels(helm: Helm) -> None:
-    opened = {"namespaces": [], "trustedNamespaces": [], "podLabels": "any", "labelNamespaces": []}
-    release = helm.render({"config": {"quota": opened}})
+@pytest.mark.parametrize("quota", [{}, EVERYBODY])
+def test_quotas_that_are_open_to_all_have_no_policy_of_namespaces_and_labels(quota: Values, helm: Helm) -> None:
+    release = helm.render({"config": {"quota": quota}})
     names = {one["metadata"]["name"] for one in release.objects if one["kind"] == "ValidatingAdmissionPolicy"}
     assert "koordpy-quotas" in names and "koordpy-quota-labels" not in names
     assert "count in namespace" not in str(release.objects)
@@ -543,3 +558,58 @@ def test_cert_manager_makes_the_certificate_and_tells_whom_to_trust(helm: Helm) 
 def test_the_webhook_of_quotas_does_without_that_of_variables(helm: Helm) -> None:
     release = helm.render({"webhook": {"enabled": True, "gpuVariables": False}})
     assert [one["kind"] for one in hooks(release)] == ["ValidatingWebhookConfiguration"]
+
+
+TENANTS: Values = {"tenants": {"enabled": True, "renderCertificate": True}}
+
+
+def test_the_api_for_tenants_is_reached_by_a_service_of_its_own_with_a_certificate_that_is_trusted(helm: Helm) -> None:
+    release = helm.render(TENANTS)
+    api, secret = (release.of(kind, component="tenants") for kind in ("APIService", "Secret"))
+    assert api["metadata"]["name"] == f"{api['spec']['version']}.{api['spec']['group']}" == "v1alpha1.view.koordpy.io"
+    assert api["spec"]["caBundle"] == secret["data"]["ca.crt"] and "insecureSkipTLSVerify" not in api["spec"]
+    service = release.of("Service", component="tenants")
+    assert api["spec"]["service"] == {"name": service["metadata"]["name"], "namespace": "scheduling", "port": 443}
+    # a replica that is still filling its caches, or that is not ready for another reason, is not asked
+    assert "publishNotReadyAddresses" not in service["spec"]
+    labels = release.of("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    (container,) = release.pod["containers"]
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert ports[service["spec"]["ports"][0]["targetPort"]] == 9444 and "--tenants-address=:9444" in container["args"]
+    (volume,) = (one for one in release.pod["volumes"] if one["name"] == "tenants")
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"] == "koordpy-tenants"
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "tenants")
+    assert f"--tenants-certificates={mount['mountPath']}" in container["args"] and mount["readOnly"]
+    assert "tenants" not in " ".join(helm.render().pod["containers"][0]["args"])
+
+
+def test_the_api_for_tenants_adds_the_right_to_review_and_to_ask_and_no_other(helm: Helm) -> None:
+    more = helm.render(TENANTS).rights() - helm.render().rights()
+    questions = {("view.koordpy.io", name, "", "get") for name in ("explanations", "queues", "slots", "pages")}
+    assert more == {*questions, ("authorization.k8s.io", "subjectaccessreviews", "", "create")}
+    release = helm.render(TENANTS)
+    binding = release.of("ClusterRoleBinding", component="tenants")
+    assert [one["name"] for one in binding["subjects"]] == ["system:authenticated"]
+    role = release.of("ClusterRole", component="tenants")
+    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    reader = release.of("RoleBinding", component="tenants")
+    assert reader["metadata"]["namespace"] == "kube-system"
+    assert reader["roleRef"]["name"] == "extension-apiserver-authentication-reader"
+    nobody = helm.render({"tenants": {**TENANTS["tenants"], "groups": []}})
+    kinds = [one["kind"] for one in nobody.objects if one["metadata"]["name"] == "koordpy-tenants"]
+    assert "ClusterRole" in kinds and "ClusterRoleBinding" not in kinds
+
+
+def test_the_api_for_tenants_takes_the_certificate_of_a_secret_or_of_cert_manager(helm: Helm) -> None:
+    theirs = helm.render({"tenants": {"enabled": True, "existingSecret": "theirs", "caBundle": AUTHORITY}})
+    (volume,) = (one for one in theirs.pod["volumes"] if one["name"] == "tenants")
+    assert volume["secret"]["secretName"] == "theirs"
+    api = theirs.of("APIService", component="tenants")
+    assert base64.b64decode(api["spec"]["caBundle"]).decode() == AUTHORITY
+    managed = helm.render({"tenants": {"enabled": True, "certManager": {"enabled": True}}})
+    certificate = managed.of("Certificate", component="tenants")
+    assert certificate["spec"]["dnsNames"] == ["koordpy-tenants.scheduling.svc", "koordpy-tenants.scheduling"]
+    notes = managed.of("APIService", component="tenants")["metadata"]["annotations"]
+    assert notes == {"cert-manager.io/inject-ca-from": "scheduling/koordpy-tenants"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.cli.agent import add_arguments
+from koordpy.cli.agent_command import add_arguments
 from tests.e2e.chart import Denied, Helm
 
 Json = dict[str, Any]
@@ -19,6 +19,7 @@ EVERYTHING: Json = {
     "cdi": True,
     "backend": "fake:/etc/fake/machine.yaml",
     "measurements": "/etc/fake/measured.yaml",
+    "gsocAnnotations": True,
     "poll": 2.5,
     "recoverAfter": 5,
     "ignoreXids": [13, 31],
@@ -57,6 +58,7 @@ def test_every_option_of_the_agent_has_a_value_and_reads_it(helm: Helm) -> None:
     assert {name: read[name] for name in ("delivery", "cdi", "backend", "measurements", "poll")} == {
         name: EVERYTHING[name] for name in ("delivery", "cdi", "backend", "measurements", "poll")
     }
+    assert read["gsoc_annotations"]
     assert (read["recover_after"], read["ignore_xid"], read["resource"]) == (5, [13, 31], "example.com/gpu")
     assert (read["bind_address"], read["log_level"], read["log_format"]) == (":12345", "debug", "text")
 
@@ -98,3 +100,13 @@ def test_the_agents_pods_are_told_by_their_component_and_ready_when_the_agent_sa
 def test_helm_refuses_what_the_agent_would_not_read(values: Json, helm: Helm) -> None:
     with pytest.raises(Denied, match=next(iter(values))):
         daemon(helm, values)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_agent_may_patch_nodes_only_where_the_annotations_are_asked_for(asked: bool, helm: Helm) -> None:
+    release = helm.render({"agent": {"enabled": True, "gsocAnnotations": asked}})
+    rules = release.of("ClusterRole", component="agent")["rules"]
+    (verbs,) = [set(rule["verbs"]) for rule in rules if "nodes" in rule["resources"]]
+    assert verbs == ({"get", "patch"} if asked else {"get"})
+    policies = [one["metadata"]["name"] for one in release.objects if one["kind"] == "ValidatingAdmissionPolicy"]
+    assert any(name.endswith("-agent-nodes") for name in policies) == asked

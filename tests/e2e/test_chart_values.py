@@ -19,7 +19,7 @@ from tests.e2e.chart import CHART, Denied, Helm
 Values = dict[str, Any]
 Path = tuple[str, ...]
 
-SWITCHES = ("serviceMonitor", "prometheusRule", "dashboards", "networkPolicy", "agent", "webhook")
+SWITCHES = ("serviceMonitor", "prometheusRule", "dashboards", "networkPolicy", "agent", "webhook", "tenants")
 """Parts that are off by default; for all that is below them they are on."""
 OTHERS: dict[Path, Any] = {
     ("image", "digest"): "sha256:" + "0" * 64,
@@ -57,6 +57,9 @@ OTHERS: dict[Path, Any] = {
     ("webhook", "url"): "https://10.0.0.1:9443",
     ("webhook", "existingSecret"): "theirs",
     ("webhook", "certManager", "issuerRef"): {"name": "theirs"},
+    ("tenants", "groups"): ["researchers"],
+    ("tenants", "existingSecret"): "theirs",
+    ("tenants", "certManager", "issuerRef"): {"name": "theirs"},
     ("gpuPolicies", "enabled"): False,
     ("gpuPolicies", "schedulers"): ["system:serviceaccount:green:koordpy"],
     ("gpuPolicies", "agents"): ["system:serviceaccount:green:koordpy-agent"],
@@ -77,6 +80,9 @@ BESIDE: dict[Path, Values] = {
     ("webhook", "caBundle"): {"webhook": {"existingSecret": "theirs"}},
     ("webhook", "certManager", "enabled"): {"webhook": {"enabled": True}},
     ("webhook", "certManager", "issuerRef"): {"webhook": {"certManager": {"enabled": True}}},
+    ("tenants", "caBundle"): {"tenants": {"existingSecret": "theirs"}},
+    ("tenants", "certManager", "enabled"): {"tenants": {"enabled": True}},
+    ("tenants", "certManager", "issuerRef"): {"tenants": {"certManager": {"enabled": True}}},
 }
 """What must be set for a value to mean anything."""
 WHOLE = {(name,) for name in ("config", "resources", "affinity", "nodeSelector", *CONTEXTS)} | {
@@ -132,12 +138,17 @@ def _rendered(helm: Helm, values: str) -> list[Any]:
         if one["kind"] == "Secret":
             one["data"] = sorted(one["data"])
             one["metadata"]["annotations"].pop("koordpy.io/renew-after")
-            for hook in (hook for other in objects for hook in other.get("webhooks", [])):
-                hook["clientConfig"].pop("caBundle")
+            if one["metadata"]["name"].endswith("-tenants"):
+                drawn = [other["spec"] for other in objects if other["kind"] == "APIService"]
+            else:
+                drawn = [hook["clientConfig"] for other in objects for hook in other.get("webhooks", [])]
+            for trusting in drawn:
+                trusting.pop("caBundle")
     return objects
 
 
-WITHOUT = {("webhook", "certificateDays"), ("webhook", "renderCertificate")}
+WITHOUT = {(part, name) for part in ("webhook", "tenants") for name in ("certificateDays", "renderCertificate")}
+WITHOUT |= {("notes", "readCluster")}
 """Values with tests of their own."""
 
 
@@ -198,7 +209,7 @@ def nulls(value: Any, at: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("delivery", ["foreign", "device-plugin"])
 def test_what_is_null_is_not_set(delivery: str, helm: Helm) -> None:
     values: Values = {}
-    ours = {("image", "repository"), ("webhook", "renderCertificate")}
+    ours = {("image", "repository"), ("webhook", "renderCertificate"), ("tenants", "renderCertificate")}
     for path in set(DEFAULTS) - NEEDED - ours - {(name, "enabled") for name in SWITCHES}:
         values = put(values, path, None)
     for name in SWITCHES:

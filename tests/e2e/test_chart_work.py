@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.storage import SELECTED_NODE
+from koordpy.api.storage_objects import SELECTED_NODE
 from tests.e2e.chart import EVERYBODY, Helm
+from tests.e2e.client import DEFINITIONS as DEFINITION_PATH
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
@@ -34,7 +35,6 @@ from tests.e2e.test_devices import using as using_devices
 from tests.e2e.test_gpu_groups import DEVICES, device
 from tests.e2e.test_preemption import CLASSES, QUOTAS, make_gang, worker
 from tests.e2e.test_scheduler import GROUPS, TOPOLOGIES, places
-from tests.e2e.test_volcano_groups import DEFINITIONS as DEFINITION_PATH
 from tests.e2e.test_volcano_groups import GROUPS as VOLCANO_GROUPS
 from tests.e2e.test_volcano_groups import NAME as VOLCANO
 from tests.e2e.test_volcano_groups import definition, member
@@ -168,7 +168,7 @@ async def served_of_volcano(api: Client) -> AsyncIterator[None]:
         await eventually(established, what="PodGroups of Volcano are served", processes=[])
         yield
     finally:
-        await api.delete(f"{DEFINITION_PATH}/{VOLCANO}")
+        await api.remove_definition(VOLCANO)
 
 
 async def volumes(day: Day) -> None:

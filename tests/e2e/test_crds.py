@@ -338,6 +338,20 @@ async def test_kubectl_shows_what_a_quota_has_of_the_gpus(api: Client, crds: lis
         await api.delete(f"{path}/one")
 
 
+async def test_kubectl_shows_whether_the_labels_of_a_topology_have_gaps(api: Client, crds: list[str]) -> None:
+    path = PATHS["ClusterNetworkTopology"][1]
+    await api.create(path, object_of("ClusterNetworkTopology", {"hierarchy": [{"layerName": "r", "labelKey": "rack"}]}))
+    try:
+        now = {"lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Read"}
+        valid = {"type": "Valid", "status": "True", "message": "r > nodeLayer", **now}
+        for word in ("True", "Degraded"):
+            await api.patch(f"{path}/default/status", {"status": {"valid": word, "conditions": [valid]}})
+            shown = await columns(api, path)
+            assert (shown["Valid"], shown["Layers"]) == (word, "r > nodeLayer")
+    finally:
+        await api.delete(f"{path}/default")
+
+
 async def test_short_names_find_the_kinds(api: Client, crds: list[str]) -> None:
     names = {
         short: resource["name"]

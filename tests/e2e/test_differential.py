@@ -1,9 +1,14 @@
-"""The filters say what the real kube-scheduler says (more pods by hand: `python -m tests.e2e.differential`)."""
+"""The filters say what the real kube-scheduler says (more by hand: `python -m tests.e2e.differential`).
+
+Gangs with required affinity among members stand where it lets them (`python -m tests.e2e.gang_differential`).
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tests.e2e import gang_differential
+from tests.e2e.controlplane import ControlPlane
 from tests.e2e.differential import plane_of, run
 
 
@@ -12,3 +17,14 @@ async def test_verdicts_and_words_are_kube_schedulers(assets: Path, tmp_path: Pa
         outcome = await run(plane, pods=200, seed=1000)
     assert outcome.differences == []
     assert 20 < outcome.fitted < outcome.tried == 200
+
+
+async def test_gangs_that_require_their_own_domain_stand_where_kube_scheduler_lets_them(
+    assets: Path, tmp_path: Path
+) -> None:
+    with ControlPlane(assets, scheduler=True, unlimited=True, folder=tmp_path / "plane") as plane:
+        outcome = await gang_differential.run(plane, gangs=25, seed=1)
+    assert outcome.differences == []
+    assert outcome.tried == 25
+    assert outcome.both > 10
+    assert outcome.late > 4

@@ -112,6 +112,7 @@ async def test_settings_that_nobody_reads_are_told_on_their_objects(
         foreign["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "g"}
         await api.create(pods_path(), foreign)
         unread = "label scheduling.koordinator.sh/rack is not read by koordpy"
+        misspelt = f"annotation {keys.GANG_PREFIX}topology is not read, did you mean annotation {keys.GANG_TOPOLOGY}?"
         wanted = {
             ("Node", "n00000", unread),
             ("Device", "n00000", unread),
@@ -123,11 +124,8 @@ async def test_settings_that_nobody_reads_are_told_on_their_objects(
                 f"metadata.annotations[{keys.QUOTA_NAMESPACES}]: namespace shared is listed by ElasticQuota default/q1 "
                 "already (the older one keeps it: list it once)",
             ),
-            (
-                "PodGroup",
-                "typo",
-                f"annotation {keys.GANG_PREFIX}topology is not read, did you mean annotation {keys.GANG_TOPOLOGY}?",
-            ),
+            ("PodGroup", "typo", misspelt),
+            ("PodGroup", "typo", f"gang default/typo: {misspelt}"),
             (
                 "PodGroup",
                 "timed",

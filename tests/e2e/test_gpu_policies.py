@@ -207,10 +207,46 @@ async def test_an_agent_writes_the_device_and_the_pods_of_its_own_node_only(
     await api.delete(f"{DEVICES}/{here}")
 
 
+async def test_an_agent_writes_the_links_to_its_own_node_only_and_nothing_else_of_it(
+    api: Client, install: Install, controlplane: ControlPlane
+) -> None:
+    here, there = await api.make_nodes(2)
+    account, nodes = f"{RELEASE}-agent", "/api/v1/nodes"
+    links = {"metadata": {"annotations": {"GSOC_ID_0_1": "NV4"}}}
+    installed = await install({"agent": {"enabled": True}})
+    await enforced(api)
+    async with account_of(api, installed, controlplane, account, node=here) as agent:
+        await refused(agent.patch(f"{nodes}/{here}", links), "cannot patch")
+    installed = await install({"agent": {"enabled": True, "gsocAnnotations": True}})
+    await enforced(api)
+    async with account_of(api, installed, controlplane, account, node=here) as agent:
+
+        async def let_in() -> bool:
+            try:
+                await agent.patch(f"{nodes}/{here}", links)
+            except Refused:
+                return False
+            return True
+
+        await eventually(let_in, what="the right is known")
+        await agent.patch(f"{nodes}/{here}", {"metadata": {"annotations": {"GSOC_ID_0_1": None, "GSOC_ID_1_2": "PIX"}}})
+        for change in (
+            {"metadata": {"annotations": {"note": "x"}}},
+            {"metadata": {"labels": {"a": "b"}}},
+            {"metadata": {"finalizers": ["a.example/b"]}},
+            {"spec": {"unschedulable": True}},
+        ):
+            await refused(agent.patch(f"{nodes}/{here}", change), "nothing but the annotations GSOC_ID_")
+        await refused(agent.patch(f"{nodes}/{there}", links), "its own node only")
+        status = {"status": {"capacity": {"nvidia.com/gpu": "8"}}}
+        await refused(agent.patch(f"{nodes}/{here}/status", status), "cannot patch")
+    assert (await api.get(f"{nodes}/{here}"))["metadata"]["annotations"]["GSOC_ID_1_2"] == "PIX"
+
+
 async def test_the_agent_reports_with_the_rights_of_the_chart(
     api: Client, install: Install, controlplane: ControlPlane, tmp_path: Path
 ) -> None:
-    installed = await install({"agent": {"enabled": True}})
+    installed = await install({"agent": {"enabled": True, "gsocAnnotations": True}})
     (node,) = await api.make_nodes(1)
     await enforced(api)
     machine = tmp_path / "machine.yaml"
@@ -225,6 +261,7 @@ async def test_the_agent_reports_with_the_rights_of_the_chart(
         node,
         "--backend",
         f"fake:{machine}",
+        "--gsoc-annotations",
         "--poll",
         "0.5",
     ]
@@ -246,5 +283,48 @@ async def test_the_agent_reports_with_the_rights_of_the_chart(
             found["metadata"]["ownerReferences"][0]["uid"]
             == (await api.get(f"/api/v1/nodes/{node}"))["metadata"]["uid"]
         )
+        annotations = (await api.get(f"/api/v1/nodes/{node}"))["metadata"]["annotations"]
+        pairs = {(a, b) for a in range(4) for b in range(a + 1, 4)}
+        assert {f"GSOC_ID_{a}_{b}" for a, b in pairs} <= set(annotations)
         assert process.stop() == 0
     await api.delete(f"{DEVICES}/{node}")
+
+
+@pytest.mark.parametrize("served", [OURS, OTHERS])
+async def test_without_a_replica_of_the_webhook_only_gpu_pods_are_refused(
+    served: str, api: Client, install: Install
+) -> None:
+    """A cluster must be able to start while no replica answers, also where koordpy is its only scheduler."""
+    closed = {"enabled": True, "renderCertificate": True, "url": "https://127.0.0.1:9"}
+    installed = await install(
+        {"webhook": closed, "gpuPolicies": {"enabled": False}, "config": {"schedulerNames": [served]}}
+    )
+
+    async def create(scheduler: str, *, namespace: str = "default", init: bool = False, **requests: str) -> Json:
+        manifest = pod_manifest("p", scheduler=scheduler, requests=requests)
+        if init:
+            (container,) = manifest["spec"]["containers"]
+            manifest["spec"]["initContainers"] = [{**container, "name": "first"}]
+            container["resources"] = {}
+        return await api.create(f"{pods_path(namespace)}?dryRun=All", manifest)
+
+    gpu = {"nvidia.com/gpu": "1"}
+
+    async def is_refused() -> bool:
+        try:
+            await create(served, **gpu)
+        except Refused as refusal:
+            return "gpu-variables.koordpy.io" in refusal.message
+        return False
+
+    await eventually(is_refused, what="the webhook is asked")
+    for asked in (gpu, {"koordinator.sh/gpu": "100"}, {"aliyun.com/gpu-count": "1"}):
+        for init in (False, True):
+            with pytest.raises(Refused, match=r"gpu-variables\.koordpy\.io"):
+                await create(served, init=init, **asked)
+    await create(served, cpu="1")
+    await create(served, init=True, cpu="1")
+    await create(served, **{"huawei.com/Ascend910": "1"})
+    await create("another-scheduler", **gpu)
+    for namespace in ("kube-system", installed.namespace):
+        await create(served, namespace=namespace, **gpu)

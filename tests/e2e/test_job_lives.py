@@ -139,9 +139,9 @@ class World:
 
         await self.until(f"Job {name} is {type_}", so)
 
-    async def notes(self, name: str, reason: str) -> list[str]:
-        """What events with this reason say of a PodGroup."""
-        about = (event for event in await self.api.items(EVENTS) if event["regarding"].get("kind") == "PodGroup")
+    async def notes(self, name: str, reason: str, kind: str = "PodGroup") -> list[str]:
+        """What events with this reason say of a PodGroup, or of an object of another kind."""
+        about = (event for event in await self.api.items(EVENTS) if event["regarding"].get("kind") == kind)
         return [event["note"] for event in about if (event["regarding"]["name"], event["reason"]) == (name, reason)]
 
     async def a_loss_is_punished(self) -> None:
@@ -296,12 +296,14 @@ async def test_of_a_drained_node_only_its_member_goes_and_comes_back(world: Worl
     await world.delete(first)
     await world.waiting("wide", 1, "needed 1, available in the cluster: 0")
     await world.says("wide", scheduled=3, Scheduled="False", Stale="True")
-    assert await world.notes("wide", "GangDegraded") == ["gang default/wide has 3 of 4 members"]
+    for kind in ("PodGroup", "Job"):
+        assert await world.notes("wide", "GangDegraded", kind) == ["gang default/wide has 3 of 4 members"]
     assert await world.names("wide", "Running") == others
     await world.cordon(node, cordoned=False)
     await world.running("wide", 4)
     await world.says("wide", scheduled=4, Scheduled="True", Stale="False")
-    assert await world.notes("wide", "GangRepaired") == ["4 members are bound or have Succeeded"]
+    for kind in ("PodGroup", "Job"):
+        assert await world.notes("wide", "GangRepaired", kind) == ["4 members are bound or have Succeeded"]
 
 
 @nodes(12, ASKED)

@@ -142,7 +142,8 @@ async def test_a_priority_gang_preempts_exactly_one_gang_and_marks_its_pods(
             return {e["reason"] for e in await api.items(EVENTS)} >= {"Preempted", "RoomMade"}
 
         await eventually(told, what="events", processes=[process])
-        (line,) = re.findall(r"INFO koordpy\.observe\.decisions gang:default/vip: evicts (.*)", process.log.read_text())
+        logged = process.log.read_text()
+        (line,) = re.findall(r"INFO koordpy\.observe\.decision_log gang:default/vip: evicts (.*)", logged)
         (node,) = {node for name, node in (await places(api)).items() if name.startswith("vip")}
         victims = ", ".join(f"default/{name} on {node}" for name in sorted(leaving))
         assert line == f"4 pods (priority) for default/vip: {victims}; nominates 3 pods to {node} (optimal)"

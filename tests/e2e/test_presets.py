@@ -27,5 +27,5 @@ async def test_a_bound_pod_says_of_its_place_only_what_koordpy_says(
     with start(controlplane, tmp_path, "koordpy") as scheduler:
         await eventually(bound, what="the pod is bound", processes=[scheduler])
     said = (await api.get(f"{pods_path()}/p"))["metadata"]["annotations"]
-    assert said.pop(keys.BOUND_EPOCH).isdigit()
-    assert said == {**dict.fromkeys(PRESET.keys() - {keys.BOUND_EPOCH}, ""), **OTHERS}
+    assert said.pop(keys.BOUND_EPOCH).isdigit() and said.pop(keys.BOUND_LEASE) == "kube-system/koordpy"
+    assert said == {**dict.fromkeys(PRESET.keys() - {keys.BOUND_EPOCH, keys.BOUND_LEASE}, ""), **OTHERS}

@@ -23,6 +23,7 @@ from tests.e2e.client import Client
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.process import Process
 from tests.e2e.test_gpu_delivery import free_port
+from tests.said import warnings_of
 
 PAGE = REPOSITORY / "docs" / "quickstart.md"
 _FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
@@ -119,6 +120,8 @@ async def test_every_step_does_what_the_page_says(plane: ControlPlane, folder: P
                 timeout=120, check=False,
             )  # fmt: skip
             assert done.returncode == 0, f"{step.command}\n{done.stderr}"
+            if "-f cluster.json" in step.command:
+                assert warnings_of(done.stderr) == ""
             if step.prints:
                 assert matches(done.stdout, step.prints), f"{step.command}\n{done.stdout}"
             so_far += "".join(f"{line}\n" for line in _SETS.findall(step.command))

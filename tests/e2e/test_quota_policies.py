@@ -14,6 +14,12 @@ from tests.e2e.process import eventually
 PREFIX = "quota.scheduling.koordinator.sh/"
 
 
+def of_administrators(namespace: str) -> dict[str, Any]:
+    """`config.quota` with which quotas and labels of one namespace alone count."""
+    own = [namespace]
+    return {"namespaces": own, "trustedNamespaces": own, "podLabels": "listed", "labelNamespaces": own}
+
+
 def quota(name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     meta = {"name": name, "labels": {PREFIX + key: value for key, value in (labels or {}).items()}}
     return {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": "ElasticQuota", "metadata": meta, "spec": spec}
@@ -64,12 +70,12 @@ QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{}/elasticquotas"
 async def test_quotas_are_made_where_they_count_and_go_with_any_other_namespace(
     api: Client, install: Install, namespace: str
 ) -> None:
-    """By default they count in the release's namespace."""
+    """By default they count everywhere."""
     root = quota("koordinator-root-quota", max={"cpu": "1"})
     tenant = QUOTAS.format("default")
     await api.create(tenant, quota("before", max={"cpu": "1"}))
     await api.create(tenant, root)
-    await install()
+    await install({"config": {"quota": of_administrators(namespace)}})
     await enforced(api)
     with pytest.raises(Refused, match=f"count in namespace {namespace} only"):
         await api.create(tenant, quota("grab", max={"cpu": "0"}))
@@ -119,7 +125,7 @@ async def test_pods_of_tenants_do_not_say_who_their_user_is_and_that_nobody_evic
     user, rigid, fixed = PREFIX + "user", PREFIX + "preemptible", "scheduling.koordinator.sh/disable-preemptible"
     old = {user: "honest", rigid: "false"}
     await api.create(pods_path(), pod_manifest("before", scheduler="koord-scheduler", labels=old))
-    await install()
+    await install({"config": {"quota": of_administrators(namespace)}})
 
     def create(name: str, labels: dict[str, str], *, scheduler: str = "koord-scheduler", where: str = "default") -> Any:
         manifest = pod_manifest(name, scheduler=scheduler, labels=labels)

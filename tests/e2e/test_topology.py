@@ -91,7 +91,9 @@ async def test_an_invalid_topology_is_told_to_its_owner_and_after_a_restart_to_t
 
         (note,) = await eventually(event, what="its event", processes=[first])
         assert note == f"{FAULT}; meanwhile what counts is spineLayer > blockLayer > nodeLayer"
-        assert f"WARNING koordpy.operator.topology ClusterNetworkTopology default: {note}" in first.log.read_text()
+        assert (
+            f"WARNING koordpy.operator.topology_status ClusterNetworkTopology default: {note}" in first.log.read_text()
+        )
         # the last good layers count
         await make_gang(api, "before")
         await eventually(lambda: bound("before"), what="gathered in a block", processes=[first])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.acts import ONE_GPU, Act, Play, play, played
-from tests.e2e.client import Client, Json
+from tests.e2e.client import DEFINITIONS, Client, Json
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.kubelets import kubelets
@@ -19,7 +19,7 @@ from tests.e2e.operators import TRAINING, Operators, operators
 from tests.e2e.test_job_lives import World
 from tests.e2e.test_operator_lives import an_example_starts_as_a_gang, template
 from tests.e2e.test_scheduler import start
-from tests.e2e.test_volcano_groups import DEFINITIONS, NAME, definition
+from tests.e2e.test_volcano_groups import NAME, definition
 
 __all__ = ["operators", "play"]
 pytestmark = pytest.mark.controllers
@@ -176,4 +176,4 @@ async def test_pod_groups_of_training_operator_are_the_gangs_of_its_jobs(
             await world.until("pods and PodGroup are gone", gone)
     operators.stop()
     if volcano:
-        await api.delete(f"{DEFINITIONS}/{NAME}")
+        await api.remove_definition(NAME)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.engine.status.upstream import CONDITION, OLDER_NAMES
+from koordpy.engine.status.upstream_status import CONDITION, OLDER_NAMES
 from tests.e2e.chart import Helm
 from tests.e2e.client import Client, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS

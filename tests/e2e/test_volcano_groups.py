@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.client import Client, Json, pod_manifest, pods_path
+from tests.e2e.client import DEFINITIONS, Client, Json, pod_manifest, pods_path
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.kubelets import kubelets
 from tests.e2e.process import eventually
 from tests.e2e.test_scheduler import start
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAME = "podgroups.scheduling.volcano.sh"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 CONDITION = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -95,7 +94,7 @@ async def test_gangs_by_groups_of_volcano_and_what_their_status_says(
                 few = "gang default/train: waiting for members, 2 of minMember 3 exist"
                 await until("train", phase="Inqueue", Unschedulable=few)
                 await member(api, "train-2", "train")
-                await until("train", Unschedulable="gang default/train: needed 3, available in the cluster: 2")
+                await until("train", Unschedulable="gang default/train: needed 3, available in the cluster: 2.")
                 room = {"cpu": "8", "memory": "8Gi", "pods": "9", "nvidia.com/gpu": "1"}
                 await api.make_nodes(1, allocatable=room, name=lambda i: f"more{i}")
                 text = "3 pods are bound, of minMember 3"
@@ -111,4 +110,4 @@ async def test_gangs_by_groups_of_volcano_and_what_their_status_says(
                 )
             assert await asyncio.to_thread(process.stop) == 0
     finally:
-        await api.delete(f"{DEFINITIONS}/{NAME}")
+        await api.remove_definition(NAME)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.storage import BIND_COMPLETED, SELECTED_NODE
+from koordpy.api.storage_objects import BIND_COMPLETED, SELECTED_NODE
 from tests.e2e.client import Client, Refused, condition, pod_manifest, pods_path
 from tests.e2e.conftest import CRDS
 from tests.e2e.controlplane import ControlPlane

@@ -24,18 +24,19 @@ from typing import Any, ClassVar
 from msgspec import structs, to_builtins
 
 from koordpy.api.objects import Node, Pod
-from koordpy.engine.dispatch import Begun
+from koordpy.engine.dispatch import RoundInput
 from koordpy.engine.evictions.evictor import EvictionPlan
-from koordpy.engine.queue import State
+from koordpy.engine.queue_entry import State
 from koordpy.engine.scheduler import Scheduler
-from koordpy.planning.patience import Patience
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.plan.planning_budget import PlanningBudget
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
 from tests.engine.live import Live
 from tests.engine.manifests import BUDGETS, GROUPS, QUOTAS, TOPOLOGIES, Manifest, nominated_node
 from tests.engine.replica import NAMED_GANGS, SETTINGS
 from tests.engine.tuning import NO_LEASE
 from tests.engine.virtual import EPOCH_SECONDS, VirtualLoop, one_after_the_other, run, virtual_server
+from tests.planning.minimality import proven
 from tests.scenarios.cluster import World, pod
 from tests.scenarios.quotas import belongs
 from tests.scenarios.turmoil import Turmoil
@@ -288,34 +289,28 @@ class Contention:
 
             submit(plan, ended)
 
-        def handed_on(plan: RoundPlan, begun: Begun, **options: Any) -> None:
+        def handed_on(plan: RoundPlan, begun: RoundInput, **options: Any) -> None:
             self._planned(plan)
-            if self.story.tenants:
-                self._charge(plan)
             self._moment = begun.snapshot.now - EPOCH_SECONDS
-            self.tally["placed beside others"] += bool(begun.meanwhile.placed and plan.placements)
+            self.tally["placed beside others"] += bool(begun.concurrent.placed and plan.placements)
             apply(plan, begun, **options)
 
         evictor.submit = heard  # type: ignore[method-assign]
         dispatcher.apply = handed_on  # type: ignore[method-assign]
 
-    def _charge(self, plan: RoundPlan) -> None:
-        """Planning took its time: in virtual time it takes none."""
-        queue, dice = self.scheduler.queue, self.loop.dice
-        tried = [queue.entries.get(one.unit) for one in (*plan.units, *plan.deferred)]
-        queue.planned.took((entry.tenant, dice.choice((0.0, 0.1, 1.0))) for entry in tried if entry is not None)
-
-    def hurried(self, patience: Patience) -> Patience:
-        """A patience whose time is used up at any moment."""
+    def hurried(self, budget: PlanningBudget) -> PlanningBudget:
+        """A budget that ends at any moment."""
         dice, over = self.loop.dice, False
         chance = dice.choice((0.0, 0.0, 0.1, 0.5))
 
-        def spent() -> bool:
+        def ends() -> bool:
             nonlocal over
-            over = over or patience.spent() or dice.random() < chance
+            over = over or budget.ends() or dice.random() < chance
             return over
 
-        return replace(patience, spent=spent, shared=lambda: dice.choice((0.0, 1.0)) * chance)
+        if budget.searches:
+            return replace(budget, ends=ends)
+        return replace(budget, ends=ends, shared=lambda: dice.choice((0.0, 1.0)) * chance)
 
     def _fault(self, text: str) -> None:
         self.faults.append(f"{self.loop.time():.2f}: {text}")
@@ -327,6 +322,8 @@ class Contention:
         self._placed |= {one.pod_key: one.node for one in (*plan.placements, *plan.awaiting)}
         for one in plan.rejected:
             self._fault(f"{one.unit}: {one.text}")
+        for unit_id in plan.not_minimal:
+            self._fault(f"{unit_id}: a unit is evicted in vain")
         for unit in plan.units:
             for text in unit.solver_faults:
                 self._fault(f"{unit.unit}: {text}")
@@ -491,7 +488,8 @@ def live_through(
     seed: int, without: frozenset[str] = frozenset(), late: float = 0.0, *, tenants: bool = False
 ) -> Contention:
     """One history in virtual time; AssertionError where something must not be."""
-    return run(lambda loop: _in_virtual_time(loop, Story(seed, without, late, tenants)), seed)
+    with proven():
+        return run(lambda loop: _in_virtual_time(loop, Story(seed, without, late, tenants)), seed)
 
 
 def fails(seed: int, without: frozenset[str] = frozenset(), late: float = 0.0, *, tenants: bool = False) -> str:

@@ -15,8 +15,8 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.engine.binding import binder, claims, commit, confirming, devices, unit
-from koordpy.engine.evictions import calls, evictor, nominations
+from koordpy.engine.binding import binder, binding_confirmation, claim_writes, commit, unit_commit, volume_writes
+from koordpy.engine.evictions import eviction_calls, evictor, nominations
 from tests.engine.live import Live, gang
 from tests.engine.manifests import CLAIMS_OF_DEVICES, GPU, QUOTAS, nominated_node
 from tests.engine.replica import Replica
@@ -27,14 +27,14 @@ from tests.engine.virtual import VirtualLoop, Wire, run, virtual_server
 
 MODULES: tuple[ModuleType, ...] = (
     commit,
-    unit,
-    confirming,
+    unit_commit,
+    binding_confirmation,
     binder,
-    claims,
-    devices,
+    volume_writes,
+    claim_writes,
     evictor,
     nominations,
-    calls,
+    eviction_calls,
 )
 
 
@@ -288,16 +288,18 @@ def _not_nominated(name: str) -> Callable[[Storm], bool]:
     return lambda storm: not nominated_node(storm.cluster.pods()[name])
 
 
-def _three_alone(storm: Storm) -> None:
-    for at in range(3):
-        _alone(storm, f"low{at}", 3, "")
+def _two_on_one_node(storm: Storm) -> None:
+    for at, gpus in enumerate((4, 4, 2, 2)):
+        _alone(storm, f"low{at}", gpus, "")
 
 
-def _alone(storm: Storm, name: str, gpus: int, rank: str) -> None:
+def _alone(storm: Storm, name: str, gpus: int, rank: str, at: str = "") -> None:
     (pod,) = gang(name, 1, gpus=gpus)[1:]
     pod["metadata"]["labels"].clear()
     pod = storm.acts.users.dressed(pod, rank, "")
     pod["spec"]["terminationGracePeriodSeconds"] = 30
+    if at:
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": at}
     storm.cluster.create(pod)
 
 
@@ -308,18 +310,20 @@ async def _nominated(storm: Storm, name: str) -> str:
 
 
 async def _passed_over(storm: Storm, replica: Replica) -> None:
-    """Somebody more important takes the room that another is nominated to, and that is hard to tell."""
+    """A more important gang takes capacity that another pod is nominated to, of which a part is free already, and to
+    clear the nomination fails at first."""
     storm.linger_seconds = 2.0
-    _alone(storm, "middle", 3, "middle")
+    _alone(storm, "middle", 4, "middle", at=storm.cluster.places()["low3-0"])
     await _nominated(storm, "middle-0")
-    while not any("deletionTimestamp" in obj["metadata"] for obj in storm.cluster.pods().values()):  # noqa: ASYNC110
+    while sum("deletionTimestamp" in obj["metadata"] for obj in storm.cluster.pods().values()) < 2:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
-    _high(storm, 3)
+    storm.cluster.delete("low3-0")
+    _high(storm, 3, gpus=2)
     storm.acts.lie_in_wait("status", "before", 3, lambda replica, pod: _no_statuses(storm))
 
 
-def _high(storm: Storm, members: int) -> None:
-    group, *pods = gang("high", members, gpus=3)
+def _high(storm: Storm, members: int, gpus: int = 3) -> None:
+    group, *pods = gang("high", members, gpus=gpus)
     storm.cluster.create(group, *(storm.acts.users.dressed(pod, "high", "") for pod in pods))
 
 
@@ -382,7 +386,7 @@ SCENES = (
     Scene("in silence", _half_full, _silent, _all_bound),
     Scene("retired", _half_full, _retired, _all_bound),
     Scene("retired while it gives back", _holding, _retired_while_it_gives_back, _bound(*P14), {"claims"}),
-    Scene("passed over", _three_alone, _passed_over, _bound(*HIGH), {"priorities", "devices"}),
+    Scene("passed over", _two_on_one_node, _passed_over, _bound(*HIGH), {"priorities", "devices"}),
     Scene("void", _half_full, _void, _bound("alone-0"), {"priorities"}),
     Scene("void for good", _half_full, _void_for_good, _not_nominated("alone-0"), {"priorities"}),
     Scene("unstuck", _holding, _unstuck, _bound("tied", "p1"), {"claims"}),

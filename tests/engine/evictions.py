@@ -8,20 +8,20 @@ from typing import Any
 from msgspec import convert
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
-from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
-from koordpy.api.groups import PodGroup
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota
 from koordpy.api.objects import Node, Pod, PodDisruptionBudget
-from koordpy.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordpy.api.pod_groups import PodGroup
+from koordpy.api.storage_objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordpy.api.times import rfc3339
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.dispatch import Begun
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.resource_shelf import Change
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.dispatch import RoundInput
 from koordpy.engine.evictions.evictor import EvictionPlan
 from koordpy.engine.scheduler import Scheduler
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.sim.server import ApiServer
-from koordpy.sim.shelf import Change
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
 from tests.engine.manifests import (
     BUDGETS,
     CLAIMS_OF_DEVICES,
@@ -177,7 +177,7 @@ class EvictionWatch:
         dispatcher = scheduler._loop._dispatcher
         apply = dispatcher.apply
 
-        def handed_on(plan: RoundPlan, begun: Begun, **options: Any) -> None:
+        def handed_on(plan: RoundPlan, begun: RoundInput, **options: Any) -> None:
             self._planned_on[scheduler] = frozenset(info.uid for info in begun.snapshot.pods.values())
             apply(plan, begun, **options)
 
@@ -241,7 +241,7 @@ class EvictionWatch:
 
     def plan_afresh(self, *, evict: bool, still_there: Manifest | None = None) -> RoundPlan:
         """What a planner does that knows nothing but the API server's objects; still_there: a pod that stays."""
-        state = ClusterState()
+        state = make_state()
         for plural, kind in KINDS.items():
             for obj in self.server.store.list(plural):
                 state.upsert(convert(obj, kind, strict=False))

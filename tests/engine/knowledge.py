@@ -13,7 +13,7 @@ from typing import Any
 from koordpy.api import keys
 from koordpy.api.objects import Node, Pod
 from koordpy.engine.scheduler import Scheduler
-from koordpy.planning.plan import Placement
+from koordpy.plan.round_plan import Placement
 from tests.engine.manifests import BLOCK, DEVICES, GPU, GROUPS, NPU, TOPOLOGIES
 
 HTTP_OK, HTTP_NOT_FOUND = 200, 404

@@ -9,17 +9,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.queue import State
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.engine_settings import EngineSettings
+from koordpy.engine.queue_entry import State
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import EngineSettings
-from koordpy.planning.patience import Patience
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import PlannerCache, plan_round
-from koordpy.sim.server import ApiServer
+from koordpy.plan.planning_budget import PlanningBudget
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import PlannerCache, plan_round
 from tests import clusters
 from tests.clusters import node, pod
 from tests.engine.scripted import until
@@ -46,20 +46,25 @@ class Planner:
 
     rounds: list[frozenset[str]] = field(default_factory=list)
     hold: threading.Event | None = None
+    search_hold: threading.Event | None = None
+    """The same for searches; `hold` is for ordinary rounds."""
     failing: Callable[[frozenset[str]], bool] = lambda only: False
     beside: Callable[[RoundPlan], RoundPlan] = lambda plan: plan
     """What a test adds to a plan."""
-    hurried: Callable[[Patience], Patience] = lambda patience: patience
+    hurried: Callable[[PlanningBudget], PlanningBudget] = lambda budget: budget
     """What a test does to the bound of a round."""
-    cache: PlannerCache = field(default_factory=PlannerCache)
+    caches: dict[bool, PlannerCache] = field(default_factory=lambda: {False: PlannerCache(), True: PlannerCache()})
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     loop: VirtualLoop | None = None
     """Whose thread it is, in virtual time."""
 
-    def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
-        hold = self.hold  # before it is said that the round has begun: a test that has waited for that may change it
+    def __call__(self, snapshot: Snapshot, only: frozenset[str], budget: PlanningBudget) -> RoundPlan:
+        hold = (
+            self.search_hold if budget.searches else self.hold
+        )  # before it is said that the round has begun: a test that has waited for that may change it
         self.rounds.append(only)
-        plan = plan_round(snapshot, self.config, only=only, planner_cache=self.cache, patience=self.hurried(patience))
+        cache = self.caches[budget.searches]
+        plan = plan_round(snapshot, self.config, only=only, planner_cache=cache, budget=self.hurried(budget))
         if self.loop is not None:
             self.loop.withhold = hold
         elif hold is not None:
@@ -195,8 +200,9 @@ class Live:
             await asyncio.wait_for(scheduler.synced.wait(), 60)
             yield scheduler
         finally:
-            if self.planner.hold is not None:
-                self.planner.hold.set()
+            for hold in (self.planner.hold, self.planner.search_hold):
+                if hold is not None:
+                    hold.set()
             scheduler.stop()
             await asyncio.wait_for(task, 60)
             await own.close()

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from koordpy.api import keys
+from koordpy.apiserver.status_errors import StatusError
 from koordpy.engine.scheduler import Scheduler
-from koordpy.sim.errors import StatusError
 from tests.engine.live import Live, pod, small
 from tests.engine.manifests import GROUPS, Manifest
 from tests.engine.replica import Replica

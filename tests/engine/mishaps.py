@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from koordpy.api import keys
-from koordpy.planning.plan import Placement
+from koordpy.plan.round_plan import Placement
 from tests.engine.machines import Machines
 from tests.engine.manifests import DEVICES
 from tests.engine.replica import Replica
 from tests.engine.stage import Stage, device
+from tests.given_devices import numbers_of
 
 LATER_SECONDS = 0.03
 """What an answer of the planner takes longer, so that word of a mishap may come before it."""
@@ -62,7 +63,7 @@ class Mishaps:
         placed = self._dice.choice(placements)
         action = self._dice.choice(ACTIONS)
         if action == "sick" and placed in self._given:
-            self._sicken(placed.node, placed.chips[0])
+            self._sicken(placed.node, numbers_of(placed)[0])
         elif action == "taken" and placed in self._given:
             self._take(placed)
         elif action == "cordoned" and placed.node in self._names("nodes"):
@@ -82,7 +83,7 @@ class Mishaps:
             return
         for placed in self._given:
             if replica.scheduler.state.assumed_node(placed.pod_key) == placed.node:
-                self._sicken(placed.node, placed.chips[0])
+                self._sicken(placed.node, numbers_of(placed)[0])
                 self._happened("assumed: sick")
                 return
 
@@ -102,5 +103,5 @@ class Mishaps:
         """Another scheduler binds a pod with the same GPUs."""
         self._made += 1
         name = f"rival-{self._made}"
-        self.stage.cluster.pod(name, cpu="0", gpus=len(placed.chips), scheduler_name="another")
+        self.stage.cluster.pod(name, cpu="0", gpus=len(numbers_of(placed)), scheduler_name="another")
         self.stage.cluster.bind(name, placed.node, {keys.GPU_ALLOCATION: placed.annotations[keys.GPU_ALLOCATION]})

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from koordpy.engine.settings import EngineSettings
+from koordpy.engine.engine_settings import EngineSettings
 
 
 def a_context(*, clock: Callable[[], float] = lambda: 0.0, **given: Any) -> Any:

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from msgspec.structs import replace as changed
 
-from koordpy.api.config import Gangs
-from koordpy.engine.apiserver.client import ApiClient
+from koordpy.config.configuration import Gangs
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import EngineSettings
 from tests.engine.live import Planner
 from tests.engine.tuning import NO_LEASE, QUICK, QUICK_LEASE, tuned
 from tests.engine.virtual import LATEST_SECONDS, Wire

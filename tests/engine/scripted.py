@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from koordpy.api.storage import BIND_COMPLETED, SELECTED_NODE
-from koordpy.sim.server import ApiServer
+from koordpy.api.storage_objects import BIND_COMPLETED, SELECTED_NODE
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.engine.live import pod
 
 Manifest = dict[str, Any]

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from koordpy.api import keys
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.queue import State
+from koordpy.apiserver.resource_shelf import Change
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.queue_entry import State
 from koordpy.engine.scheduler import Scheduler
-from koordpy.planning.plan import RoundPlan
-from koordpy.sim.shelf import Change
+from koordpy.plan.round_plan import RoundPlan
 from tests.engine.acts import TRAITS, Acts
 from tests.engine.evictions import KINDS
 from tests.engine.live import Live

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.objects import Node, Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.staleness import chips_taken, grouped, overtaken
-from koordpy.planning.plan import RoundPlan
+from koordpy.api.custom_objects import DeviceStatus
+from koordpy.api.objects import Condition, Node, Pod
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.gpu.gpu_book import gpu_book
+from koordpy.engine.staleness import devices_lost, grouped, overtaken
+from koordpy.plan.round_plan import RoundPlan
+from tests.given_devices import numbers_of
 from tests.scenarios.cluster import World
 from tests.scenarios.gpus import GpuWorld, gpu_pod, measured
 from tests.scenarios.npus import N910, device_info, ids, npu_gang, npu_node, npu_pod
@@ -44,7 +48,7 @@ def test_a_plan_is_asked_again_for_its_chips(later: list[Any], why: str) -> None
     world = World().add(npu_node("n1"), npu_node("n2"), npu_gang("g", 2, 3))
     snapshot = world.snapshot()
     plan = world.plan()
-    assert [(p.node, p.chips) for p in plan.placements] == [("n1", (0, 1, 2)), ("n1", (3, 4, 5))]
+    assert [(p.node, numbers_of(p)) for p in plan.placements] == [("n1", (0, 1, 2)), ("n1", (3, 4, 5))]
     changed(world.state, *later)
     pods = [world.state.pod(f"default/{one.metadata.name}") for one in later if isinstance(one, Pod)]
     foreign = grouped([pod for pod in pods if pod is not None], lambda pod: pod.node)
@@ -55,24 +59,24 @@ def test_a_job_of_one_pod_needs_no_network() -> None:
     world = World().add(npu_node("n1"), npu_pod("p", 3))
     plan = world.plan()
     changed(world.state, npu_node("n1", annotations={UNLINKED: ids((1,))}))
-    assert chips_taken(world.state, plan.placements) == ""
+    assert devices_lost(world.state, plan.placements) == ""
     assert plan.placements[0].annotations[keys.DISTRIBUTED_JOB] == "false"
 
 
 def test_what_a_pod_is_assumed_to_hold_is_its_own() -> None:
     world = World().add(npu_node("n1"), npu_pod("p", 3))
     (placement,) = world.plan().placements
-    world.state.assume(placement.pod_key, "n1", chips=placement.chips, annotations=placement.annotations)
-    assert chips_taken(world.state, [placement]) == ""
+    world.state.assume(placement.pod_key, "n1", given=placement.given, annotations=placement.annotations)
+    assert devices_lost(world.state, [placement]) == ""
     changed(world.state, npu_pod("x", 1, at="n1", holds=(2,)))
-    assert chips_taken(world.state, [placement]) == "npus"
+    assert devices_lost(world.state, [placement]) == "npus"
 
 
 def test_a_node_that_is_gone_has_no_chips() -> None:
     world = World().add(npu_node("n1"), npu_pod("p", 3))
     (placement,) = world.plan().placements
     world.state.delete(Node, "n1")
-    assert chips_taken(world.state, [placement]) == "npus"
+    assert devices_lost(world.state, [placement]) == "npus"
 
 
 def test_chips_of_a_victim_come_free_and_those_of_others_do_not() -> None:
@@ -82,11 +86,11 @@ def test_chips_of_a_victim_come_free_and_those_of_others_do_not() -> None:
     plan = world.plan()
     ((victim,), (placement,)) = plan.evictions, plan.placements
     victims = {victim.pod_key}
-    assert chips_taken(world.state, plan.placements) == "npus"
-    assert chips_taken(world.state, plan.placements, victims) == ""
-    broken = npu_node("n1", annotations={SICK: ids(placement.chips[:1])})
+    assert devices_lost(world.state, plan.placements) == "npus"
+    assert devices_lost(world.state, plan.placements, victims) == ""
+    broken = npu_node("n1", annotations={SICK: ids(numbers_of(placement)[:1])})
     changed(world.state, broken)
-    assert chips_taken(world.state, plan.placements, victims) == "npus"
+    assert devices_lost(world.state, plan.placements, victims) == "npus"
 
 
 def holding(world: GpuWorld, *, known: bool) -> RoundPlan:
@@ -116,4 +120,19 @@ def test_a_plan_with_victims_is_overtaken_by_another_holder() -> None:
     plan = holding(world, known=True)
     victims = {one.pod_key for one in plan.evictions}
     changed(world.state, gpu_pod("c", 1, held=(0,), at="n1"))
-    assert chips_taken(world.state, plan.placements, victims) == "gpus"
+    assert devices_lost(world.state, plan.placements, victims) == "gpus"
+
+
+def test_gpus_that_cannot_be_delivered_any_more_overtake_a_plan_unless_it_waits_for_victims() -> None:
+    labels = {keys.GPU_DELIVERY: "device-plugin"}
+    world = GpuWorld().add(measured("n1", labels=labels), gpu_pod("p", 2))
+    (placement,) = world.plan().placements
+    assert devices_lost(world.state, [placement]) == ""
+    ending = Condition(type="DeliveryUnavailable", status="True")
+    there = gpu_book(world.state).devices["n1"]
+    changed(world.state, replace(there, status=DeviceStatus(conditions=[ending])))
+    assert devices_lost(world.state, [placement]) == "gpus"
+    assert devices_lost(world.state, [placement], {"default/victim"}) == ""
+    assert world.plan().placements == ()
+    changed(world.state, there)
+    assert [one.node for one in world.plan().placements] == ["n1"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import ObjectMeta
-from koordpy.api.storage import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
-from koordpy.engine.binding.claims import node_selection
+from koordpy.api.storage_objects import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolumeClaim
+from koordpy.engine.binding.volume_writes import node_selection
 from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 from tests.engine.storage import HOST, MADE, Storage, hold_writes, mounting, pod_with
 

@@ -13,10 +13,12 @@ import yaml
 from aiohttp import web
 
 from koordpy.api.objects import Pod
-from koordpy.engine.apiserver.client import ApiClient, ApiError, TokenBucket, Unreachable
-from koordpy.engine.apiserver.credentials import ClusterAccess, TokenFile, in_cluster, load_access
-from koordpy.engine.apiserver.kubeconfig import CredentialError
-from koordpy.engine.apiserver.resources import LEASES, NODES, PODS
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import LEASES, NODES, PODS
+from koordpy.engine.client.credentials import ClusterAccess, TokenFile, in_cluster, load_access
+from koordpy.engine.client.kubeconfig import CredentialError
+from koordpy.engine.client.token_bucket import TokenBucket
 from tests.engine.scripted import (
     ScriptedServer,
     client_of,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.apiserver.resource_shelf import Change
 from koordpy.engine.binding.binder import Binding, BindOutcome, BindResult
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
-from koordpy.sim.shelf import Change
 from tests.engine.live import LONG_LEASE, QUICK_LEASE, Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.manifests import DEVICES, minors
 from tests.engine.stage import device
@@ -353,7 +353,7 @@ async def test_a_lease_lost_in_the_middle_of_a_gang_stops_the_bindings_and_the_n
 
 async def test_losing_the_lease_ends_the_scheduler_with_a_failure() -> None:
     async with live([small("n1")]) as cluster:
-        from koordpy.engine.settings import EngineSettings
+        from koordpy.engine.engine_settings import EngineSettings
 
         async with ApiClient(ClusterAccess(cluster.server.url), qps=0, timeout_seconds=1.0) as client:
             scheduler = Scheduler(client, cluster.planner, settings=tuned(EngineSettings(), lease=QUICK_LEASE))

@@ -7,11 +7,13 @@ import msgspec
 import pytest
 
 from koordpy.api.objects import Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import ApiClient, Unreachable
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.binding.confirming import Confirmations
-from koordpy.engine.queue import UnitQueue
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.binding.binding_confirmation import Confirmations
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import Unreachable
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.watching.feeds import Feeds
 from tests.engine.parts import a_context
 
@@ -52,7 +54,7 @@ class Scene:
     def __init__(
         self, answer: Pod | Unreachable | None, meanwhile: Callable[[ClusterState], None] | None = None
     ) -> None:
-        self.state = ClusterState(scheduler_names=("koord-scheduler",))
+        self.state = make_state(scheduler_names=("koord-scheduler",))
         self.queue = UnitQueue()
         self.client = Answering(answer, meanwhile)
         self.client.state = self.state

@@ -9,11 +9,11 @@ from tests.engine.virtual import one_after_the_other
 
 EVERY = 1 if int(os.environ.get("KOORDPY_STORMS", "2000")) > 2000 else 16
 NEVER_WAITED_AT = {
-    "claims.ClaimBinder._patch: with self._places": "no gang here has so many claims",
-    "calls.EvictionCalls.each.one: with self._slots": "no plan here has so many victims",
+    "eviction_calls.EvictionCalls.each.one: with self._slots": "no plan here has so many victims",
     "evictor.Evictor._confirmed: asyncio.sleep(0.02)": "a plan is not made on victims whose Bindings are under way",
     "evictor.Evictor._evict: self._confirmed(eviction)": "the same",
     "evictor.Evictor.run: asyncio.gather(*jobs, return_exceptions=True)": "this is the end",
+    "volume_writes.ClaimBinder._patch: with self._places": "no gang here has so many claims",
 }
 
 

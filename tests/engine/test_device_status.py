@@ -7,8 +7,8 @@ import pytest
 from msgspec import convert
 
 from koordpy.api import keys
-from koordpy.api.custom import Device
-from koordpy.engine.status.devices import ASYMMETRIC, MALFORMED, device_conditions
+from koordpy.api.custom_objects import Device
+from koordpy.engine.status.device_status import ASYMMETRIC, MALFORMED, device_conditions
 from koordpy.engine.wakeups import Wake, of_device
 from tests.engine.live import Live, live, small, until
 

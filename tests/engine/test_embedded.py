@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import LeaderElection
 from koordpy.api.objects import Pod
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import load_access
-from koordpy.engine.apiserver.lease import LeaderElector
-from koordpy.engine.apiserver.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Wanted, discover
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.config.configuration import LeaderElection
 from koordpy.engine.binding.binder import Binder, Binding, BindResult
-from koordpy.engine.status import patches
-from koordpy.engine.status.recorder import EventRecorder, ObjectReference
-from koordpy.engine.watching.intake import PodIntake
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Wanted, discover
+from koordpy.engine.client.credentials import load_access
+from koordpy.engine.client.leader_lease import LeaderElector
+from koordpy.engine.status import status_patches
+from koordpy.engine.status.event_recorder import EventRecorder, ObjectReference
+from koordpy.engine.watching.pod_intake import PodIntake
 from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
-from koordpy.sim.server import ApiServer
 from tests.engine.scripted import until
 from tests.faults import FaultyServer
 
@@ -98,11 +98,11 @@ async def test_a_pod_is_seen_told_of_bound_and_seen_bound(tmp_path: Any) -> None
         async with running(reflector.run(), recorder.run()):
             await asyncio.wait_for(reflector.synced.wait(), 60)
             (pod,) = sink.held.values()
-            said = patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time())
-            assert said and await patches.patch_status(client, PODS, pod.metadata, said, kind="strategic")
+            said = status_patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time())
+            assert said and await status_patches.patch_status(client, PODS, pod.metadata, said, kind="strategic")
             await until(lambda: next(iter(sink.held.values())).status.conditions)
             pod = sink.held[pod.metadata.uid]
-            assert patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time()) == {}
+            assert status_patches.pod_unschedulable(pod, reason="Unschedulable", message="no", now=time.time()) == {}
             binding = Binding("default", "a", pod.metadata.uid, "n1", {"scheduling.koordinator.sh/rank": "0"})
             assert (await Binder(client).bind(binding)).result is BindResult.BOUND
             again = await Binder(client).bind(binding)

@@ -11,13 +11,13 @@ import pytest
 from msgspec import convert
 
 from koordpy.api.objects import Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kinds import ClaimUsers
-from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.evictions.calls import is_gone
-from koordpy.engine.queue import UnitQueue
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.object_changes import ClaimUsers
+from koordpy.engine.changes.pod_changes_live import PodChanges
+from koordpy.engine.evictions.eviction_calls import is_gone
 from koordpy.engine.scheduler import Scheduler
+from koordpy.engine.scheduling_queue import UnitQueue
 from tests.engine.live import Live, in_virtual_time, until
 from tests.engine.test_evictor import cluster_of, ending, running_on, worker
 
@@ -49,7 +49,7 @@ class Known:
     """What is known of pods on node n1."""
 
     def __init__(self) -> None:
-        self.state = ClusterState()
+        self.state = make_state()
         self.pods = PodChanges(Hub(self.state, UnitQueue()), ClaimUsers())
 
     @staticmethod

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from koordpy.planning.victims.search import Preemptor
+from koordpy.attempts import preemption_pipeline
+from koordpy.preemption.search.preemption_plan import SearchEnd
 from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 
 EACH = 8
@@ -15,15 +16,15 @@ EACH = 8
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """First letters of the units that victims were looked for, one entry a search."""
     units: list[str] = []
-    relieve = Preemptor.relieve
+    find_plan = preemption_pipeline.find_plan
 
-    def counted(self: Preemptor, unit: Any, *args: Any, **options: Any) -> Any:
-        found = relieve(self, unit, *args, **options)
-        if not found.deferred:
+    def counted(unit: Any, *args: Any) -> Any:
+        found = find_plan(unit, *args)
+        if found.end is not SearchEnd.DEFERRED:
             units.append(unit.id.partition("/")[2][0])
         return found
 
-    monkeypatch.setattr(Preemptor, "relieve", counted)
+    monkeypatch.setattr(preemption_pipeline, "find_plan", counted)
     return units
 
 

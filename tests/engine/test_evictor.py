@@ -10,10 +10,10 @@ import pytest
 from msgspec import convert
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness, KoordpyConfiguration
 from koordpy.api.objects import Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.evictions.calls import EvictionCalls
+from koordpy.config.configuration import Fairness, KoordpyConfiguration
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.evictions.eviction_calls import EvictionCalls
 from tests.clusters import pod
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import DEVICES, minors
@@ -113,7 +113,7 @@ async def test_what_fits_is_bound_before_victims_are_sought_for_others() -> None
         first = cluster.planner.hold = threading.Event()
         async with cluster.running(round_seconds=0.0, search_seconds=0.0):
             await until(lambda: cluster.planner.tried("gang:default/vip") == 1)
-            hold = cluster.planner.hold = threading.Event()
+            search = cluster.planner.search_hold = threading.Event()
             first.set()
             await until(lambda: cluster.bound("fits"))
             assert cluster.planner.rounds[0] == {"gang:default/vip", "default/fits"}
@@ -121,7 +121,7 @@ async def test_what_fits_is_bound_before_victims_are_sought_for_others() -> None
             told = lambda name: (cluster.condition(name) or {}).get("message")  # noqa: E731
             await until(lambda: told("vip-0") == told("vip-1") == looked_for)
             assert not ending(cluster)
-            hold.set()
+            search.set()
             await until(lambda: len(ending(cluster)) == 4)
         assert cluster.planner.rounds[1] == {"gang:default/vip"}
 
@@ -143,7 +143,8 @@ async def test_members_are_told_one_thing_while_their_victims_end_one_after_the_
                     await cluster.at_rest(scheduler, "pods")
                     told.append({cluster.condition(f"vip-{i}")["message"] for i in (0, 1)})
             await until(lambda: cluster.bound("vip-0", "vip-1"))
-        kept = "0/2 nodes are available: waiting for terminating pods: its room on n1, n2 is kept."
+        room = "waiting for terminating pods: its room on n1, n2 is kept."
+        kept = f"gang default/vip: needed 2, {room} 0/2 nodes are available: {room}"
         assert len(told) == 6 and told[1:] == [{kept}] * 5
         events = [e for e in cluster.events() if e["reason"] == "FailedScheduling"]
         assert [(e["message"], e["involvedObject"]["name"]) for e in events] == [(kept, "vip-0"), (kept, "vip-1")]
@@ -162,13 +163,15 @@ async def test_a_member_beyond_the_minimum_is_told_one_thing_when_its_siblings_a
                 if name.startswith("n1"):
                     cluster.delete(name)
             await until(lambda: cluster.bound("vip-0"))
-            kept = "0/2 nodes are available: waiting for terminating pods: its room on n2 is kept."
+            room = "waiting for terminating pods: its room on n2 is kept."
+            met = "gang default/vip: minMember 1 met, 1 more waiting for room; gang default/vip: needed 1,"
+            kept = f"gang default/vip: needed 1, {room} 0/2 nodes are available: {room} {met} {room}"
             await until(lambda: cluster.condition("vip-1").get("message") == kept)
             for name in ending(cluster):
                 cluster.delete(name)
             await until(lambda: cluster.bound("vip-1"))
         texts = [e["message"] for e in cluster.events() if e["reason"] == "FailedScheduling"]
-        assert all(text.startswith("0/2 nodes are available: waiting for terminating pods: ") for text in texts)
+        assert all("0/2 nodes are available: waiting for terminating pods: " in text for text in texts)
 
 
 @in_virtual_time
@@ -262,7 +265,7 @@ async def test_an_eviction_is_tried_again_when_the_api_server_wants_it_and_not_b
         path = "/api/v1/namespaces/default/pods/old/eviction"
         server.on("POST", path, status(429, headers={"Retry-After": "7"}), status(429), reply({"kind": "Status"}, 201))
         calls = EvictionCalls(a_context(client=client), sleep=sleep)
-        state = ClusterState()
+        state = make_state()
         state.upsert(convert(worker("old"), Pod, strict=False))
         info = state.pod("default/old")
         assert info is not None
@@ -311,7 +314,7 @@ async def test_preemption_policy_never_evicts_nobody() -> None:
 
 
 async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="koordpy.observe.decisions")
+    caplog.set_level("INFO", logger="koordpy.observe.decision_log")
     async with cluster_of("n1", "n2") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}") for i in range(4)))
         running_on(cluster, "n2", *(worker(f"top-{i}", high=True) for i in range(3)))
@@ -331,13 +334,13 @@ async def test_a_dry_run_tells_whom_it_would_evict_and_goes_on(caplog: pytest.Lo
 async def test_who_was_evicted_for_whom_and_where_is_in_the_log_and_not_as_a_binding(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", logger="koordpy.observe.decisions")
+    caplog.set_level("INFO", logger="koordpy.observe.decision_log")
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}", grace=0) for i in range(4)))
         async with cluster.running() as scheduler:
             cluster.create(worker("vip", high=True))
             await until(lambda: cluster.bound("vip"))
-        (line,) = (record.getMessage() for record in caplog.records if record.name == "koordpy.observe.decisions")
+        (line,) = (record.getMessage() for record in caplog.records if record.name == "koordpy.observe.decision_log")
         assert line == (
             "default/vip: evicts 1 pod (priority) for default/vip: default/old-3 on n1; nominates 1 pod to n1 (optimal)"
         )
@@ -449,14 +452,14 @@ def _with_gpus(old: dict[str, Any], count: int) -> dict[str, Any]:
 async def test_victims_that_end_while_their_gain_is_planned_leave_it_its_room() -> None:
     async with cluster_of("n1") as cluster:
         running_on(cluster, "n1", *(worker(f"old-{i}", gpus=2) for i in range(2)))
-        first, second = threading.Event(), threading.Event()
-        cluster.planner.hold = first
+        search, second = threading.Event(), threading.Event()
+        cluster.planner.search_hold = search
         async with cluster.running() as scheduler:
             cluster.create(worker("vip", high=True, gpus=2))
-            await until(lambda: cluster.planner.tried("default/vip") == 1)
+            await until(lambda: cluster.planner.tried("default/vip") == 2)
             cluster.planner.hold = second
-            first.set()
-            await until(lambda: ending(cluster) == {"old-1"} and cluster.planner.tried("default/vip") == 2)
+            search.set()
+            await until(lambda: ending(cluster) == {"old-1"} and cluster.planner.tried("default/vip") == 3)
             cluster.delete("old-1")
             await until(lambda: scheduler.state.pod("default/old-1") is None)
             cluster.planner.hold = None

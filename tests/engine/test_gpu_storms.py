@@ -14,12 +14,12 @@ import pytest
 from msgspec import convert
 
 from koordpy.api import keys
-from koordpy.api.custom import Device
-from koordpy.api.groups import PodGroup
+from koordpy.api.custom_objects import Device
 from koordpy.api.objects import Node, Pod
-from koordpy.cluster.state import ClusterState
+from koordpy.api.pod_groups import PodGroup
+from koordpy.devices.family_registry import make_state
 from koordpy.engine.scheduler import Scheduler
-from koordpy.planning.round import plan_round
+from koordpy.planner.planning_round import plan_round
 from tests.engine.live import Live, gang, live, small
 from tests.engine.test_device_status import DEVICES, device, put
 
@@ -132,7 +132,7 @@ class GpuStorm:
     def check(self) -> None:
         """A scheduler that knows nothing but the objects sees the same holders and places nothing more."""
         self.look()
-        afresh = ClusterState()
+        afresh = make_state()
         for plural, kind in KINDS.items():
             for obj in self.cluster.server.store.list(plural):
                 afresh.upsert(convert(obj, kind, strict=False))

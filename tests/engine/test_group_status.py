@@ -7,15 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import StaleGangs
 from koordpy.api.objects import Condition, OwnerReference, Pod
-from koordpy.cluster.members import Members
-from koordpy.cluster.pods import GangRef, pod_info
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.cache.gang_members import Members
+from koordpy.config.configuration import StaleGangs
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
 from koordpy.engine.scheduler import Scheduler
 from koordpy.engine.status.group_status import MADE_AGAIN_SECONDS, counts_of, phase_of
-from koordpy.planning.plan import Eviction
+from koordpy.plan.round_plan import Eviction
+from koordpy.pods.gang_refs import GangRef
+from koordpy.pods.pod_info import pod_info
 from tests.engine.live import QUICK, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import worker

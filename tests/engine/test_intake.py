@@ -10,10 +10,10 @@ import pytest
 from bench import reflector as reflector_bench
 from bench.reflector import pod_json
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import gang_ref
-from koordpy.cluster.resources import pod_requests
-from koordpy.engine.watching import intake as intake_module
-from koordpy.engine.watching.intake import TEXTS_KEPT, PodIntake
+from koordpy.engine.watching import pod_intake as intake_module
+from koordpy.engine.watching.pod_intake import TEXTS_KEPT, PodIntake
+from koordpy.pods.gang_refs import gang_ref
+from koordpy.pods.resource_amounts import pod_requests
 
 GANG = {"pod-group.scheduling.sigs.k8s.io": "g"}
 

@@ -1,7 +1,7 @@
 """Which placements of a round must wait until the victims of others in the same round have gone."""
 
 from koordpy.engine.staleness import leaning
-from koordpy.planning.round import plan_round
+from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, bound, gang_pods, group
 from tests.scenarios.test_promised_room import GPU, gpus, runs, waits
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from koordpy.api.config import LeaderElection
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.lease import LeaderElector
+from koordpy.config.configuration import LeaderElection
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.leader_lease import LeaderElector
 from tests.engine.scripted import Handler, ScriptedServer, client_of, drop, scripted_server, status, until
 
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -237,7 +237,7 @@ REFUSALS: dict[str, Callable[[], Handler]] = {"500": lambda: status(500), "dropp
 
 
 async def test_a_candidate_says_at_once_and_then_seldom_for_whom_it_waits(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="koordpy.engine.apiserver.lease")
+    caplog.set_level("INFO", logger="koordpy.engine.client.leader_lease")
     async with scene() as s:
         for holder in ("one", "two"):
             s.shelf.hold(holder, seconds=3600)
@@ -269,7 +269,7 @@ async def test_a_candidate_says_at_once_and_then_seldom_for_whom_it_waits(caplog
 async def test_what_keeps_a_candidate_from_the_lease_is_one_warning_of_its_kind(
     refusal: Handler, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="koordpy.engine.apiserver.lease")
+    caplog.set_level("INFO", logger="koordpy.engine.client.leader_lease")
     async with scene() as s:
         s.refuse_creation(refusal)
         s.start(s.candidate("me"))

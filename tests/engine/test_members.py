@@ -3,11 +3,11 @@
 from msgspec import convert
 
 from koordpy.api.objects import Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kinds import ClaimUsers
-from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.queue import UnitQueue
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.object_changes import ClaimUsers
+from koordpy.engine.changes.pod_changes_live import PodChanges
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.wakeups import Wake
 
 
@@ -30,7 +30,7 @@ class Waiting:
     def __init__(self) -> None:
         self.now = 100.0
         self.queue = UnitQueue(clock=lambda: self.now)
-        self.changes = PodChanges(Hub(ClusterState(), self.queue), ClaimUsers())
+        self.changes = PodChanges(Hub(make_state(), self.queue), ClaimUsers())
         self.changes.upsert(member("a"), None)
         assert self.tried_again()
         assert not self.tried_again()

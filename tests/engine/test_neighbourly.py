@@ -6,19 +6,19 @@ import random
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Quota as Settings
-from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import GangSource
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kinds import ClaimUsers, group_changes, quota_changes
-from koordpy.engine.changes.pods import PodChanges
+from koordpy.api.pod_groups import PodGroup
+from koordpy.config.configuration import Quota as Settings
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.object_changes import ClaimUsers, group_changes, quota_changes
+from koordpy.engine.changes.pod_changes_live import PodChanges
 from koordpy.engine.grouping import UnitNames
-from koordpy.engine.queue import UnitQueue
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.wakeups import ANY, Wake
-from koordpy.planning.links import Links
-from koordpy.planning.units import Groups
+from koordpy.gangs.gang_links import Links
+from koordpy.gangs.queue_units import Groups
+from koordpy.pods.gang_refs import GangSource
 from tests.scenarios.cluster import group, node, pod
 from tests.scenarios.quotas import quota
 
@@ -29,7 +29,7 @@ class Waiting:
     def __init__(self, settings: Settings | None = None) -> None:
         self.now = 100.0
         self.queue = UnitQueue(clock=lambda: self.now)
-        self.state = ClusterState(quota=settings or Settings())
+        self.state = make_state(quota=settings or Settings())
         self.names = UnitNames()
         hub = Hub(self.state, self.queue, self.names)
         self.pods = PodChanges(hub, ClaimUsers())
@@ -142,4 +142,4 @@ def test_a_quota_that_does_not_count_wakes_nobody() -> None:
     waiting.quotas.upsert(quota("q", 0, 20), None)
     waiting.quotas.delete(quota("q", 0, 20))
     assert waiting.tried() == set()
-    assert not waiting.queue.missed(Wake.QUOTA)
+    assert not waiting.queue._wakes & Wake.QUOTA

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.evictions.calls import EvictionCalls
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.evictions.eviction_calls import EvictionCalls
 from koordpy.engine.evictions.nominations import Nominations
-from koordpy.engine.queue import UnitQueue
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.watching.feeds import Feeds
+from koordpy.pods.pod_info import PodInfo
 from tests.engine.parts import a_context
 
 
@@ -42,7 +42,7 @@ def nominated(name: str, node: str) -> Pod:
 
 
 async def test_a_unit_that_is_refused_while_another_is_given_up_ends_no_loop() -> None:
-    state = ClusterState(scheduler_names=("koord-scheduler",))
+    state = make_state(scheduler_names=("koord-scheduler",))
     for name in ("a", "b"):
         state.upsert(nominated(name, "a-node-that-is-gone"))
     async with ApiClient(ClusterAccess("http://127.0.0.1:9")) as client:

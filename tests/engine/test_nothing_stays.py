@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.cluster.pods import PodInfo
 from koordpy.engine.scheduler import Scheduler
-from koordpy.observe.lately import MOST_OF_A_NAMESPACE
+from koordpy.observe.message_rates import MOST_OF_A_NAMESPACE
+from koordpy.pods.pod_info import PodInfo
 from tests.engine.live import in_virtual_time, live, pod, small, until
 
-ELSEWHERE = ("logging", "tests.", "koordpy.sim", "asyncio", "_asyncio", "aiohttp", "yarl")
+ELSEWHERE = ("logging", "tests.", "koordpy.apiserver", "asyncio", "_asyncio", "aiohttp", "yarl")
 
 
 @in_virtual_time

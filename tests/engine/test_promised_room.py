@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Quota
+from koordpy.config.configuration import KoordpyConfiguration, Quota
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.test_evictor import _with_gpus, cluster_of, ending, nominated, running_on
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from koordpy.engine.queue import LOAD_BYTES, QueuedPod, State, UnitQueue, pod_load
+from koordpy.engine.queue_entry import LOAD_BYTES, Entry, QueuedPod, State, pod_load
+from koordpy.engine.scheduling_queue import UnitQueue
 from koordpy.engine.wakeups import GANG, Wake, helpful
 
 
@@ -302,7 +303,7 @@ def test_retry_after_of_the_server_is_honoured_whatever_happens(queue: UnitQueue
             queue.hurry("default/a", "StaleGang")
         case "the last member comes":
             (one,) = queue.entries.values()
-            one.whole = 2
+            one.complete_pods = 2
             queue.add("default/a", pod("b"))
         case _:
             queue.add("default/a", pod("b"))
@@ -350,7 +351,7 @@ def test_units_move_while_they_are_planned(queue: UnitQueue) -> None:
     (old,) = queue.take(light_pods=10)
     queue.add("gang:default/b", pod("b-0", light=False))
     queue.regroup(lambda key: "gang:default/a,default/b")
-    (entry,) = queue.take(light_pods=10, beside=True)
+    (entry,) = queue.take(light_pods=10)
     assert set(entry.pods) == {"default/a-0", "default/b-0"}
     queue.settle_again(old)
     assert [one.unit for one in queue.entries.values()] == ["gang:default/a,default/b"]
@@ -364,7 +365,7 @@ def test_room_that_a_round_gives_up_wakes_who_waits_and_who_is_in_another_round_
     add(queue, "first")
     (first,) = queue.take(light_pods=10)
     add(queue, "late")
-    (late,) = queue.take(light_pods=10, beside=True)
+    (late,) = queue.take(light_pods=10)
     queue.wake_waiting(Wake.ROOM, "AwaitedRoomGivenUp", planned={"default/late"})
     for entry in (late, first):
         queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
@@ -372,231 +373,120 @@ def test_room_that_a_round_gives_up_wakes_who_waits_and_who_is_in_another_round_
     assert states == [State.ACTIVE, State.ACTIVE, State.UNSCHEDULABLE]
 
 
-def test_answers_that_are_dropped_add_up_until_one_holds(queue: UnitQueue) -> None:
-    add(queue, "a")
-    for times in range(1, 4):
-        (entry,) = queue.take(light_pods=10)
-        assert entry.deferred is None
-        queue.settle_overtaken(entry, 0.75)
-        assert entry.interrupted == 0.75 * times
-    assert entry.deferred is not None
-    (entry,) = queue.take(light_pods=10)
-    queue.settle_again(entry)
-    assert not entry.interrupted
-
-
-def test_who_was_searched_for_in_vain_for_long_is_searched_for_alone_every_other_time(
-    queue: UnitQueue, clock: Clock
-) -> None:
-    add(queue, "a", "b", "c")
-    defer(queue, clock, "a", "b", "c")
-    for name, seconds in (("a", 1.9), ("b", 2.0), ("c", 3.0)):
-        entry = queue.entries.get(f"default/{name}")
-        assert entry is not None
-        entry.interrupted = seconds
-    turns = []
-    for _ in range(4):
-        taken = queue.take(light_pods=100)
-        turns.append("".join(entry.unit[-1] for entry in taken))
-        for entry in taken:
-            queue.settle_deferred(entry)
-    assert turns == ["c", "abc", "c", "abc"]
-
-
-def test_who_had_an_answer_since_others_were_passed_over_is_not_among_the_new(queue: UnitQueue) -> None:
-    add(queue, "a", "b")
-    first, second = queue.take(light_pods=100)
-    queue.settle_behind(second, passed_over=True)
-    queue.add("default/a", pod("a"))
-    queue.settle_unschedulable(first, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
-    assert first.is_new and first.state is State.ACTIVE
-    assert queue.new() == queue.take(light_pods=100, beside=True) == []
-
-
-def defer(queue: UnitQueue, clock: Clock, *names: str, kept_off: float | None = None) -> None:
-    """One round that decides none of these units."""
+def defer(queue: UnitQueue, *names: str) -> None:
+    """A round that leaves these units to a search, and is overtaken for all others."""
     taken = {entry.unit: entry for entry in queue.take(light_pods=100)}
     for name in names:
-        queue.settle_deferred(taken.pop(f"default/{name}"), kept_off_seconds=kept_off)
+        queue.settle_for_search(taken.pop(f"default/{name}"))
     for entry in taken.values():
         queue.settle_again(entry)
 
 
+def named(entries: list[Entry]) -> list[str]:
+    return [entry.unit.removeprefix("default/") for entry in entries]
+
+
 def units(queue: UnitQueue) -> list[str]:
-    return [entry.unit.removeprefix("default/") for entry in queue.take(light_pods=100)]
+    return named(queue.take(light_pods=100))
 
 
-def test_who_waits_for_a_search_lets_all_others_go_first(queue: UnitQueue, clock: Clock) -> None:
+def test_units_that_wait_for_a_search_are_in_no_round(queue: UnitQueue, clock: Clock) -> None:
     add(queue, "a", "b")
-    defer(queue, clock, "a")
-    assert queue.ready()
+    assert not queue.has_searches()
+    defer(queue, "a")
+    assert queue.has_searches() and queue.ready()
     assert units(queue) == ["b"]
-    assert [entry.unit for entry in queue.deferred()] == ["default/a"]
-    assert units(queue) == ["a"]
-    assert not queue.ready()
+    assert not queue.ready() and queue.next_due() is None
+    assert named(queue.take_searches()) == ["a"]
+    assert not queue.has_searches()
 
 
-def test_those_that_wait_for_a_search_and_others_take_turns(queue: UnitQueue, clock: Clock) -> None:
-    add(queue, "a", "b")
-    defer(queue, clock, "a")
-    turns = []
-    for _ in range(5):
-        taken = queue.take(light_pods=100)
-        turns.append("".join(entry.unit[-1] for entry in taken))
-        for entry in taken:
-            if entry.deferred is None:
-                queue.settle_again(entry)
-            else:
-                queue.settle_deferred(entry)
-    assert turns == ["b", "a", "b", "a", "b"]
-
-
-def test_who_waits_for_a_search_has_no_turn_before_those_that_are_more_important(
-    queue: UnitQueue, clock: Clock
-) -> None:
-    """No room is kept for them in rounds that search."""
-    add(queue, "a", "b")
-    queue.add("default/c", pod("c", priority=5))
-    defer(queue, clock, "a", "c")
-    queue.add("default/d", pod("d", priority=5))
-    turns = []
-    for _ in range(4):
-        taken = {entry.unit[-1]: entry for entry in queue.take(light_pods=100)}
-        turns.append("".join(taken))
-        for entry in taken.values():
-            if entry.deferred is None:
-                queue.settle_again(entry)
-            else:
-                queue.settle_deferred(entry)
-    assert turns == ["d", "bd", "c", "bd"]
-
-
-def test_who_is_kept_off_room_is_due_again_when_that_lapses(queue: UnitQueue, clock: Clock) -> None:
+def test_an_answer_ends_the_wait_for_a_search_and_deferrals_are_no_attempts(queue: UnitQueue) -> None:
     add(queue, "a")
-    defer(queue, clock, "a")
-    add(queue, "b")
-    defer(queue, clock, "b", kept_off=2.0)
-    clock.now += 2.0
-    assert units(queue) == ["b"]
-
-
-def test_a_change_of_a_unit_that_waits_for_a_search_makes_it_due_and_its_wait_goes_on(
-    queue: UnitQueue, clock: Clock
-) -> None:
-    add(queue, "a", "b")
-    defer(queue, clock, "a", "b")
-    (since,) = {entry.deferred for entry in queue.deferred()}
-    clock.now += 1.0
-    queue.touch("default/a", "PodGroup")
-    defer(queue, clock, "a")
-    assert {entry.unit: entry.deferred for entry in queue.deferred()} == {"default/a": since, "default/b": since}
-
-
-def test_an_answer_ends_the_wait_for_a_search_and_deferrals_are_no_attempts(queue: UnitQueue, clock: Clock) -> None:
-    add(queue, "a")
+    defer(queue, "a")
     for _ in range(3):
-        defer(queue, clock, "a")
-    fail(queue, "a", "NodeResourcesFit")
-    (entry,) = queue.entries.values()
-    assert (entry.deferred, entry.resumes, entry.attempts) == (None, 0.0, 1)
+        (entry,) = queue.take_searches()
+        queue.settle_for_search(entry)
+    (entry,) = queue.take_searches()
+    queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+    assert (entry.search, entry.attempts) == (None, 1)
     assert [pod.attempts for pod in entry.pods.values()] == [1]
 
 
-def test_nobody_is_searched_for_again_before_all_others_had_an_answer(queue: UnitQueue, clock: Clock) -> None:
-    add(queue, "a", "b", "c")
-    defer(queue, clock, "a", "b", "c")
-    asked = []
-    for _ in range(6):
-        clock.now += 1.0
-        taken = {entry.unit: entry for entry in queue.take(light_pods=100)}
-        first = min(taken)  # the first of the queue is woken at once, whenever it has its answer
-        asked.append(first.removeprefix("default/"))
-        queue.broadcast(Wake.ROOM, "test")
-        entry = taken.pop(first)
-        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
-        for other in taken.values():
-            queue.settle_deferred(other)
-        queue.poll()
-        for again in queue.take(light_pods=100):
-            queue.settle_deferred(again)
-    assert asked == ["a", "b", "c", "a", "b", "c"]
-
-
-def wake(queue: UnitQueue, *names: str) -> None:
-    """These units, the only ones there are, were told that there is no room, and some came since."""
-    for entry in queue.take(light_pods=100):
-        assert entry.unit.removeprefix("default/") in names
-        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
-    queue.broadcast(Wake.ROOM, "test")
-    queue.poll()
-
-
-def test_who_is_new_goes_before_those_that_wait_already_every_other_time(queue: UnitQueue, clock: Clock) -> None:
+@pytest.mark.parametrize("change", ["PodGroupUpdate", "a new member"])
+def test_a_change_of_a_unit_takes_it_from_its_search_to_the_next_round(queue: UnitQueue, change: str) -> None:
     add(queue, "a", "b")
-    wake(queue, "a", "b")
-    add(queue, "c")
-    (new,) = queue.take(light_pods=100)
-    assert (new.unit, new.ahead, queue.ahead) == ("default/c", True, True)
-    assert [entry.unit for entry in queue.behind()] == ["default/a", "default/b"]
-    queue.settle_behind(new)
-    add(queue, "d")
-    taken = queue.take(light_pods=100)
-    assert [entry.unit.removeprefix("default/") for entry in taken] == ["a", "b", "c", "d"]
-    assert not queue.ahead and not any(entry.ahead for entry in taken)
-    assert {entry.unit: entry.attempts for entry in taken}["default/c"] == 1
+    defer(queue, "a", "b")
+    if change == "a new member":
+        queue.add("default/a", pod("a2"))
+    else:
+        queue.touch("default/a", change)
+    queue.touch("default/b", "LesserBound")
+    assert units(queue) == ["a"]
+    assert named(queue.take_searches()) == ["b"]
 
 
-def test_who_is_new_goes_first_again_until_that_took_as_long_as_the_last_round_of_others(
-    queue: UnitQueue, clock: Clock
-) -> None:
-    for name in ("a", "b"):
-        add(queue, name)
-        fail(queue, name, "NodeResourcesFit")
-    queue.broadcast(Wake.ROOM, "PodDelete")
-    queue.poll()
-    queue.took(0.3)
-    for name, seconds in (("c", 0.2), ("d", 0.1)):
-        add(queue, name)
-        (new,) = queue.take(light_pods=100)
-        assert new.unit == f"default/{name}" and queue.ahead
-        queue.took(seconds)
-    add(queue, "e")
-    assert len(queue.take(light_pods=100)) == 3 and not queue.ahead
-
-
-def test_who_is_new_goes_with_the_others_where_rounds_are_not_cut(queue: UnitQueue, clock: Clock) -> None:
+def test_a_change_during_a_search_that_did_not_decide_takes_the_unit_to_the_next_round(queue: UnitQueue) -> None:
     add(queue, "a")
-    wake(queue, "a")
-    add(queue, "b")
-    assert len(queue.take(light_pods=100, newcomers=False)) == 2
-
-
-def test_who_is_new_alone_waits_for_nobody(queue: UnitQueue, clock: Clock) -> None:
-    add(queue, "a", "b")
-    assert len(queue.take(light_pods=100)) == 2 and not queue.ahead
-
-
-def test_what_a_unit_itself_does_makes_it_new_again(queue: UnitQueue, clock: Clock) -> None:
-    add(queue, "a", "b")
-    wake(queue, "a", "b")
+    defer(queue, "a")
+    (entry,) = queue.take_searches()
     queue.touch("default/a", "PodGroupUpdate")
+    queue.settle_for_search(entry)
     assert units(queue) == ["a"]
 
 
-def test_what_was_decided_for_a_unit_does_not(queue: UnitQueue, clock: Clock) -> None:
+def test_a_unit_with_a_stale_plan_is_searched_for_next_and_alone(queue: UnitQueue) -> None:
+    add(queue, "a", "b", "c")
+    defer(queue, "a", "b", "c")
+    a, b, c = queue.take_searches()
+    queue.settle_for_search(b, stale=True)
+    for entry in (a, c):
+        queue.settle_for_search(entry)
+    for stale_plans in (1, 2):
+        assert b.search is not None and b.search.stale_plans == stale_plans
+        assert queue.take_searches() == [b]
+        queue.settle_for_search(b, stale=True)
+    assert queue.take_searches() == [b]
+    queue.settle_unschedulable(b, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
+    assert named(queue.take_searches()) == ["a", "c"]
+
+
+def test_after_the_planner_failed_one_unit_is_searched_for_at_a_time(queue: UnitQueue) -> None:
     add(queue, "a", "b")
-    wake(queue, "a", "b")
-    add(queue, "c")
-    queue.touch("default/a", "VictimsGone")
-    assert units(queue) == ["c"]
+    defer(queue, "a", "b")
+    assert named(queue.take_searches(alone=True)) == ["a"]
 
 
-def test_a_search_that_was_given_up_counts_in_the_next_round(queue: UnitQueue, clock: Clock) -> None:
+def test_no_unit_is_searched_for_again_before_all_others_had_an_answer(queue: UnitQueue, clock: Clock) -> None:
+    add(queue, "a", "b", "c")
+    defer(queue, "a", "b", "c")
+    asked = []
+    for _ in range(6):
+        clock.now += 1.0
+        taken = {entry.unit: entry for entry in queue.take_searches()}
+        first = min(taken)  # the first of the queue is woken at once, whenever it has its answer
+        asked.append(first.removeprefix("default/"))
+        entry = taken.pop(first)
+        queue.broadcast(Wake.ROOM, "test")
+        queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=("NodeResourcesFit",), gated=False, seconds=0.0)
+        for other in taken.values():
+            queue.settle_for_search(other)
+        queue.poll()
+        defer(queue, *units_due(queue))
+    assert asked == ["a", "b", "c", "a", "b", "c"]
+
+
+def units_due(queue: UnitQueue) -> list[str]:
+    active = (entry for entry in queue.entries.values() if entry.state is State.ACTIVE and entry.search is None)
+    return [entry.unit.removeprefix("default/") for entry in active]
+
+
+def test_a_unit_that_its_round_did_not_reach_is_in_the_next_round(queue: UnitQueue) -> None:
     add(queue, "a")
     (entry,) = queue.take(light_pods=100)
-    queue.settle_behind(entry, interrupted=0.5)
+    queue.settle_for_round(entry)
     (entry,) = queue.take(light_pods=100)
-    assert (entry.interrupted, entry.deferred, entry.woken, entry.attempts) == (0.5, None, True, 1)
+    assert (entry.search, entry.attempts) == (None, 1)
 
 
 def test_who_was_passed_over_has_its_turn_before_others_of_its_namespace_and_priority_have_a_second(
@@ -613,35 +503,12 @@ def test_who_was_passed_over_has_its_turn_before_others_of_its_namespace_and_pri
             if entry.unit in answers:
                 queue.settle_unschedulable(entry, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
             else:
-                queue.settle_behind(entry, passed_over=True)
+                queue.settle_for_round(entry, passed_over=True)
         answers[also] = "refused"
         clock.now += 1.0
         queue.broadcast(Wake.ROOM, "test")
         queue.poll()
     assert turns == [{"a", "b", "c", "urgent"}, {"b", "c", "urgent"}, {"c", "urgent"}, {"a", "b", "c", "urgent"}]
-
-
-def test_who_was_passed_over_has_no_room_kept_for_it(queue: UnitQueue) -> None:
-    add(queue, "a", "b")
-    first, second = queue.take(light_pods=100)
-    queue.settle_behind(first)
-    queue.settle_behind(second, passed_over=True)
-    assert queue.behind() == [first]
-
-
-def test_who_waits_for_a_search_keeps_nobody_of_its_namespace_waiting_when_it_is_passed_over(
-    queue: UnitQueue, clock: Clock
-) -> None:
-    add(queue, "a", "b")
-    first, second = queue.take(light_pods=100)
-    queue.settle_unschedulable(first, wakes=Wake.ROOM, plugins=(), gated=False, seconds=0.0)
-    queue.settle_deferred(second)
-    assert queue.take(light_pods=100) == [second]
-    queue.settle_behind(second, passed_over=True)
-    clock.now += 1.0
-    queue.broadcast(Wake.ROOM, "test")
-    queue.poll()
-    assert queue.take(light_pods=100) == [first]
 
 
 def test_it_is_known_who_came_since_the_units_were_taken(queue: UnitQueue) -> None:

@@ -1,18 +1,11 @@
 """Queueing among gangs, live: races for one domain, and room that is kept for a gang that waits."""
 
 import asyncio
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
-
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Queue
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.patience import Patience
-from koordpy.planning.plan import Deferred, RoundPlan
-from tests.engine.live import Live, Planner, gang, in_virtual_time, live, small, until
+from koordpy.config.configuration import KoordpyConfiguration, Queue
+from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 
 ON = KoordpyConfiguration(queue=Queue(backfill=True))
 
@@ -52,7 +45,7 @@ async def promised_a_start(cluster: Live) -> None:
     cluster.create(*lasting("1h", gang("runs", 1, gpus=4)))
     await until(lambda: cluster.bound("runs-0"))
     cluster.create(*gang("big", 2, gpus=4))
-    await until(lambda: "; start promised at 20" in cluster.condition("big-1").get("message", ""))
+    await until(lambda: ". start promised at 20" in cluster.condition("big-1").get("message", ""))
 
 
 @in_virtual_time
@@ -83,38 +76,3 @@ async def test_the_promised_gang_starts_when_the_others_have_ended() -> None:
             cluster.delete("runs-0")
             await until(lambda: cluster.bound("big-0", "big-1"))
             assert set(cluster.places()) == {"big-0", "big-1"}
-
-
-@dataclass
-class Deciding(Planner):
-    """Leaves `default/p` undecided for as long as the round is not said to treat it otherwise."""
-
-    how: Deferred = field(default_factory=lambda: Deferred("default/p"))
-    otherwise: Callable[[Patience], Collection[str]] = lambda patience: ()
-    seen: list[bool] = field(default_factory=list)
-    """Of each round, whether it did."""
-
-    def __call__(self, snapshot: Snapshot, only: frozenset[str], patience: Patience) -> RoundPlan:
-        self.seen.append("default/p" in self.otherwise(patience))
-        plan = super().__call__(snapshot, only, patience)
-        return plan if self.seen[-1] else replace(plan, placements=(), units=(), deferred=(self.how,))
-
-
-@pytest.mark.parametrize(
-    ("how", "otherwise"),
-    [
-        (Deferred("default/p", interrupted=True), lambda patience: patience.firm),
-        (Deferred("default/p", kept_off=True, passed_over=True), lambda patience: patience.lapsed),
-    ],
-    ids=["a search that was given up is carried through", "who was kept off room is kept off no more"],
-)
-async def test_what_goes_on_for_search_seconds_in_all_has_an_end(
-    how: Deferred, otherwise: Callable[[Patience], Collection[str]]
-) -> None:
-    """Also where each round leaves the unit to the next."""
-    async with live([small("n1")]) as cluster:
-        planner = cluster.planner = Deciding(how=how, otherwise=otherwise)
-        async with cluster.running(search_seconds=0.02):
-            cluster.pod("p")
-            await until(lambda: cluster.bound("p"))
-    assert planner.seen == [False] * (len(planner.seen) - 1) + [True] and len(planner.seen) > 1

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Quota
+from koordpy.config.configuration import KoordpyConfiguration, Quota
 from tests.clusters import pod as simulated
 from tests.engine.live import Live, in_virtual_time, live, small, until
 from tests.engine.manifests import GPU, GROUPS, QUOTAS, Manifest

@@ -9,14 +9,14 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
-from koordpy.api.custom import ElasticQuotaStatus
-from koordpy.cluster.quota_owners import QuotaFault
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.status.patches import status_patch
-from koordpy.engine.status.quotas import quota_status
+from koordpy.api.custom_objects import ElasticQuotaStatus
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Quota
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.status.quota_status import quota_status
+from koordpy.engine.status.status_patches import status_patch
+from koordpy.fairness.quota_runtime import QuotaFigures
 from koordpy.observe.gauges import quota_gauges, share_gauges
-from koordpy.planning.quota.runtime import QuotaFigures
+from koordpy.quota.quota_owners import QuotaFault
 from tests.clusters import pod as simulated
 from tests.engine.live import Live, gang, in_virtual_time, live, small, until
 from tests.scenarios.cluster import World, node, pod
@@ -92,7 +92,7 @@ def test_gauges_of_pods_without_a_quota_tell_what_nodes_have() -> None:
 
 
 def test_a_change_of_status_alone_leaves_the_tree_as_it_is() -> None:
-    state = ClusterState()
+    state = make_state()
     obj = quota("a", 0, 9)
     state.upsert(obj)
     tree = state.quotas.tree
@@ -216,6 +216,20 @@ async def test_an_unknown_quota_is_told_by_an_event_and_the_pod_moves_over_when_
         cluster.server.store.create(QUOTAS, manifest("team", {}, {"cpu": "4"}))
         await until(lambda: status(cluster, "team").get("used") == {"cpu": "1"})
         assert b'koordpy_quota{kind="used",quota="team",resource="cpu"} 1.0' in scheduler.metrics.render()
+
+
+async def test_a_quota_whose_min_is_above_its_max_is_told_of_its_spec() -> None:
+    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+        cluster.server.store.create(QUOTAS, manifest("team", {"cpu": "5"}, {"cpu": "4"}))
+        cluster.pod("p", labels={keys.QUOTA_NAME: "team"})
+        await until(lambda: any(e["reason"] == "InvalidSpec" for e in cluster.events()))
+        (event,) = [e for e in cluster.events() if e["reason"] == "InvalidSpec"]
+        assert event["type"] == "Warning" and event["message"].startswith("spec.min.cpu: ")
+        assert (event["involvedObject"]["kind"], event["involvedObject"]["name"]) == ("ElasticQuota", "team")
+        assert (
+            b'koordpy_refused_inputs_total{kind="ElasticQuota",reason="InvalidSpec"} 1.0' in scheduler.metrics.render()
+        )
+        assert not [e for e in cluster.events() if e["reason"] == "InvalidAnnotation"]
 
 
 @in_virtual_time

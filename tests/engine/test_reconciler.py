@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import ObjectMeta
-from koordpy.engine.apiserver.client import ApiError, Unreachable
-from koordpy.engine.apiserver.resources import POD_GROUPS, Resource
-from koordpy.engine.settings import EngineSettings
+from koordpy.engine.client.api_errors import ApiError, Unreachable
+from koordpy.engine.client.api_resources import POD_GROUPS, Resource
+from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.status.reconciler import RETRY_SECONDS, TRUSTED_SECONDS, StatusWriter
 from tests.engine.parts import a_context
 

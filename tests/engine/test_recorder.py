@@ -12,9 +12,9 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from koordpy.api.objects import Condition, ObjectMeta, Pod, PodStatus
-from koordpy.engine.apiserver.resources import POD_GROUPS, PODS
-from koordpy.engine.status import patches
-from koordpy.engine.status.recorder import WARNINGS_A_MINUTE, EventRecorder, ObjectReference, cut_note
+from koordpy.engine.client.api_resources import POD_GROUPS, PODS
+from koordpy.engine.status import status_patches
+from koordpy.engine.status.event_recorder import WARNINGS_A_MINUTE, EventRecorder, ObjectReference, cut_note
 from tests.engine.scripted import ScriptedServer, client_of, drop, reply, scripted_server, status, until
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/ns/events"
@@ -159,7 +159,7 @@ async def test_a_series_the_server_forgot_goes_on_in_a_new_event() -> None:
 
 
 async def test_what_does_not_fit_the_queue_is_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koordpy.engine.status.recorder.QUEUE_LENGTH", 2)
+    monkeypatch.setattr("koordpy.engine.status.event_recorder.QUEUE_LENGTH", 2)
     async with recording(running=False) as bench:
         for n in range(5):
             bench.fail(f"note {n}")
@@ -169,8 +169,8 @@ async def test_what_does_not_fit_the_queue_is_dropped_and_counted(monkeypatch: p
 async def test_what_thousands_of_one_namespace_are_told_takes_no_room_and_no_turn_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("koordpy.engine.status.recorder.QUEUE_LENGTH", 4)
-    monkeypatch.setattr("koordpy.engine.status.recorder.WORKERS", 1)
+    monkeypatch.setattr("koordpy.engine.status.event_recorder.QUEUE_LENGTH", 4)
+    monkeypatch.setattr("koordpy.engine.status.event_recorder.WORKERS", 1)
     other = ObjectReference("v1", "Pod", "b", "other", "uid-b")
     async with recording(running=False) as bench:
         bench.server.on("POST", "/apis/events.k8s.io/v1/namespaces/other/events", reply({}, 201))
@@ -275,7 +275,7 @@ def told(reason: str, message: str, status: str = "False") -> Condition:
     ],
 )
 def test_the_condition_is_sent_when_it_says_something_new(before: list[Condition], changes: bool, since: bool) -> None:
-    patch = patches.pod_unschedulable(pending(*before), reason="Unschedulable", message="no room", now=NOW)
+    patch = status_patches.pod_unschedulable(pending(*before), reason="Unschedulable", message="no room", now=NOW)
     assert bool(patch) == changes
     if patch:
         (condition,) = patch["conditions"]
@@ -300,7 +300,7 @@ def test_the_condition_is_sent_when_it_says_something_new(before: list[Condition
     ],
 )
 def test_counts_alone_are_a_wobble(old: str, new: str, wobbles: bool) -> None:
-    assert patches.wobbles(old, new) is wobbles
+    assert status_patches.wobbles(old, new) is wobbles
 
 
 def test_conditions_of_custom_resources_keep_their_time_until_they_turn() -> None:
@@ -310,7 +310,7 @@ def test_conditions_of_custom_resources_keep_their_time_until_they_turn() -> Non
         Condition(type="Others", status="True", last_transition_time="2020-01-01T00:00:00Z"),
     ]
     changed = [Condition(type="Ready", status="True", message="new"), Condition(type="Stale", status="True")]
-    merged = {one.type: one for one in patches.merged_conditions(old, changed, now=NOW)}
+    merged = {one.type: one for one in status_patches.merged_conditions(old, changed, now=NOW)}
     assert merged["Ready"].last_transition_time == "2020-01-01T00:00:00Z" and merged["Ready"].message == "new"
     assert merged["Stale"].last_transition_time == "2026-01-02T03:04:05Z"
     assert list(merged) == ["Ready", "Stale", "Others"]
@@ -326,9 +326,9 @@ async def test_a_status_patch_of_what_is_gone_is_no_error(answer: Any, there: bo
     async with scripted_server() as server, client_of(server) as client:
         server.on("PATCH", "/api/v1/namespaces/ns/pods/a/status", answer)
         server.on("PATCH", "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/ns/podgroups/g/status", answer)
-        said = patches.pod_unschedulable(pending(), reason="Unschedulable", message="m", now=NOW)
-        assert await patches.patch_status(client, PODS, pending().metadata, said, kind="strategic") is there
-        sent = await patches.patch_status(client, POD_GROUPS, ObjectMeta("g", "ns"), {"phase": "Pending"})
+        said = status_patches.pod_unschedulable(pending(), reason="Unschedulable", message="m", now=NOW)
+        assert await status_patches.patch_status(client, PODS, pending().metadata, said, kind="strategic") is there
+        sent = await status_patches.patch_status(client, POD_GROUPS, ObjectMeta("g", "ns"), {"phase": "Pending"})
         assert sent is there
         kinds = [request.headers["Content-Type"] for request in server.seen]
         assert kinds == ["application/strategic-merge-patch+json", "application/merge-patch+json"]

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from koordpy.api.faults import UnreadableError
+from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import Pod
-from koordpy.engine.apiserver.resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Resource, Wanted, discover
+from koordpy.engine.client.api_resources import POD_GROUPS, PODS, UPSTREAM_POD_GROUPS, Resource, Wanted, discover
 from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
 from tests.engine.scripted import (
     ScriptedServer,

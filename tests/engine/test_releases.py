@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from koordpy.engine.binding.devices import ASKED_AGAIN_SWEEPS, MAX_RELEASE_TRIES
-from koordpy.engine.queue import State
+from koordpy.engine.binding.claim_writes import ASKED_AGAIN_SWEEPS, MAX_RELEASE_TRIES
+from koordpy.engine.queue_entry import State
 from tests.engine.live import LONG_LEASE, Live, in_virtual_time, live, node, small, until
 from tests.engine.test_reservations import claim, claiming, devices, die_after_allocation, offer, status, users
 from tests.faults import InjectedFault

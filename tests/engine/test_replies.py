@@ -2,10 +2,10 @@
 
 import pytest
 
-from koordpy.api.dra import ResourceClaim
+from koordpy.api.claim_objects import ResourceClaim
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.binding.devices import take_reply
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.binding.claim_writes import take_reply
 
 
 def claim(version: str) -> ResourceClaim:
@@ -18,7 +18,7 @@ def claim(version: str) -> ResourceClaim:
     ids=["the reply is newer", "the watch was first", "versions are numbers", "the same", "the claim is gone"],
 )
 def test_the_newest_counts_and_what_is_gone_stays_gone(known: str, reply: str, after: str) -> None:
-    state = ClusterState()
+    state = make_state()
     if known:
         state.upsert(claim(known))
     take_reply(state, claim(reply))

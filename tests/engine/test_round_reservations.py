@@ -4,11 +4,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
+from koordpy.cache.snapshot import Snapshot
 from koordpy.engine.round_reservations import RoundReservations
 from koordpy.engine.watching.feeds import Feeds
-from koordpy.planning.plan import Deferred, Nomination, Placement, RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.plan.round_plan import Deferral, Nomination, Placement, RoundPlan
+from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, node, pod
 
 LATE, TAKER = "default/late", "default/taker"
@@ -24,11 +26,41 @@ def test_room_that_a_cut_round_gave_to_others_does_not_come_back(at: str, kept: 
     woken: list[str] = []
     queue = SimpleNamespace(unit_of={LATE: LATE, TAKER: TAKER}, wake_waiting=lambda _, event, **__: woken.append(event))
     feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
-    promises = RoundReservations(cast(Feeds, feeds))
+    reservations = RoundReservations(cast(Feeds, feeds))
     [tried] = plan_round(snapshot, only=frozenset({LATE})).units
-    promises.found(round_of(units=(tried,), awaiting=(Nomination(LATE, "uid", "n1", LATE),)))
-    assert promises.told(snapshot, frozenset()).reservations[LATE].node == "n1"
+    reservations.keep(round_of(units=(tried,), awaiting=(Nomination(LATE, "uid", "n1", LATE),)), snapshot)
+    assert reservations.add_to(snapshot, frozenset()).reservations[LATE].node == "n1"
     placed = (Placement(TAKER, "uid", at, {}, TAKER),) if at else ()
-    promises.found(round_of(placements=placed, deferred=(Deferred(LATE),)))
-    assert (LATE in promises.told(snapshot, frozenset()).reservations) == kept
+    reservations.keep(round_of(placements=placed, deferred=(Deferral(LATE),)), snapshot)
+    assert (LATE in reservations.add_to(snapshot, frozenset()).reservations) == kept
     assert woken == ([] if kept else ["AwaitedRoomGivenUp"]), "what is left of it may be others'"
+
+
+TERMINATING = "2026-01-01T00:00:10Z"
+
+
+@pytest.mark.parametrize(
+    ("uid", "stamp", "kept"),
+    [
+        pytest.param("uid-victim", TERMINATING, True, id="still terminating"),
+        pytest.param("", None, True, id="gone"),
+        pytest.param("uid-victim", None, False, id="it stays, because the plan that evicts it was dropped"),
+        pytest.param("uid-other", None, True, id="gone, and another pod has its name"),
+    ],
+)
+def test_a_place_is_given_up_when_a_terminating_pod_stays(uid: str, stamp: str | None, kept: bool) -> None:
+    def cluster(uid: str, stamp: str | None) -> Snapshot:
+        world = World().add(node("n1:4"), node("n2:4"), pod("late", cpu="4"))
+        if uid:
+            victim = pod("victim", cpu="4", at="n1")
+            world.add(replace(victim, metadata=replace(victim.metadata, uid=uid, deletion_timestamp=stamp)))
+        return world.snapshot()
+
+    woken: list[str] = []
+    queue = SimpleNamespace(unit_of={LATE: LATE}, wake_waiting=lambda _, event, **__: woken.append(event))
+    feeds = SimpleNamespace(queue=queue, listeners=SimpleNamespace(pod_gone=[]))
+    reservations = RoundReservations(cast(Feeds, feeds))
+    plan = round_of(awaiting=(Nomination(LATE, "uid-late", "n1", LATE),))
+    reservations.keep(plan, cluster("uid-victim", TERMINATING))
+    assert (LATE in reservations.add_to(cluster(uid, stamp), frozenset()).reservations) == kept
+    assert woken == ([] if kept else ["AwaitedRoomGivenUp"])

@@ -3,26 +3,23 @@
 import asyncio
 import threading
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from koordpy.api.objects import PersistentVolumeClaimSource, Volume
-from koordpy.cluster.pods import PodInfo
-from koordpy.engine.loop import SchedulingLoop
-from koordpy.engine.queue import Entry
-from koordpy.engine.staleness import Meanwhile
-from koordpy.planning import round as rounds
-from koordpy.planning.attempt import Tried
-from koordpy.planning.figures import Figures
-from koordpy.planning.patience import Interrupted, Interrupts, Patience, Pauses
-from koordpy.planning.plan import Eviction, Nomination, Placement, RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Unit
-from tests.engine.live import in_virtual_time, live, pod, small, until
-from tests.engine.virtual import VirtualLoop
+from koordpy.attempts.unit_outcome import UnitOutcome
+from koordpy.engine.queue_entry import Entry
+from koordpy.engine.staleness import ConcurrentPlacements
+from koordpy.gangs.queue_units import Unit
+from koordpy.plan.round_plan import Eviction, Nomination, Placement, RoundPlan
+from koordpy.planner import round_context as rounds
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.pod_info import PodInfo
+from tests.engine.live import Live, in_virtual_time, live, pod, small, until
 from tests.scenarios import cluster as scenes
 from tests.scenarios.cluster import World, group, node
 from tests.scenarios.quotas import belongs, quota
@@ -64,19 +61,19 @@ def test_what_was_placed_meanwhile_matters(ours: Any, theirs: Any, matters: bool
     world = World().add(node("n1:4"), node("n2:4"), *TREE, made("ours", **ours), made("theirs", **theirs))
     snapshot = world.snapshot()
     own = put("ours", ours.get("node", "n1"))
-    meanwhile = Meanwhile()
-    assert not meanwhile.touches(snapshot, own, ())
-    meanwhile.add(RoundPlan(put("theirs", theirs.get("node", "n2")), (), (), (), ()), snapshot)
-    assert meanwhile.touches(snapshot, own, ()) is matters
+    concurrent = ConcurrentPlacements()
+    assert not concurrent.touches(snapshot, own, ())
+    concurrent.add(RoundPlan(put("theirs", theirs.get("node", "n2")), (), (), (), ()), snapshot)
+    assert concurrent.touches(snapshot, own, ()) is matters
 
 
 def test_a_quota_that_came_meanwhile_counts_with_those_above_it() -> None:
     world = World().add(node("n1:4"), node("n2:4"), *TREE, made("ours", quota="a1"))
     then = world.snapshot()
     now = world.add(quota("a3", 1, 9, parent="a"), made("theirs", quota="a3")).snapshot()
-    meanwhile = Meanwhile()
-    meanwhile.add(RoundPlan(put("theirs", "n2"), (), (), (), ()), now)
-    assert meanwhile.touches(then, put("ours", "n1"), ())
+    concurrent = ConcurrentPlacements()
+    concurrent.add(RoundPlan(put("theirs", "n2"), (), (), (), ()), now)
+    assert concurrent.touches(then, put("ours", "n1"), ())
 
 
 def test_a_victim_that_was_evicted_meanwhile_and_room_for_one_that_moves_matter() -> None:
@@ -85,12 +82,12 @@ def test_a_victim_that_was_evicted_meanwhile_and_room_for_one_that_moves_matter(
     then = world.snapshot()
     plan = plan_round(then)
     assert [one.pod_key for one in plan.evictions] == ["default/r"]
-    meanwhile = Meanwhile()
-    meanwhile.add(plan, then)
-    assert meanwhile.touches(then, (), plan.evictions)
+    concurrent = ConcurrentPlacements()
+    concurrent.add(plan, then)
+    assert concurrent.touches(then, (), plan.evictions)
     others = Eviction("default/s", "uid-s", "n2", "priority", None)
-    assert meanwhile.touches(then, (), (others,)), "a budget or a minimum may allow one of them"
-    assert not meanwhile.touches(then, put("ours", "n2"), ())
+    assert concurrent.touches(then, (), (others,)), "a budget or a minimum may allow one of them"
+    assert not concurrent.touches(then, put("ours", "n2"), ())
 
 
 def test_a_member_that_was_placed_of_a_gang_that_others_leave_matters() -> None:
@@ -98,20 +95,20 @@ def test_a_member_that_was_placed_of_a_gang_that_others_leave_matters() -> None:
     world = World().add(node("n1:4"), node("n2:4"), group("g", 1), group("h", 1), made("ours"))
     world.add(*(scenes.pod(f"{name}-0", gang=name, at="n1") for name in "gh"), scenes.pod("g-1", gang="g"))
     snapshot = world.snapshot()
-    meanwhile = Meanwhile()
-    meanwhile.add(RoundPlan(put("g-1", "n2"), (), (), (), ()), snapshot)
+    concurrent = ConcurrentPlacements()
+    concurrent.add(RoundPlan(put("g-1", "n2"), (), (), (), ()), snapshot)
     for name, matters in (("g", True), ("h", False)):
         victim = Eviction(f"default/{name}-0", f"uid-{name}-0", "n1", "priority", None)
-        assert meanwhile.touches(snapshot, put("ours", "n1"), (victim,)) is matters
+        assert concurrent.touches(snapshot, put("ours", "n1"), (victim,)) is matters
 
 
 def test_room_that_was_promised_meanwhile_matters() -> None:
     snapshot = World().add(node("n1:4"), node("n2:4"), made("ours"), made("theirs")).snapshot()
     waits = Nomination("default/theirs", "uid-theirs", "n1", "default/theirs")
-    meanwhile = Meanwhile()
-    meanwhile.add(RoundPlan((), (), (), (), (), awaiting=(waits,)), snapshot)
-    assert meanwhile.touches(snapshot, put("ours", "n1"), ())
-    assert not meanwhile.touches(snapshot, put("ours", "n2"), ())
+    concurrent = ConcurrentPlacements()
+    concurrent.add(RoundPlan((), (), (), (), (), awaiting=(waits,)), snapshot)
+    assert concurrent.touches(snapshot, put("ours", "n1"), ())
+    assert not concurrent.touches(snapshot, put("ours", "n2"), ())
 
 
 def test_room_that_one_who_moves_returns_to_and_what_its_user_got_matter_to_who_takes_from_others() -> None:
@@ -120,55 +117,25 @@ def test_room_that_one_who_moves_returns_to_and_what_its_user_got_matter_to_who_
     moved = Eviction("default/r", "uid-r", "n1", "consolidation", None, returns_to="n2")
     taken = Eviction("default/r", "uid-r", "n1", "fair-share", None)
     for name, eviction, matters in (("other", moved, True), ("other", taken, False), ("own", taken, True)):
-        meanwhile = Meanwhile()
-        meanwhile.add(RoundPlan(put(name, "n2"), (), (), (), ()), snapshot)
-        assert meanwhile.touches(snapshot, put("ours", "n1"), (eviction,)) is matters
-        assert not meanwhile.touches(snapshot, put("ours", "n1"), ())
+        concurrent = ConcurrentPlacements()
+        concurrent.add(RoundPlan(put(name, "n2"), (), (), (), ()), snapshot)
+        assert concurrent.touches(snapshot, put("ours", "n1"), (eviction,)) is matters
+        assert not concurrent.touches(snapshot, put("ours", "n1"), ())
 
 
-async def test_a_solve_in_which_others_do_not_plan_is_ended_for_those_who_came() -> None:
-    planning: asyncio.Future[RoundPlan] = asyncio.get_running_loop().create_future()
-
-    class Ends(Interrupts):
-        def look(self) -> None:
-            planning.set_exception(Interrupted)
-
-    async def gathered() -> None:
-        pass
-
-    loop: Any = SimpleNamespace(_gather=gathered, _clock=time.monotonic)
-    searching = Patience(searches=True, spent=lambda: False, interrupts=Ends(lambda: True))
-    pauses = Pauses()
-    with pauses.planning():
-        await SchedulingLoop._beside(loop, planning, searching, pauses, Meanwhile())
-        pauses.step()
-    assert isinstance(planning.exception(), Interrupted)
-
-
-@in_virtual_time
-async def test_what_fails_beside_a_search_is_no_failure_of_its_planner(caplog: pytest.LogCaptureFixture) -> None:
-    """It ends the process as anywhere else: the units of that round would be in flight for ever."""
-    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
-        held = cluster.planner.hold = threading.Event()
-        cluster.pod("first")
-        await until(lambda: bool(cluster.planner.rounds))
-        cluster.planner.hold = None
-
-        def fails(*args: Any, **options: Any) -> None:
-            raise RuntimeError("on purpose")
-
-        scheduler._loop._dispatcher.apply = fails  # type: ignore[method-assign]
-        cluster.pod("late")
-        await until(lambda: "on purpose" in caplog.text)
-        held.set()
-    assert cluster.planner.rounds == [frozenset(["default/first"]), frozenset(["default/late"])]
-    assert "rounds failed" in caplog.text and "planning failed" not in caplog.text
+@asynccontextmanager
+async def _with_pod(node: dict[str, Any], there: dict[str, Any]) -> AsyncIterator[Live]:
+    async with live([node, small("n2", gpus=0)]) as cluster:
+        cluster.create(there)
+        yield cluster
 
 
 @in_virtual_time
 async def test_who_was_bound_meanwhile_may_be_a_victim_of_those_that_were_refused() -> None:
     """They were told of no such pod, and nobody tells them that it is confirmed."""
-    async with live([small("n1")]) as cluster, cluster.running() as scheduler:
+    first = pod("first", gpus=4, cpu="1", memory="1Gi")
+    first["spec"]["nodeName"] = "n1"
+    async with _with_pod(small("n1"), first) as cluster, cluster.running() as scheduler:
         told: dict[str, set[str]] = {}
         refusals = scheduler._loop._refusals
         ended = refusals.round_ended
@@ -178,10 +145,9 @@ async def test_who_was_bound_meanwhile_may_be_a_victim_of_those_that_were_refuse
             ended(refused, assumed)
 
         refusals.round_ended = heard  # type: ignore[method-assign, assignment]
-        held = cluster.planner.hold = threading.Event()
-        cluster.pod("large", gpus=9)
-        await until(lambda: bool(cluster.planner.rounds))
-        cluster.planner.hold = None
+        held = cluster.planner.search_hold = threading.Event()
+        cluster.pod("large", gpus=4)
+        await until(lambda: len(cluster.planner.rounds) == 2)
         cluster.create(pod("late", gpus=0, cpu="1", memory="1Gi"))
         await until(lambda: cluster.bound("late"))
         await until(lambda: scheduler.state.assumed_node("default/late") is None)
@@ -207,27 +173,25 @@ async def test_who_goes_for_nobody_in_particular_goes_once() -> None:
         started: list[str] = []
         rooms = scheduler._loop._dispatcher._rooms
         rooms.start = lambda plan, unit, *args: started.append(unit)  # type: ignore[method-assign]
-        cluster.planner.beside = lambda plan: replace(plan, evictions=(goes,))
-        held = cluster.planner.hold = threading.Event()
+        cluster.planner.beside = lambda plan: plan if plan.deferred else replace(plan, evictions=(goes,))
+        held = cluster.planner.search_hold = threading.Event()
         before = len(cluster.planner.rounds)
-        comes("first", "n2")
-        await until(lambda: len(cluster.planner.rounds) > before)
-        cluster.planner.hold = None
+        cluster.pod("large", cpu="99")
+        await until(lambda: len(cluster.planner.rounds) == before + 2)
         comes("late", "n3")
         await until(lambda: cluster.bound("late"))
-        cluster.planner.beside = lambda plan: plan
+        assert started == ["gang:default/g"]
         held.set()
-        await until(lambda: cluster.bound("first"))
-        assert len(cluster.planner.rounds) == before + 2 and started == ["gang:default/g"]
+        await until(lambda: "message" in cluster.condition("large"))
+        assert len(cluster.planner.rounds) == before + 3 and started == ["gang:default/g"]
 
 
 @pytest.mark.parametrize("with_others", [False, True])
 async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_ends(
     monkeypatch: pytest.MonkeyPatch, with_others: bool
 ) -> None:
-    """Also where others are planned in one round with it. The answer of the search, which the pod does not concern, is
-    carried out as it is."""
-    known, tried, ahead = rounds.try_unit, list[str](), list[bool]()
+    """Also where others are searched for with it. The plan, which the pod does not concern, is carried out as it is."""
+    known, ahead = rounds.plan_unit, list[bool]()
     loop = asyncio.get_running_loop()
     async with live([small("n1"), small("n2")]) as cluster:
         important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
@@ -240,60 +204,23 @@ async def test_a_pod_that_comes_in_the_middle_of_a_search_is_bound_before_that_e
 
         comes("low", "n1")
 
-        def searching(unit: Unit, figures: Figures, *args: Any) -> Tried:
-            tried.append(unit.id)
-            if unit.id == "default/high" and not ahead:
+        def searching(unit: Unit, *args: Any, defers: bool) -> UnitOutcome:
+            if unit.id == "default/high" and not (ahead or defers):
                 loop.call_soon_threadsafe(comes, "late", "n2")
                 for _ in range(30_000):
-                    figures.interrupts.step()
                     if cluster.bound("late"):
                         break
                     time.sleep(0.001)
                 ahead.append(cluster.bound("late") and not cluster.bound("high"))
-            return known(unit, figures, *args)
+            return known(unit, *args, defers=defers)
 
         async with cluster.running() as scheduler:
             await until(lambda: cluster.bound("low"))
             await cluster.at_rest(scheduler, "pods")
-            monkeypatch.setattr(rounds, "try_unit", searching)
+            monkeypatch.setattr(rounds, "plan_unit", searching)
             comes("high", "n1", priority="high")
             if with_others:
                 cluster.pod("large", gpus=9)
             await until(lambda: "low" not in cluster.pods() or "deletionTimestamp" in cluster.pods()["low"]["metadata"])
         assert ahead[0]
-        assert tried.index("default/late") == 1
         assert not scheduler.metrics.conflicts.labels("overtaken_beside")._value.get()
-
-
-@in_virtual_time
-async def test_who_finds_no_room_in_rounds_that_are_cut_is_searched_for_though_others_wait_for_that_longer() -> None:
-    """Others that a stream of pods keeps from their turn: none of the rest is searched for at once meanwhile."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    large = small("large", cpu=200, gpus=0)
-    async with live([small("n1"), small("n2"), large]) as cluster, cluster.running() as scheduler:
-
-        def comes(name: str, priority: str, gpus: int = 4) -> None:
-            manifest = pod(name, gpus=gpus, cpu="1", memory="1Mi")
-            manifest["spec"]["priorityClassName"] = priority
-            cluster.create(manifest)
-
-        for value, name in enumerate(("low", "high", "higher", "highest")):
-            important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-            cluster.server.store.create("priorityclasses.scheduling.k8s.io", {**important, "value": value})
-        running = ["low-1", "low-2"]
-        for name in running:
-            comes(name, "low")
-        await until(lambda: cluster.bound(*running))
-        await cluster.at_rest(scheduler, "pods")
-        cluster.planner.hurried = lambda patience: replace(patience, searches=False)
-        comes("a", "high")
-        await until(lambda: any(one.deferred is not None for one in scheduler.queue.entries.values()))
-        cluster.planner.hurried = lambda patience: patience
-        loop.on_result = lambda plan: 0.2
-        for i in range(100):
-            comes(f"new-{i}", "higher", gpus=0)
-            if i == 3:
-                comes("b", "highest")
-            await asyncio.sleep(0.05)
-        assert any("deletionTimestamp" in cluster.pods().get(name, GONE)["metadata"] for name in running)

@@ -6,10 +6,10 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.queue import Entry
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.queue_entry import Entry
 from koordpy.engine.unschedulable import UnconfirmedHint
+from koordpy.pods.pod_info import PodInfo
 
 GPU = "nvidia.com/gpu"
 
@@ -32,7 +32,7 @@ class Cluster:
     """What the shields see of the cluster, and whom they wake."""
 
     def __init__(self, *pods: Pod, quotas: bool = False) -> None:
-        self.state = ClusterState()
+        self.state = make_state()
         for one in pods:
             self.state.upsert(one)
         self.woken: list[str] = []

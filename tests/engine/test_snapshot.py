@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from koordpy.api import keys
-from koordpy.api.config import PodTopologySpreadArgs
 from koordpy.cli.main import main
+from koordpy.config.configuration import PodTopologySpreadArgs
 from koordpy.engine.scheduler import Scheduler
-from koordpy.offline.kinds import _KINDS
+from koordpy.offline.read_kinds import _KINDS
 from tests.docs.worked import ROOT
 from tests.engine.live import Live, live, until
 from tests.scenarios.npus import N910, ids

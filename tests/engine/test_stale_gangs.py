@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, StaleGangs
-from koordpy.cluster.pods import GangRef, GangSource
+from koordpy.config.configuration import KoordpyConfiguration, StaleGangs
+from koordpy.pods.gang_refs import GangRef, GangSource
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, small, until
 from tests.engine.manifests import GROUPS
 from tests.engine.test_evictor import ending

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.custom import Device, DeviceEntry, DeviceSpec
+from koordpy.api.custom_objects import Device, DeviceEntry, DeviceSpec
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -17,11 +17,11 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.api.storage import CSIDriver, CSINode, CSIVolumeSource
-from koordpy.api.wirejson import Undecodable, WireReader, unreadable
+from koordpy.api.storage_objects import CSIDriver, CSINode, CSIVolumeSource
+from koordpy.decoding.wire_json import Undecodable, WireReader, unreadable
 from koordpy.engine.watching.standins import CLOSURES, stand_in
-from koordpy.offline.kinds import _KINDS
-from koordpy.planning.victim_selection.budgets import protects
+from koordpy.offline.read_kinds import _KINDS
+from koordpy.preemption.selection.disruption_budgets import protects
 from tests.planning.node_rules import node, pod, reasons, states
 from tests.planning.test_filter_dra import CLASS, asks, offers, resource_claim
 from tests.planning.test_filter_dra import user as device_user

@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from koordpy.engine.apiserver import complaints
-from koordpy.engine.apiserver.client import ApiClient, ApiError
-from koordpy.engine.apiserver.complaints import AGAIN_SECONDS, Complaints
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.engine.client import complaints
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import ApiError
+from koordpy.engine.client.complaints import AGAIN_SECONDS, Complaints
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import EngineSettings
-from koordpy.planning.plan import RoundPlan
-from koordpy.sim.server import ApiServer
+from koordpy.plan.round_plan import RoundPlan
 from tests.engine.live import QUICK, QUICK_LEASE, in_virtual_time, live, small
 from tests.engine.scripted import until
 from tests.engine.tuning import tuned

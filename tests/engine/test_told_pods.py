@@ -11,13 +11,14 @@ import pytest
 from msgspec import convert
 
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import Unreachable
-from koordpy.engine.settings import EngineSettings
-from koordpy.engine.status.pods import PodStatusWriter
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.client.api_errors import Unreachable
+from koordpy.engine.engine_settings import EngineSettings
+from koordpy.engine.status.pod_status import PodStatusWriter
 from koordpy.engine.status.reconciler import TRUSTED_SECONDS
-from koordpy.planning.plan import PendingPod, Reason
+from koordpy.plan.round_plan import PendingPod, Reason
+from koordpy.pods.pod_info import PodInfo
 from tests.engine.parts import a_context
 
 MOMENT = EngineSettings().gated_hold_seconds
@@ -32,7 +33,7 @@ class Waiting:
     info: PodInfo = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer, state = PodStatusWriter(a_context(clock=lambda: self.now)), ClusterState()
+        self.writer, state = PodStatusWriter(a_context(clock=lambda: self.now)), make_state()
         manifest = {
             "metadata": {"name": "a", "namespace": "default", "uid": "a"},
             "spec": {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]},
@@ -127,7 +128,7 @@ class Told:
 
     now: float = 100.0
     server: SlowServer = field(default_factory=SlowServer)
-    state: ClusterState = field(default_factory=ClusterState)
+    state: ClusterState = field(default_factory=make_state)
     writer: PodStatusWriter = field(init=False)
 
     def __post_init__(self) -> None:

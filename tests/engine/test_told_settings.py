@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import GangDefaults, Gangs, GatherEntry, KoordpyConfiguration
-from koordpy.observe.lately import MOST_OF_A_NAMESPACE, MOST_SUBJECTS, MOST_TEXTS, Told
+from koordpy.config.configuration import GangDefaults, Gangs, GatherEntry, KoordpyConfiguration
+from koordpy.observe.message_rates import MOST_OF_A_NAMESPACE, MOST_SUBJECTS, MOST_TEXTS, Told
 from tests.clusters import training_cluster
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 
@@ -18,6 +18,7 @@ DEVICES = "devices.scheduling.koordinator.sh"
 TOPOLOGIES = "clusternetworktopologies.scheduling.koordinator.sh"
 TYPO = keys.GANG_PREFIX + "networkTopology"
 MEANT = f"annotation {TYPO} is not read, did you mean annotation {keys.GANG_TOPOLOGY}?"
+STRANGE = keys.GANG_PREFIX + "colour"
 NAMED = {keys.GANG_NAME: "g", keys.GANG_MIN: "2"}
 
 
@@ -52,8 +53,9 @@ async def test_a_key_that_nobody_reads_is_told_on_each_kind_of_object() -> None:
         )
         cluster.create(*gang("g", 2, annotations={TYPO: "{}"}, gpus=1))
         cluster.create(owned("p", annotations={"scheduling.k8s.io/group-name": "train"}))
-        await until(lambda: cluster.bound("g-0", "g-1", "p"))
+        await until(lambda: cluster.bound("p"))
         await until(lambda: len({kind for kind, _, _ in told(cluster)}) == 5)
+        assert not cluster.bound("g-0", "g-1")
         assert told(cluster) == [
             ("Device", "n1", "label scheduling.koordinator.sh/delivery-mode is not read by koordpy"),
             (
@@ -69,13 +71,14 @@ async def test_a_key_that_nobody_reads_is_told_on_each_kind_of_object() -> None:
                 f" {keys.READ_GROUP}",
             ),
             ("PodGroup", "g", MEANT),
+            ("PodGroup", "g", f"gang default/g: {MEANT}"),
         ]
 
 
 async def test_an_object_is_told_once_and_again_when_it_is_made_anew() -> None:
     async with live([small("n1")]) as cluster, cluster.running():
         for _ in range(2):
-            group, *members = gang("g", 2, annotations={TYPO: "{}"}, gpus=1)
+            group, *members = gang("g", 2, annotations={STRANGE: "{}"}, gpus=1)
             cluster.create(group, *members)
             await until(lambda: cluster.bound("g-0", "g-1"))
             cluster.delete("g-0")
@@ -85,7 +88,7 @@ async def test_an_object_is_told_once_and_again_when_it_is_made_anew() -> None:
             cluster.delete("g-1")
             cluster.server.store.delete(GROUPS, "g", namespace="default")
         await until(lambda: len(told(cluster)) == 2)
-        assert told(cluster) == [("PodGroup", "g", MEANT)] * 2
+        assert told(cluster) == [("PodGroup", "g", f"annotation {STRANGE} is not read by koordpy")] * 2
 
 
 @in_virtual_time

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.engine.apiserver.client import ApiClient, Untrusted
-from koordpy.engine.apiserver.credentials import ClusterAccess, load_access
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import Untrusted
+from koordpy.engine.client.credentials import ClusterAccess, load_access
+from koordpy.engine.engine_settings import EngineSettings
 from koordpy.engine.scheduler import Scheduler
-from koordpy.engine.settings import EngineSettings
-from koordpy.planning.plan import RoundPlan
+from koordpy.plan.round_plan import RoundPlan
 from tests.engine.certificates import AUTHORITY, BARE, FUTURE, ISSUER, KEY_USAGE, PAST, Maker, Pair
 from tests.engine.scripted import until
 from tests.engine.tuning import QUICK_LEASE, tuned

@@ -6,8 +6,10 @@ from math import inf
 
 import pytest
 
-from koordpy.engine.queue import QueuedPod, UnitQueue, first_of
-from koordpy.engine.turns import ByTurns, RecentSeconds, SearchTurns, Turnstile
+from koordpy.engine.planning_turns import ByTurns, SearchTurns, Turnstile
+from koordpy.engine.queue_entry import QueuedPod
+from koordpy.engine.queue_order import select_light_units
+from koordpy.engine.scheduling_queue import UnitQueue
 
 
 @dataclass
@@ -78,7 +80,7 @@ def test_namespaces_of_one_tenant_have_one_part() -> None:
     for name in ("a1/p", "a2/p", "b/p"):
         queue.add(name, QueuedPod(name, name, added=0.0, priority=0, created=float(name[1] == "/"), light=True))
     entries = [queue.entries.get(name) for name in ("a1/p", "a2/p", "b/p")]
-    assert [one.unit for one in first_of([one for one in entries if one is not None], 2)] == ["a1/p", "b/p"]
+    assert [one.unit for one in select_light_units([one for one in entries if one is not None], 2)] == ["a1/p", "b/p"]
 
 
 def test_each_unit_of_a_namespace_has_its_turn_before_one_of_them_has_a_second() -> None:
@@ -93,15 +95,6 @@ def test_once_nobody_waits_all_begin_anew() -> None:
     rounds.turns.begin_anew()
     rounds.units = [*many("a", 2), *many("b", 1)]
     assert rounds.round().tenant == "a"
-
-
-def test_what_was_planned_fades_once_for_all_units_of_a_round() -> None:
-    """Thousands of units of a thousand tenants would else keep the event loop for seconds."""
-    looks = []
-    recent = RecentSeconds(lambda: float(looks.append(0) or 0), 0.5)
-    before = len(looks)
-    recent.took((f"t{i % 1000}", 0.1) for i in range(10_000))
-    assert len(looks) == before + 1
 
 
 def test_who_has_much_is_next_after_each_of_those_who_have_less() -> None:
@@ -148,20 +141,3 @@ async def test_who_gives_up_at_a_gate_leaves_his_turn_to_others() -> None:
     await asyncio.gather(*waits, return_exceptions=True)
     await enter("e")
     assert order == ["d", "e"]
-
-
-def test_of_late_counts_what_was_planned_for_a_tenant_beyond_what_another_had() -> None:
-    now = 0.0
-    recent = RecentSeconds(lambda: now, 0.5)
-    recent.took([("a", 0.6)])
-    assert recent.over(["a", "b"]) == {"a"}
-    assert recent.over(["a"]) == recent.over([]) == frozenset()
-    recent.took([("b", 0.2)])
-    assert recent.over(["a", "b"]) == frozenset()
-    recent.took([("a", 0.3)])
-    assert recent.over(["a", "b"]) == {"a"}
-    now = 10.0
-    assert recent.over(["a", "b"]) == frozenset()
-    now = 1000.0
-    recent.over([])
-    assert not recent._had, "tenants come and go"

@@ -1,12 +1,12 @@
 """Objects of one key in two API groups: that of the first counts, and the other's again when it is gone."""
 
-from koordpy.api.custom import ElasticQuota
+from koordpy.api.custom_objects import ElasticQuota
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
-from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kinds import ServedVersions, quota_changes
-from koordpy.engine.queue import UnitQueue
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.object_changes import ServedVersions, quota_changes
+from koordpy.engine.client.api_resources import ELASTIC_QUOTAS, ELASTIC_QUOTAS_X
+from koordpy.engine.scheduling_queue import UnitQueue
 
 
 def quota(uid: str) -> ElasticQuota:
@@ -17,7 +17,7 @@ class Cluster:
     """A state that two API groups write quotas into."""
 
     def __init__(self) -> None:
-        self.state = ClusterState()
+        self.state = make_state()
         changes = quota_changes(Hub(self.state, UnitQueue()))
         self.twins: ServedVersions[ElasticQuota] = ServedVersions(ELASTIC_QUOTAS, ELASTIC_QUOTAS_X, changes)
         self.first, self.second = self.twins.sinks().values()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, Device, ElasticQuota
-from koordpy.api.groups import PodGroup
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device, ElasticQuota
+from koordpy.api.pod_groups import PodGroup
+from koordpy.apiserver.crd_definitions import DEFINITIONS
 from koordpy.engine.watching.standins import CLOSURES
-from koordpy.sim.definitions import DEFINITIONS
 from tests.clusters import pod
 from tests.engine.live import LONG_LEASE, QUICK, Live, live, small, until
 

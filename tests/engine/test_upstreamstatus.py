@@ -4,13 +4,19 @@ from typing import Any
 
 import pytest
 from msgspec import convert
+from msgspec.structs import replace
 
-from koordpy.api.groups import UpstreamPodGroup
-from koordpy.api.objects import Condition, Pod
-from koordpy.cluster.pods import PodInfo, pod_info
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.status.upstream import CONDITION, condition, conditions_of_version, wanted_condition
-from koordpy.planning.plan import GangReport, GangStatus
+from koordpy.api.objects import Condition, OwnerReference, Pod
+from koordpy.api.pod_groups import UpstreamPodGroup
+from koordpy.cache.gang_members import Members
+from koordpy.config.configuration import Gangs
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.status.upstream_status import CONDITION, condition, conditions_of_version, wanted_condition
+from koordpy.plan.round_plan import GangReport, GangStatus
+from koordpy.pods.gang_refs import GangRef, GangSource
+from koordpy.pods.pod_info import PodInfo, pod_info
+from koordpy.workloads.kinds.kind_registry import workload_of
+from koordpy.workloads.workload_manifest import Source, head_of
 
 OURS = frozenset({"koord-scheduler"})
 
@@ -44,6 +50,11 @@ def info(*args: Any, assumed: str = "") -> PodInfo:
     return pod_info(member(*args), scheduler_names=OURS, assumed_node=assumed)
 
 
+def evicted(one: PodInfo) -> PodInfo:
+    disrupted = Condition(type="DisruptionTarget", status="True")
+    return replace(one, pod=replace(one.pod, status=replace(one.pod.status, conditions=[disrupted])))
+
+
 def report(status: GangStatus, message: str = "no room") -> GangReport:
     return GangReport("default/g", 2, 2, 0, status, None, None, message)
 
@@ -58,6 +69,7 @@ ON = [info("a", "n1"), info("b", "n1")]
         (group(GANG), ON, None, condition("True", "Scheduled", "2 pods have a node, 2 were needed")),
         (group(GANG), [ON[0], info("b", assumed="n1")], None, None),
         (group(GANG), [ON[0], info("b", "", "Succeeded")], None, "True"),
+        (group(GANG), [ON[0], evicted(info("b", "", "Succeeded"))], None, None),
         (group(GANG), [ON[0], info("b", "", "Failed")], None, None),
         (group(GANG), ON[:1], GangStatus.UNSCHEDULABLE, condition("False", "Unschedulable", "no room")),
         (group(GANG), ON[:1], GangStatus.INVALID, condition("False", "SchedulerError", "no room")),
@@ -70,8 +82,43 @@ ON = [info("a", "n1"), info("b", "n1")]
 def test_the_condition_follows_the_requirement_until_it_is_true(
     of: UpstreamPodGroup, pods: list[PodInfo], verdict: GangStatus | None, said: Condition | str | None
 ) -> None:
-    found = wanted_condition(of, pods, report(verdict) if verdict is not None else None)
+    found = wanted_condition(of, Members(pods=tuple(pods)), report(verdict) if verdict is not None else None)
     assert (found.status if isinstance(said, str) and found is not None else found) == said
+
+
+@pytest.mark.parametrize(("minimum", "said"), [(0, "True"), (2, "True"), (3, "False")])
+def test_a_group_made_by_default_has_its_condition_from_the_gang(minimum: int, said: str) -> None:
+    found = wanted_condition(group(BASIC), Members(pods=tuple(ON)), report(GangStatus.UNSCHEDULABLE), minimum)
+    assert found is not None and found.status == said
+
+
+def test_the_gang_of_a_group_made_by_default_is_known() -> None:
+    state = make_state(scheduler_names=tuple(OURS), gangs=Gangs())
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
+    made = group(BASIC, priority=50, preemptionPolicy="Never")
+    made = replace(made, metadata=replace(made.metadata, owner_references=[convert(owner, OwnerReference)]))
+    template = {"metadata": {}, "spec": {"schedulerName": "koord-scheduler", "containers": [{"name": "c"}]}}
+    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": template}
+    meta = {"name": "train", "namespace": "default", "uid": "j"}
+    source = Source({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+    state.workloads.put_workload(workload_of(source, head_of(source)))
+    pods = [member(name) for name in ("a", "b")]
+    pods = [
+        replace(one, metadata=replace(one.metadata, owner_references=made.metadata.owner_references)) for one in pods
+    ]
+    for obj in (pods[0], made, pods[1]):
+        state.upsert(obj)
+    snapshot, gang = state.snapshot(0.0), GangRef("default", "train", GangSource.WORKLOAD)
+    assert {(pod.gang, pod.priority, pod.preemption_policy) for pod in snapshot.pending} == {(gang, 50, "Never")}
+    assert (list(state.gangs.made_of(gang)), list(state.gangs.gangs_of_made("default/g"))) == (["default/g"], [gang])
+    assert snapshot.made_groups == {gang: (made,)} and snapshot.passed_groups == {"default/g"}
+    state.upsert(group(BASIC))  # it lost its owner: its author asked for no minimum
+    assert {pod.gang for pod in state.snapshot(0.0).pending} == {GangRef("default", "g", GangSource.UPSTREAM)}
+    state.upsert(made)
+    state.delete(UpstreamPodGroup, "default/g")
+    snapshot = state.snapshot(0.0)
+    assert {(pod.gang, pod.priority) for pod in snapshot.pending} == {(GangRef("default", "g", GangSource.UPSTREAM), 0)}
+    assert not snapshot.made_groups and not snapshot.passed_groups
 
 
 def test_each_version_reads_the_condition_by_its_own_name() -> None:
@@ -96,7 +143,7 @@ def test_the_disruption_mode_is_read_in_the_spelling_of_every_version(mode: Any,
 
 @pytest.mark.parametrize("group_first", [True, False])
 def test_the_priority_of_a_group_counts_while_the_group_is_there(group_first: bool) -> None:
-    state = ClusterState()
+    state = make_state()
     objects = [group(GANG, priority=50), member("a", priority=7)]
     for obj in objects if group_first else reversed(objects):
         state.upsert(obj)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import Gangs
-from koordpy.engine.status.volcano import VolcanoStatus, patch_of
+from koordpy.config.configuration import Gangs
+from koordpy.engine.status.volcano_status import VolcanoStatus, patch_of
 from tests.engine.live import QUICK, Live, in_virtual_time, live, small, until
 from tests.engine.tuning import tuned
 

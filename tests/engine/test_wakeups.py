@@ -7,9 +7,10 @@ import pytest
 from msgspec import convert
 
 from koordpy.api import keys
-from koordpy.api.dra import DeviceClass, ResourceClaim, ResourceSlice
-from koordpy.api.objects import Pod
-from koordpy.api.storage import (
+from koordpy.api.claim_objects import DeviceClass, ResourceClaim, ResourceSlice
+from koordpy.api.custom_objects import Device, DeviceAllocation, DeviceStatus
+from koordpy.api.objects import Condition, ObjectMeta, Pod
+from koordpy.api.storage_objects import (
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -18,8 +19,8 @@ from koordpy.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from koordpy.cluster.pods import PodInfo, pod_info
-from koordpy.engine.wakeups import BY_FILTER, Wake, helpful, of_devices, of_pod, of_storage
+from koordpy.engine.wakeups import BY_FILTER, Wake, helpful, of_device, of_devices, of_pod, of_storage
+from koordpy.pods.pod_info import PodInfo, pod_info
 from tests.engine.live import Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.storage import HOST, LOCAL, MADE, Storage, pod_with
 
@@ -53,6 +54,12 @@ def info(node: str = "", nominated: str = "", cpu: str = "1", **meta: Any) -> Po
 )
 def test_room_that_a_nomination_kept_is_free_once_it_ends(before: PodInfo, after: PodInfo | None, room: bool) -> None:
     assert bool(of_pod(before, after) & Wake.ROOM) is room
+
+
+@pytest.mark.parametrize("gang", [False, True])
+def test_a_device_whose_health_changes_may_help_a_pod_that_lacks_a_resource(gang: bool) -> None:
+    before, after = (a(Device, spec={"devices": [{"type": "gpu", "minor": 0, "health": one}]}) for one in (True, False))
+    assert of_device(before, after) & helpful(["NodeResourcesFit"], gang=gang)
 
 
 @pytest.mark.parametrize("plugin", sorted(BY_FILTER))
@@ -225,3 +232,23 @@ async def test_a_dry_run_counts_a_pod_that_it_would_bind_once() -> None:
         await until(lambda: counted._value.get() == 4)
         await asyncio.sleep(0.1)
         assert counted._value.get() == 4 and cluster.places() == {}
+
+
+def device(unavailable: str = "", allocations: int = 0) -> Device:
+    conditions = [Condition(type="DeliveryUnavailable", status=unavailable)] if unavailable else []
+    entries = [DeviceAllocation(type="gpu")] * allocations
+    return Device(metadata=ObjectMeta(name="n1"), status=DeviceStatus(conditions=conditions, allocations=entries))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wake"),
+    [
+        (device("True"), device("False"), Wake.DEVICE),
+        (device("True"), device(), Wake.DEVICE),
+        (device("False"), device("True"), Wake.DEVICE),
+        (device(), device("False"), Wake.NOTHING),
+        (device("True"), device("True", allocations=1), Wake.NOTHING),
+    ],
+)
+def test_of_a_device_s_status_only_delivery_counts(before: Device, after: Device, wake: Wake) -> None:
+    assert of_device(before, after) == wake

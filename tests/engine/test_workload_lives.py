@@ -1,18 +1,17 @@
-"""Random lives of workloads in virtual time: 2,000 in every run; KOORDPY_WORKLOADS=2000: that many of each sort."""
-
-import os
+"""Random lives of workloads in virtual time: 2,000, of which each Python plays every other batch;
+KOORDPY_WORKLOADS=2000: that many of each sort."""
 
 import pytest
 
 from tests.engine.grouplives import GroupLives
-from tests.engine.seeds import played
+from tests.engine.seeds import batches, played
 from tests.engine.workloadlives import WorkloadLives, live_through
 
 BATCH = 100
 BATCHES = [
     (lives, first)
     for lives, number in ((WorkloadLives, 1500), (GroupLives, 500))
-    for first in range(0, int(os.environ.get("KOORDPY_WORKLOADS", number)), BATCH)
+    for first in batches("KOORDPY_WORKLOADS", number, BATCH)
 ]
 
 

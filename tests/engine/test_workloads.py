@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import Gangs
-from koordpy.engine.settings import EngineSettings
+from koordpy.config.configuration import Gangs
+from koordpy.engine.engine_settings import EngineSettings
 from tests.engine.live import QUICK, Live, gang, in_virtual_time, live, pod, small, until
 from tests.engine.tuning import tuned
 from tests.workloads.test_of_projects import EXAMPLES
@@ -499,14 +499,19 @@ async def test_a_jobset_of_more_jobs_than_are_read_is_told_on_it_and_counted() -
 
 
 @in_virtual_time
-async def test_driver_and_executors_of_spark_start_as_the_gang_that_their_annotations_name() -> None:
-    pods = [*EXAMPLES["spark"].objects]
+async def test_a_driver_of_spark_starts_alone_and_its_executors_together() -> None:
+    executors = EXAMPLES["spark"].objects
+    driver = {**executors[0], "metadata": {"name": "pi-driver", "labels": {"spark-role": "driver"}}}
     async with live([small("n1")]) as cluster, cluster.running():
-        cluster.create(*pods[:-1])
-        await until(lambda: "2 of minMember 3 exist" in said(cluster, pods[0]["metadata"]["name"]))
-        assert not cluster.places()
-        cluster.create(pods[-1])
-        await until(lambda: cluster.bound(*(one["metadata"]["name"] for one in pods)))
+        cluster.create(driver)
+        await until(lambda: cluster.bound("pi-driver"))
+        above = cluster.server.store.get("pods", "pi-driver", namespace="default")
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "pi-driver", "uid": uid_of(above), "controller": True}
+        made = [{**one, "metadata": {**one["metadata"], "ownerReferences": [owner]}} for one in executors]
+        cluster.create(made[0])
+        await until(lambda: "1 of minMember 2 exist" in said(cluster, "pi-exec-1"))
+        cluster.create(made[1])
+        await until(lambda: cluster.bound("pi-exec-1", "pi-exec-2"))
 
 
 @in_virtual_time

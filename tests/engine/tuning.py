@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import structs
 
-from koordpy.api.config import LeaderElection
-from koordpy.engine.settings import EngineSettings
+from koordpy.config.configuration import LeaderElection
+from koordpy.engine.engine_settings import EngineSettings
 
 CONFIGURED: dict[str, tuple[str, ...]] = {
     "initial_backoff_seconds": ("pod_initial_backoff",),

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from koordpy.api import keys
-from koordpy.sim.errors import StatusError
+from koordpy.apiserver.status_errors import StatusError
 from tests.engine.live import gang
 from tests.engine.machines import Machines
 from tests.engine.manifests import DEVICES, GPU, GROUPS, QUOTAS, Manifest

@@ -24,14 +24,15 @@ import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
-from koordpy.engine.apiserver.client import ApiClient, Unreachable
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.apiserver.api_calls import call_of
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.object_store import Store
+from koordpy.apiserver.status_errors import StatusError, no_such_path
+from koordpy.apiserver.watch_streams import Stream
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_errors import Unreachable
+from koordpy.engine.client.credentials import ClusterAccess
 from koordpy.observe.metrics import Metrics
-from koordpy.sim.calls import call_of
-from koordpy.sim.errors import StatusError, no_such_path
-from koordpy.sim.server import ApiServer
-from koordpy.sim.store import Store
-from koordpy.sim.watching import Stream
 from tests.faults import FaultyServer
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from koordpy.api import keys
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.resource_shelf import Change
+from koordpy.apiserver.status_errors import StatusError
 from koordpy.engine.scheduler import Scheduler
-from koordpy.sim.errors import StatusError
-from koordpy.sim.server import ApiServer
-from koordpy.sim.shelf import Change
 from tests.engine.evictions import EvictionWatch
 from tests.engine.knowledge import Knowledge
 from tests.engine.manifests import (

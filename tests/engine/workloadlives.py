@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from koordpy.api import keys
-from koordpy.api.config import Gangs
-from koordpy.sim.errors import StatusError
+from koordpy.apiserver.status_errors import StatusError
+from koordpy.config.configuration import Gangs
 from tests.engine.live import Live, pod, small
 from tests.engine.lives import Nobody, ending, on_node, phase_of
 from tests.engine.manifests import Manifest

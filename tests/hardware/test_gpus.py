@@ -17,12 +17,12 @@ import pytest
 import yaml
 
 from koordpy.agent.backends.nvml import NvmlLibrary, open_nvml
-from koordpy.agent.backends.topo import read_topo
-from koordpy.agent.health import APPLICATION_XIDS, HealthBook
-from koordpy.agent.links import in_order, link_matrix
-from koordpy.agent.machine import BackendError, XidEvent
+from koordpy.agent.backends.topo_backend import read_topo
+from koordpy.agent.gpu_facts import BackendError, XidEvent
+from koordpy.agent.gpu_health import APPLICATION_XIDS, HealthBook
+from koordpy.agent.link_matrix import in_order, link_matrix
 from koordpy.api import keys
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.agent.plugin.kubelet import Kubelet
 from tests.clusters import node
 from tests.e2e.process import Process, eventually

@@ -123,7 +123,7 @@ def imported() -> set[str]:
 def test_everything_that_koordpy_imports_is_there_and_pandas_is_not(site: Path) -> None:
     # OR-Tools is imported by the one module that lets it do without pandas
     names = sorted(name for name in imported() if not name.startswith("ortools"))
-    assert {"kopf", "koordpy.planning.solver.cpsat", "grpc", "networkx"} <= set(names)
+    assert {"kopf", "koordpy.placement.solver.cpsat", "grpc", "networkx"} <= set(names)
     script = f"import importlib, json, sys\nfor name in {names!r}: importlib.import_module(name)\n"
     loaded = json.loads(python(site, "-c", f"{script}print(json.dumps(sorted(sys.modules)))"))
     assert "ortools.sat.python.cp_model" in loaded

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from koordpy.observe.decisions import DecisionLog
-from koordpy.planning.plan import (
+from koordpy.observe.decision_log import DecisionLog
+from koordpy.plan.round_plan import (
     Eviction,
     Nomination,
     PendingPod,
@@ -24,7 +24,7 @@ GANG = "gang:team-b/b1"
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, logger="koordpy.observe.decisions")
+    caplog.set_level(logging.INFO, logger="koordpy.observe.decision_log")
     return caplog
 
 
@@ -78,6 +78,26 @@ def test_a_line_does_not_end_in_a_proof_of_nothing(lines: pytest.LogCaptureFixtu
     assert messages(lines) == ["gang:team-b/b1: no room"]
 
 
+def test_a_unit_whose_room_is_kept_is_not_said_to_be_infeasible(lines: pytest.LogCaptureFixture) -> None:
+    plan = waits("waiting for terminating pods: its room on n1 is kept.")
+    decisions = DecisionLog()
+    decisions.record(replace(plan, awaiting=(Nomination("team-b/b1-0", "u", "n1", GANG),)), number=1, at=0.0)
+    assert messages(lines) == ["gang:team-b/b1: waiting for terminating pods: its room on n1 is kept."]
+    (decision,) = decisions.kept()
+    assert [(one.pod, one.node) for one in decision.nominated] == [("team-b/b1-0", "n1")]
+
+
+@pytest.mark.parametrize("plan", [placed(), waits("no room"), waits("members are missing", gated=True)])
+def test_every_line_of_a_dry_run_is_marked(lines: pytest.LogCaptureFixture, plan: RoundPlan) -> None:
+    real, dry = DecisionLog(), DecisionLog(dry_run=True)
+    for log in (real, dry):
+        log.record(plan, number=1, at=0.0)
+    carried_out, not_carried_out = messages(lines)
+    assert not_carried_out == f"dry run: {carried_out}"
+    assert [one.dry_run for log in (real, dry) for one in log.kept()] == [False, True]
+    assert real.messages == dry.messages
+
+
 @pytest.mark.parametrize(
     ("plan", "dry_run", "line"),
     [
@@ -117,7 +137,7 @@ def test_a_line_does_not_end_in_a_proof_of_nothing(lines: pytest.LogCaptureFixtu
         pytest.param(
             evicting(["priority"], to=1),
             True,
-            "gang:team-b/b1: would evict 1 pod (priority) for team-b/b1: team-a/a0 on n0;"
+            "dry run: gang:team-b/b1: would evict 1 pod (priority) for team-b/b1: team-a/a0 on n0;"
             " would nominate 1 pod to n0 (optimal)",
             id="a dry run",
         ),

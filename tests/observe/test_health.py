@@ -13,8 +13,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from koordpy.observe import health, logs
-from koordpy.observe.health import HealthServer, from_loopback
+from koordpy.observe import health_endpoints, log_lines
+from koordpy.observe.health_endpoints import HealthServer, from_loopback
 from koordpy.observe.metrics import Metrics
 
 
@@ -44,7 +44,7 @@ async def test_metrics_are_rendered_once_for_all_who_ask_in_a_second(monkeypatch
         return real()
 
     monkeypatch.setattr(metrics, "render", render)
-    monkeypatch.setattr(health, "METRICS_SECONDS", 3600.0)
+    monkeypatch.setattr(health_endpoints, "METRICS_SECONDS", 3600.0)
     async with serving(metrics=metrics) as (session, url):
 
         async def scrape() -> bytes:
@@ -78,12 +78,12 @@ async def test_a_big_answer_comes_whole_and_one_at_a_time() -> None:
         found = await asyncio.gather(*(ask() for _ in range(20)))
         assert most == 1
         assert set(found) == {200, 429}
-        assert found.count(200) >= health.SHOWING
+        assert found.count(200) >= health_endpoints.SHOWING
         assert await ask() == 200
 
 
 async def test_what_is_not_ready_in_time_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "SHOW_SECONDS", 0.05)
+    monkeypatch.setattr(health_endpoints, "SHOW_SECONDS", 0.05)
     given_up = threading.Event()
 
     def slow() -> bytes:
@@ -126,7 +126,7 @@ async def test_a_long_header_is_refused_and_fills_no_log(size: int) -> None:
     root, server, lines = logging.getLogger(), logging.getLogger("aiohttp.server"), io.StringIO()
     kept = root.handlers[:], root.level
     try:
-        logs.configure(stream=lines)
+        log_lines.configure(stream=lines)
         async with serving() as (session, url):
             with contextlib.suppress(aiohttp.ClientError, ConnectionError):  # closed while it was still sent
                 async with session.get(f"{url}/livez", headers={"X-Long": "x" * size}) as response:

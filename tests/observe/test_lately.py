@@ -1,6 +1,6 @@
 """What is said of an object in a minute."""
 
-from koordpy.observe.lately import MINUTE, MOST_A_MINUTE, MOST_OF_A_NAMESPACE, Lately
+from koordpy.observe.message_rates import MINUTE, MOST_A_MINUTE, MOST_OF_A_NAMESPACE, Lately
 
 
 def test_so_much_is_said_of_an_object_and_of_a_namespace_in_a_minute() -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from koordpy.observe import logs
+from koordpy.observe import log_lines
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def restored() -> object:
 
 def test_json_lines_carry_what_extra_names_and_the_exception(restored: object) -> None:
     stream = io.StringIO()
-    logs.configure(level="info", format="json", stream=stream)
+    log_lines.configure(level="info", format="json", stream=stream)
     try:
         raise ValueError("on purpose")
     except ValueError:
@@ -35,7 +35,7 @@ def test_json_lines_carry_what_extra_names_and_the_exception(restored: object) -
 @pytest.mark.parametrize(("level", "lines"), [("debug", 2), ("info", 1), ("error", 0)])
 def test_the_level_counts_for_our_own_lines(restored: object, level: str, lines: int) -> None:
     stream = io.StringIO()
-    logs.configure(level=level, stream=stream)
+    log_lines.configure(level=level, stream=stream)
     logging.getLogger("koordpy.test").debug("a")
     logging.getLogger("koordpy.test").info("b")
     assert len(stream.getvalue().splitlines()) == lines
@@ -43,7 +43,7 @@ def test_the_level_counts_for_our_own_lines(restored: object, level: str, lines:
 
 def test_an_unknown_level_is_refused() -> None:
     with pytest.raises(ValueError, match="loud"):
-        logs.configure(level="loud")
+        log_lines.configure(level="loud")
 
 
 FORGED = "x\n2026-01-01T00:00:00.000Z ERROR koordpy.engine forged \x1b[31m\u2028"
@@ -51,7 +51,7 @@ FORGED = "x\n2026-01-01T00:00:00.000Z ERROR koordpy.engine forged \x1b[31m\u2028
 
 def test_what_tenants_write_neither_ends_a_line_nor_steers_a_terminal(restored: object) -> None:
     stream = io.StringIO()
-    logs.configure(stream=stream)
+    log_lines.configure(stream=stream)
     logging.getLogger("koordpy.test").warning("layer %r of %s", FORGED, FORGED)
     (line,) = stream.getvalue().splitlines()
     assert line.isprintable()
@@ -60,9 +60,9 @@ def test_what_tenants_write_neither_ends_a_line_nor_steers_a_terminal(restored: 
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_nor_does_what_an_exception_says(restored: object, format: logs.LogFormat) -> None:
+def test_nor_does_what_an_exception_says(restored: object, format: log_lines.LogFormat) -> None:
     stream = io.StringIO()
-    logs.configure(format=format, stream=stream)
+    log_lines.configure(format=format, stream=stream)
     try:
         raise ValueError(f"{FORGED}\x9b31m\x7f{'v' * 5000}" + "\n" * 5000)
     except ValueError:
@@ -78,7 +78,7 @@ def test_nor_does_what_an_exception_says(restored: object, format: logs.LogForma
 
 def test_an_object_has_ten_lines_a_minute_and_a_namespace_300(restored: object) -> None:
     stream = io.StringIO()
-    logs.configure(format="json", stream=stream)
+    log_lines.configure(format="json", stream=stream)
     for number in range(400):
         extra = {"object": f"evil/p{number}", "namespace": "evil"}
         logging.getLogger("koordpy.test").error("fault %d", number, extra=extra)
@@ -91,9 +91,9 @@ def test_an_object_has_ten_lines_a_minute_and_a_namespace_300(restored: object) 
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_long_values_are_cut_and_numbers_are_not(restored: object, format: logs.LogFormat) -> None:
+def test_long_values_are_cut_and_numbers_are_not(restored: object, format: log_lines.LogFormat) -> None:
     stream = io.StringIO()
-    logs.configure(format=format, stream=stream)
+    log_lines.configure(format=format, stream=stream)
     logging.getLogger("koordpy.test").warning("%s: %s, %.1f s", "n" * 200_000, ValueError("v" * 5000), 1.25)
     (line,) = stream.getvalue().splitlines()
     assert len(line) < 2500
@@ -102,11 +102,11 @@ def test_long_values_are_cut_and_numbers_are_not(restored: object, format: logs.
 
 
 @pytest.mark.parametrize("format", ["text", "json"])
-def test_other_handlers_see_the_record_as_it_was_made(restored: object, format: logs.LogFormat) -> None:
+def test_other_handlers_see_the_record_as_it_was_made(restored: object, format: log_lines.LogFormat) -> None:
     seen: list[logging.LogRecord] = []
     other = logging.Handler()
     other.emit = seen.append  # type: ignore[method-assign]
-    logs.configure(format=format, stream=io.StringIO())
+    log_lines.configure(format=format, stream=io.StringIO())
     logging.getLogger().addHandler(other)
     value = "v" * 5000
     logging.getLogger("koordpy.test").warning("%s: %s", value, FORGED)
@@ -115,7 +115,7 @@ def test_other_handlers_see_the_record_as_it_was_made(restored: object, format: 
 
 def test_an_exception_keeps_its_lines(restored: object) -> None:
     stream = io.StringIO()
-    logs.configure(stream=stream)
+    log_lines.configure(stream=stream)
     try:
         raise ValueError("on purpose")
     except ValueError:

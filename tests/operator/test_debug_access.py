@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from koordpy.engine.apiserver.client import Unreachable
+from koordpy.engine.client.api_errors import Unreachable
 from koordpy.operator.debug_access import TOKEN_REVIEWS, TokenGuard
 
 

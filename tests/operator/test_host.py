@@ -13,16 +13,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.configfile import read_config
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.settings import EngineSettings
-from koordpy.operator import handlers
-from koordpy.operator.handlers import KopfThread
-from koordpy.operator.host import OperatorHost
-from koordpy.planning.round import plan_round
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.config.configuration_file import read_config
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.engine_settings import EngineSettings
+from koordpy.operator import kopf_handlers
+from koordpy.operator.kopf_handlers import KopfThread
+from koordpy.operator.process_host import OperatorHost
+from koordpy.planner.planning_round import plan_round
 from tests.clusters import pod, topology, training_cluster
 from tests.engine.scripted import until
 from tests.engine.tuning import NO_LEASE, tuned
@@ -35,7 +35,7 @@ async def nothing() -> None: ...
 
 
 async def test_kopf_is_started_again_when_it_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handlers, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(kopf_handlers, "FIRST_PAUSE_SECONDS", 0.01)
 
     async def ends(**_: Any) -> None:
         raise RuntimeError("HTTP 410")
@@ -59,7 +59,7 @@ async def hosting(server: ApiServer) -> AsyncIterator[OperatorHost]:
     async with ApiClient(ClusterAccess(server.url), qps=0, timeout_seconds=5.0) as client:
         host = OperatorHost(
             client,
-            lambda snapshot, only, patience: plan_round(snapshot, config, only=only, patience=patience),
+            lambda snapshot, only, budget: plan_round(snapshot, config, only=only, budget=budget),
             settings=tuned(EngineSettings(), lease=NO_LEASE),
             config=config,
             settle_seconds=0.05,
@@ -130,7 +130,7 @@ async def test_the_host_schedules_writes_the_topology_status_and_ends_in_order()
 async def test_a_topology_that_became_invalid_is_a_warning_in_the_log_an_event_and_a_metric(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("WARNING", logger="koordpy.operator.topology")
+    caplog.set_level("WARNING", logger="koordpy.operator.topology_status")
     cluster = training_cluster(8)
     async with FaultyServer() as server:
         for node in cluster.nodes:

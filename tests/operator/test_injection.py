@@ -12,8 +12,8 @@ from aiohttp import web
 
 from koordpy.api.keys import GPU_RESOURCES
 from koordpy.api.objects import Pod
-from koordpy.cluster.gpu_env import is_injected
-from koordpy.operator.injection import ReviewError, answer
+from koordpy.devices.gpu.gpu_variables import is_injected
+from koordpy.operator.gpu_injection import ReviewError, answer
 from koordpy.operator.webhook import Webhook
 from tests.cluster.test_hostile import CALLS_A_BYTE, calls_of
 

@@ -10,13 +10,13 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.objects import ObjectMeta, Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.replies import Page
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_replies import Page
 from koordpy.engine.watching.feeds import Feeds
 from koordpy.operator.quota_hook import QuotaHook
-from koordpy.workloads.source import Head
-from koordpy.workloads.volcano import VolcanoGroup
+from koordpy.workloads.volcano_gangs import VolcanoGroup
+from koordpy.workloads.workload_manifest import Head
 from tests.scenarios.quotas import quota
 
 TEAM = quota("team", 1, 9)
@@ -30,7 +30,7 @@ TEAM = quota("team", 1, 9)
     ],
 )
 async def test_a_quota_with_pods_is_not_deleted(labels: dict[str, str], notes: dict[str, str]) -> None:
-    state = ClusterState()
+    state = make_state()
     state.upsert(TEAM)
     state.put_volcano_group("default/g", VolcanoGroup(cast(Head, None), 1, {}, None, {}, queue="team"))
     pod = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="p", labels=labels, annotations=notes))

@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Quota
-from koordpy.api.custom import ElasticQuota
-from koordpy.cluster.quota_owners import EVERYBODY
-from koordpy.operator.injection import ReviewError
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.config.configuration import Quota
+from koordpy.operator.gpu_injection import ReviewError
 from koordpy.operator.quota_review import objection, read_change
+from koordpy.quota.quota_owners import EVERYBODY
 from tests.scenarios.quotas import GPU, quota
 
 ORG = quota("org", 10, 20, inner=True)
@@ -197,3 +197,25 @@ def test_what_is_on_its_way_out_and_what_stays_the_same_pass() -> None:
 def test_what_is_no_review_of_a_quota_is_told(body: Any, what: str) -> None:
     with pytest.raises(ReviewError, match=what):
         read_change(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("hostile", "text"),
+    [
+        (quota("team", 0, 0, namespace="evil"), "the name team is taken by ElasticQuota honest/team"),
+        (quota("grab", 0, 0, namespace="evil", namespaces=["shared"]), "namespace shared is listed by ElasticQuota"),
+        (quota("deep", 9, 9, namespace="evil", parent="org"), "sum of min 17 > parent org min 8, cpu"),
+        (quota("top", 9, 9, namespace="evil"), ""),
+    ],
+    ids=["a name that is taken", "a namespace that is listed", "more than a parent has", "a quota at the top"],
+)
+def test_what_a_hostile_tenant_may_write_with_the_open_default(hostile: ElasticQuota, text: str) -> None:
+    """A large min at the top is no fault of the tree: only quota.trustedNamespaces refuses it."""
+    there = [
+        quota("org", 8, 20, inner=True, namespace="honest"),
+        quota("team", 8, 8, parent="org", namespace="honest", namespaces=["shared"]),
+    ]
+    found = said(None, hostile, there)
+    assert text in found and bool(found) == bool(text)
+    trusted = Quota(trusted_namespaces=("honest",))
+    assert said(None, hostile, there, settings=trusted)

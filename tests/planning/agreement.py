@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from koordpy.planning.place import place
-from koordpy.planning.placement.counting import applies
-from koordpy.planning.placement.goals import goal_vector, violations
-from koordpy.planning.placement.problem import Problem, Solution
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver import solve
-from tests.planning.oracle import Place, best_placement, problem_of
+from koordpy.placement.counting import applies
+from koordpy.placement.goals import violations
+from koordpy.placement.problem import Problem, Solution
+from koordpy.placement.solver.exact_placement import solve
+from koordpy.plan.round_plan import Proof
+from koordpy.problems.placement_methods import place_problem
+from tests.planning.oracle import Place, best_placement, is_as_good, problem_of
 from tests.planning.test_interacting import interacting_problem
 from tests.planning.test_solver import random_problem as mixed_problem
 
@@ -82,7 +82,7 @@ def differs(problem: Problem, best: dict[int, int] | None, solution: Solution) -
     broken = violations(problem, solution.nodes)
     if broken:
         return broken[0]
-    if goal_vector(problem, solution.nodes) != goal_vector(problem, best):
+    if not is_as_good(problem, solution, best):
         return "enumeration found a better one"
     return "" if solution.proof is Proof.OPTIMAL else f"proof {solution.proof}"
 
@@ -95,7 +95,7 @@ def main(count: int, first: int) -> int:
         for seed in range(first, first + count):
             problem = make(seed)
             best = best_placement(problem)
-            found = {"planner": place(problem), "solver": solve(problem)}
+            found = {"planner": place_problem(problem), "solver": solve(problem)}
             faults = {who: text for who, one in found.items() if (text := differs(problem, best, one))}
             agreed += not faults
             placed += best is not None

@@ -1,7 +1,7 @@
 """Ground truth for consolidation: every set of moves of a tiny cluster, and every way to place those who come with it.
 
 preemption.md 3.4 and section 5 read a second time: levels 3 to 9, "moved" for "evicted". Nothing of
-`koordpy.planning.victims` is used. A world has one pending unit, asks for one resource, and no running pod looks at
+`koordpy.preemption.search` is used. A world has one pending unit, asks for one resource, and no running pod looks at
 others; whoever moves comes back under room, its group's MustGather and podCountMultiple, and no higher common layer.
 """
 
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from random import Random
 
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption
+from msgspec.structs import replace
+
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -19,13 +20,15 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.build import build, hard_level, unit_multiples
-from koordpy.planning.figures import Figures
-from koordpy.planning.placement.goals import Goals, violations
-from koordpy.planning.placement.problem import Problem, only_ranks
-from koordpy.planning.units import Groups, Unit
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, MaxHarm, Preemption, Protection
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.placement.goals import Goals, violations
+from koordpy.placement.problem import Problem, only_ranks
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import build, hard_level, unit_multiples
 from tests.planning.victim_law import GPU, Judge, Part
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 
@@ -35,6 +38,11 @@ MOVES_ONLY = KoordpyConfiguration(
     fairness=Fairness(mode="off", reclaim="off"),
 )
 LAYERS = hierarchy(("blockLayer", "block"), ("spineLayer", "spine"))
+ANY_HARM = replace(
+    MOVES_ONLY,
+    protection=Protection(max_harm=MaxHarm(consolidation=None)),
+    preemption=Preemption(enabled=False, surplus_victims="any"),
+)
 MOST_WAYS = 60_000
 """Ways to place somebody beyond which a world is too large to be judged."""
 
@@ -56,13 +64,13 @@ class TooLarge(Exception):
 class Mover:
     """The one pending unit of a snapshot, and who could make room for it by moving."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, config: KoordpyConfiguration = MOVES_ONLY) -> None:
         self.snapshot = snapshot
         self.groups, self.draft = Groups(snapshot), Draft(snapshot)
-        self.figures = Figures(self.draft, MOVES_ONLY)
+        self.figures = RoundState(self.draft, config)
         [self.unit] = self.groups.units()
         self.tree = snapshot.tree
-        self.judge = Judge(snapshot, MOVES_ONLY, self.unit.id)
+        self.judge = Judge(snapshot, config, self.unit.id)
         self.ways = 0
 
     def answer(self) -> Moves:
@@ -92,7 +100,9 @@ class Mover:
             taken = [i for i in range(len(parts)) if bits >> i & 1]
             chosen = [parts[i] for i in taken]
             gone = [pod for part in chosen for pod in part.pods]
-            if not self._together(chosen, gone):
+            moves = dict.fromkeys(taken, "consolidation")
+            kept = self.judge._spared(moves, parts, pods) and self.judge._harm(moves, parts, pods)
+            if not kept or not self._together(chosen, gone):
                 continue
             early = sum(part.breaks for part in chosen), sum(pod.requests.get(GPU, 0) for pod in gone), len(gone)
             if best is not None and early > best[0][:3]:

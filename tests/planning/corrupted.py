@@ -7,24 +7,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
-from koordpy.planning.accelerators.registry import give
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Unit
-from koordpy.planning.verify.fault import PlanFault
-from koordpy.planning.verify.plan import check_plan
-from koordpy.planning.victim_selection.names import RuleName
-from koordpy.planning.victim_selection.units import VictimUnit, protected
-from koordpy.planning.victims.relief import PreemptionPlan, Victim
-from koordpy.planning.victims.search import Preemptor
+from koordpy.devices.family_registry import give
+from koordpy.gangs.queue_units import Unit
+from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.search.preemption_plan import PreemptionPlan, Victim
+from koordpy.preemption.search.preemption_search import PreemptionSearch
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.preemption.selection.victim_units import VictimUnit, protected
+from koordpy.verify.plan_check import check_plan
+from koordpy.verify.plan_fault import Check, PlanFault
+from tests.planning.minimality import proven
 from tests.scenarios.cluster import World
 from tests.scenarios.turmoil import Turmoil
 
 FEW = 12
-"""Of plans with more victims the check gives back only some of them, each by itself (`REFITTED_UNITS`)."""
+"""Of plans with more victims the proof gives back only some of them, each by itself (`REFITTED_UNITS`)."""
 
 
-def whole_check(search: Preemptor, unit: Unit, relief: PreemptionPlan) -> list[PlanFault]:
-    """Everything that a plan is held against before it is carried out; the draft is left as it was."""
+def whole_check(search: PreemptionSearch, unit: Unit, relief: PreemptionPlan) -> list[PlanFault]:
+    """Everything that a plan is held against before it is carried out, and its minimality; the draft is left as it
+    was."""
     figures, draft = search.figures, search.figures.draft
     faults = search.faults(unit, relief)
     if faults:
@@ -35,19 +37,20 @@ def whole_check(search: Preemptor, unit: Unit, relief: PreemptionPlan) -> list[P
             draft.evict(pod)
     given = give(dict(relief.nodes), figures)
     names = {key: figures.snapshot.nodes[node].name for key, node in relief.nodes}
-    faults = check_plan(unit, names, figures, given.chips, {**given.notes, **relief.notes}, whole=True)
+    faults = check_plan(unit, names, figures, given.given, {**given.notes, **relief.notes}, whole=True)
     if not faults and not given.faults:
         for key, node in relief.nodes:
-            draft.assign(figures.snapshot.pods[key], node, chips=given.chips.get(key, ()))
+            draft.assign(figures.snapshot.pods[key], node, given=given.given.get(key, {}))
         faults = search.faults_of_returns(relief)
     draft.undo(mark)
+    faults += [PlanFault(f"{key} need not go", Check.UNITS) for key in search.needless(unit, relief)]
     return [*faults, *given.faults]  # type: ignore[list-item]
 
 
-Corruption = Callable[[Preemptor, PreemptionPlan, Random], Iterator[PreemptionPlan]]
+Corruption = Callable[[PreemptionSearch, PreemptionPlan, Random], Iterator[PreemptionPlan]]
 
 
-def _one_more(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _one_more(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     taken = {id(victim.unit) for victim in relief.victims}
     gangs = {victim.unit.group for victim in relief.victims} - {""}
     others = [
@@ -59,14 +62,14 @@ def _one_more(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iter
         yield replace(relief, victims=(*relief.victims, Victim(unit, random.choice(relief.victims).rule)))
 
 
-def _one_less(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _one_less(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     out = random.randrange(len(relief.victims))
     gone = {pod.key for pod in relief.victims[out].unit.pods}
     kept = tuple(victim for i, victim in enumerate(relief.victims) if i != out)
     yield replace(relief, victims=kept, back=tuple(one for one in relief.back if one.pod.key not in gone))
 
 
-def _half(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _half(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     for i, victim in enumerate(relief.victims):
         if len(victim.unit.pods) > 1:
             part = VictimUnit(victim.unit.kind, victim.unit.pods[1:], victim.unit.group, victim.unit.gang)
@@ -76,11 +79,11 @@ def _half(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator
             return
 
 
-def _twice(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _twice(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     yield replace(relief, victims=(*relief.victims, random.choice(relief.victims)))
 
 
-def _untouchable(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _untouchable(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     pods = search.figures.snapshot.pods.values()
     safe = [pod for pod in pods if pod.bound and protected(pod)]
     if safe:
@@ -89,7 +92,7 @@ def _untouchable(search: Preemptor, relief: PreemptionPlan, random: Random) -> I
         yield replace(relief, victims=(*relief.victims, replace(first, unit=VictimUnit(first.unit.kind, (pod,)))))
 
 
-def _elsewhere(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _elsewhere(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     """A member on a node that has no room for it, with the victims gone."""
     draft, snapshot = search.figures.draft, search.figures.snapshot
     freed = {snapshot.index[pod.node] for victim in relief.victims for pod in victim.unit.pods if pod.node}
@@ -102,18 +105,18 @@ def _elsewhere(search: Preemptor, relief: PreemptionPlan, random: Random) -> Ite
             return
 
 
-def _nobody(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _nobody(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     yield replace(relief, nodes=())
 
 
-def _moved_for_good(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _moved_for_good(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     """A pod that is to be moved and does not come back."""
     if relief.back:
         out = random.randrange(len(relief.back))
         yield replace(relief, back=tuple(one for i, one in enumerate(relief.back) if i != out))
 
 
-def _mixed(search: Preemptor, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
+def _mixed(search: PreemptionSearch, relief: PreemptionPlan, random: Random) -> Iterator[PreemptionPlan]:
     """One that is evicted is said to be moved, or the other way round."""
     i = random.randrange(len(relief.victims))
     rule = RuleName.PRIORITY if relief.back else RuleName.CONSOLIDATION
@@ -135,7 +138,7 @@ CORRUPTIONS: Mapping[str, Corruption] = {
 }
 
 
-class Attack(Preemptor):
+class Attack(PreemptionSearch):
     """A search whose plans are made wrong when they are checked. let: what passed; seen: corruption -> how often."""
 
     let: list[str]
@@ -159,7 +162,7 @@ class Attack(Preemptor):
         return found
 
 
-def attacked(seed: int, put: Callable[[type[Preemptor]], None]) -> type[Attack]:
+def attacked(seed: int, put: Callable[[type[PreemptionSearch]], None]) -> type[Attack]:
     """Plans a random cluster and attacks every plan. put: puts the search in the planner's place."""
     turmoil = Turmoil(Random(seed))
 
@@ -169,5 +172,7 @@ def attacked(seed: int, put: Callable[[type[Preemptor]], None]) -> type[Attack]:
         random = Random(seed)
 
     put(Here)
-    plan_round(World().add(*turmoil.objects).snapshot(), turmoil.config)
+    with proven():
+        plan = plan_round(World().add(*turmoil.objects).snapshot(), turmoil.config)
+    Here.let += [f"{unit} evicts a unit in vain" for unit in plan.not_minimal]
     return Here

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from koordpy.planning.placement.problem import Problem
+from koordpy.placement.problem import Problem
 from tests.planning.oracle import Place, problem_of
 
 

@@ -9,8 +9,8 @@ from fractions import Fraction as F
 from functools import cmp_to_key
 from typing import Any
 
-from koordpy.api.natural import natural_key
-from koordpy.planning.quota.shares import Claim
+from koordpy.api.natural_order import natural_key
+from koordpy.fairness.fair_shares import Claim
 
 INFINITE = F(10**12)
 

@@ -1,8 +1,9 @@
-"""Which modules a plain CPU pod runs through: `python -m tests.planning.modules_entered [--functions]`.
+"""Which modules a pod runs through: `python -m tests.planning.modules_entered [--functions]`.
 
-A module is entered when one of its functions is called (its body, run by the import, does not count). Two ways are
-counted: the plan of a pod without gang, quota or devices on two nodes, by modules of `koordpy.planning`; and the same
-pod live, from its watch event until its Binding is confirmed, by modules of `koordpy` without the embedded API server.
+A module is entered when one of its functions is called (its body, run by the import, does not count). Three ways are
+counted: the plan of a pod without gang, quota or devices on two nodes, by modules of the planner; the same pod
+live, from its watch event until its Binding is confirmed, by modules of `koordpy` without the embedded API server; and
+a gang of GPUs that finds no room and evicts pods, from its objects to its plan, by modules of `koordpy`.
 """
 
 import argparse
@@ -12,19 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from koordpy.planning.round import plan_round
+from koordpy.planner.planning_round import plan_round
 from tests.engine.live import live, small
 from tests.engine.scripted import until
 from tests.engine.virtual import VirtualLoop, run
-from tests.scenarios.cluster import World, node, pod
+from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, node, pod, wish
+from tests.structure.rooms import PLANNER, dotted
 
 Entered = dict[str, set[str]]
 """Module -> names of its functions that were called."""
 
 
 @contextmanager
-def entered(below: str, without: str = "-") -> Iterator[Entered]:
-    """Collects the modules below a package that are entered, in this thread and in those that start meanwhile."""
+def entered(below: str | tuple[str, ...], without: str = "-") -> Iterator[Entered]:
+    """Collects the modules below packages that are entered, in this thread and in those that start meanwhile."""
     found: Entered = {}
 
     def hear(frame: FrameType, what: str, _: object) -> None:
@@ -46,9 +48,23 @@ def entered(below: str, without: str = "-") -> Iterator[Entered]:
 def of_a_plan() -> Entered:
     """Modules of the planner that the plan of a plain CPU pod on two empty nodes enters."""
     snapshot = World().add(node("n1:4"), node("n2:4"), pod("plain")).snapshot()
-    with entered("koordpy.planning") as found:
+    with entered(tuple(map(dotted, PLANNER))) as found:
         plan = plan_round(snapshot)
     assert [placement.pod_key for placement in plan.placements] == ["default/plain"]
+    return found
+
+
+def of_a_gpu_gang() -> Entered:
+    """Modules that a gang of GPU pods enters which gathers and evicts another gang, from its objects to its plan."""
+    gather, gpus = wish({"blockLayer": "Prefer"}), {"nvidia.com/gpu": "8"}
+    nodes = [node(f"n{i}:8", {"block": f"b{i // 2}", "spine": "s"}, **gpus) for i in range(4)]
+    world = World()
+    with entered("koordpy", without="koordpy.apiserver") as found:
+        world.add(TWO_LAYERS, nodes, group("low", 4, gather), group("high", 4, gather))
+        world.add(gang_pods("low", 4, prefix="low", priority=1, requests=gpus))
+        assert len(world.run().placements) == 4
+        world.add(gang_pods("high", 4, prefix="high", priority=1000, requests=gpus))
+        assert len(world.plan().evictions) == 4
     return found
 
 
@@ -60,7 +76,7 @@ def of_a_binding() -> Entered:
         async with live([small("n1", gpus=0), small("n2", gpus=0)]) as cluster, cluster.running() as scheduler:
             await cluster.at_rest(scheduler, "nodes")
             cluster.pod("plain")
-            with entered("koordpy", without="koordpy.sim") as seen:
+            with entered("koordpy", without="koordpy.apiserver") as seen:
                 await until(lambda: cluster.bound("plain"))
                 await cluster.at_rest(scheduler, "pods")
             found.update(seen)
@@ -73,7 +89,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", action="store_true", help="name the functions of each module, too")
     functions = parser.parse_args().functions
-    for title, found in (("plan", of_a_plan()), ("event to Binding", of_a_binding())):
+    ways = {"plan": of_a_plan(), "gang of GPUs": of_a_gpu_gang(), "event to Binding": of_a_binding()}
+    for title, found in ways.items():
         print(f"{title}: {len(found)} modules, {sum(map(len, found.values()))} functions")
         for module in sorted(found):
             print(f"  {module}" + (f": {', '.join(sorted(found[module]))}" if functions else ""))

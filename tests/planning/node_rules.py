@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import (
     Affinity,
     LabelSelector,
@@ -13,11 +12,13 @@ from koordpy.api.objects import (
     PodAffinityTerm,
     Wire,
 )
-from koordpy.cluster.state import ClusterState
-from koordpy.cluster.ties import spread_keys
-from koordpy.planning.explain import Explanation, explain
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import make_state
+from koordpy.explain.explanation import Explanation, explain
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.pod_ties import spread_keys
 from tests.scenarios.cluster import node, pod
 
 __all__ = ["anti", "asked", "near", "node", "planned", "pod", "reasons", "states"]
@@ -26,7 +27,7 @@ __all__ = ["anti", "asked", "near", "node", "planned", "pod", "reasons", "states
 def states(objects: Sequence[Wire], config: KoordpyConfiguration | None = None) -> ClusterState:
     """A state that knows the objects, those of storage too."""
     owners = config is not None and config.filters.pod_topology_spread.reads_owners
-    state = ClusterState(owners=owners)
+    state = make_state(owners=owners)
     if config is not None:
         state.look_for(spread_keys(config.filters.pod_topology_spread.constraints))
     for obj in objects:

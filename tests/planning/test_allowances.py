@@ -6,12 +6,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.place import place
-from koordpy.planning.placement.goals import goal_vector, violations
-from koordpy.planning.placement.problem import Allowance, Problem
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver import solve
-from tests.planning.oracle import Place, best_placement, problem_of
+from koordpy.placement.goals import violations
+from koordpy.placement.problem import Allowance, Problem
+from koordpy.placement.solver.exact_placement import solve
+from koordpy.plan.round_plan import Proof
+from koordpy.problems.placement_methods import place_problem
+from tests.planning.oracle import Place, best_placement, is_as_good, problem_of
 
 PATHS = [("b0", "n0"), ("b0", "n1"), ("b1", "n2")]
 
@@ -38,13 +38,13 @@ def test_equal_pods_under_allowances(
         gather=gather,
     )
     best = best_placement(problem)
-    for method in (place, solve):
+    for method in (place_problem, solve):
         found = method(problem)
         if best is None:
             assert (found.nodes, found.proof) == ({}, Proof.INFEASIBLE)
         else:
             assert not violations(problem, found.nodes)
-            assert goal_vector(problem, found.nodes) == goal_vector(problem, best)
+            assert is_as_good(problem, found, best)
             assert found.proof is Proof.OPTIMAL
 
 
@@ -63,24 +63,24 @@ def test_mixed_pods_under_allowances(
         allowances=tuple(Allowance(left, (a, b)) for left, a, b in given_),
     )
     best = best_placement(problem)
-    found = place(problem)
+    found = place_problem(problem)
     if best is None:
         assert (found.nodes, found.proof) == ({}, Proof.INFEASIBLE)
     else:
         assert not violations(problem, found.nodes)
-        assert goal_vector(problem, found.nodes) == goal_vector(problem, best)
+        assert is_as_good(problem, found, best)
 
 
 def test_two_gangs_share_an_allowance_beyond_their_needs() -> None:
     places = [Place(("b0", "n0"), (9,))]
     problem = problem_of(places, [(1,)], [(0, 0, None), (0, 0, None), (1, 0, None), (1, 0, None)], needs=[1, 1])
     three = replace(problem, allowances=(Allowance(3, (1,)),))
-    assert sorted(place(three).nodes) == [0, 1, 2]
+    assert sorted(place_problem(three).nodes) == [0, 1, 2]
     one = replace(problem, allowances=(Allowance(1, (1,)),))
-    assert place(one).proof is Proof.INFEASIBLE
+    assert place_problem(one).proof is Proof.INFEASIBLE
 
 
 def test_another_core_where_the_first_is_too_much_for_a_quota() -> None:
     places = [Place(("b0", "n0"), (9,))]
     problem = problem_of(places, [(4,), (1,)], [(0, 0, None), (0, 1, None), (0, 1, None)], needs=[2])
-    assert sorted(place(replace(problem, allowances=(Allowance(2, (4, 1)),))).nodes) == [1, 2]
+    assert sorted(place_problem(replace(problem, allowances=(Allowance(2, (4, 1)),))).nodes) == [1, 2]

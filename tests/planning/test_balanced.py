@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordpy.api.config import KoordpyConfiguration, Scores
+from koordpy.config.configuration import KoordpyConfiguration, Scores
 from tests.planning.node_rules import asked, node, planned, pod
 from tests.scenarios.cluster import bound
 

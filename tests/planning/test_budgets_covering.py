@@ -10,8 +10,8 @@ from koordpy.api.objects import (
     PodDisruptionBudgetStatus,
     Requirement,
 )
-from koordpy.cluster.pods import PodInfo
-from koordpy.planning.victim_selection.budgets import Budget, Covering, allowances, forbid, protects
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.disruption_budgets import Budget, Covering, allowances, forbid, protects
 from tests.scenarios.cluster import World, node, pod
 
 

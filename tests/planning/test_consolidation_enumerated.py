@@ -8,27 +8,38 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from koordpy.planning.build import build
-from koordpy.planning.figures import Figures
-from koordpy.planning.placement.goals import Goals
-from koordpy.planning.placement.problem import only_ranks
-from koordpy.planning.plan import Proof, RoundPlan
-from koordpy.planning.round import plan_round
-from tests.planning.consolidation_oracle import MOVES_ONLY, Mover, TooLarge, world
+from koordpy.config.configuration import KoordpyConfiguration, MaxHarm, Preemption, Protection
+from koordpy.feasibility.round_state import RoundState
+from koordpy.placement.goals import Goals
+from koordpy.placement.problem import only_ranks
+from koordpy.plan.round_plan import Proof, RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.problems.problem_building import build
+from tests.planning.consolidation_oracle import ANY_HARM, MOVES_ONLY, Mover, TooLarge, world
 from tests.scenarios.cluster import World, node, pod
 
 GPU = "nvidia.com/gpu"
 
 
-def compared(seed: int) -> bool | None:
+def limited(seed: int) -> KoordpyConfiguration:
+    """A configuration with one limit or another on what may move."""
+    random = Random(seed)
+    return replace(
+        MOVES_ONLY,
+        protection=Protection(max_harm=MaxHarm(consolidation=random.choice([0.5, 1.0, 1.0, 2.0, None]))),
+        preemption=Preemption(enabled=False, surplus_victims=random.choice(["pods", "pods", "any"])),
+    )
+
+
+def compared(seed: int, config: KoordpyConfiguration = ANY_HARM) -> bool | None:
     """Whether somebody has to move; None where there are too many ways to look at."""
     snapshot = world(Random(seed)).snapshot()
-    mover = Mover(snapshot)
+    mover = Mover(snapshot, config)
     try:
         wanted = mover.answer()
     except TooLarge:
         return None
-    plan = plan_round(snapshot, MOVES_ONLY)
+    plan = plan_round(snapshot, config)
     assert not [one.message for one in plan.pending if "refused by its check" in one.message], seed
     moved = tuple(sorted(one.pod_key.partition("/")[2] for one in plan.evictions))
     assert moved == wanted.moved, (seed, wanted, plan.units)
@@ -48,7 +59,7 @@ def goals(mover: Mover, plan: RoundPlan) -> tuple[object, ...]:
         mover.draft.evict(mover.snapshot.pods[one.pod_key])
     at = {one.pod_key: mover.tree.index[one.node] for one in plan.placements}
     nodes = {rank: at[pod.key] for rank, pod in enumerate(mover.unit.members) if pod.key in at}
-    problem = only_ranks(build(mover.unit, Figures(mover.draft, MOVES_ONLY)), set(nodes))
+    problem = only_ranks(build(mover.unit, RoundState(mover.draft, MOVES_ONLY)), set(nodes))
     worth = Goals(problem)
     if not problem.gather:
         return ()
@@ -58,6 +69,11 @@ def goals(mover: Mover, plan: RoundPlan) -> tuple[object, ...]:
 def test_the_least_moves_make_room() -> None:
     found = [compared(seed) for seed in range(1000, 1160)]
     assert found.count(True) > 12 and found.count(None) < 20
+
+
+def test_no_more_moves_than_the_limit_allows() -> None:
+    found = [compared(seed, limited(seed)) for seed in range(2000, 2160)]
+    assert found.count(True) > 8 and found.count(None) < 20
 
 
 @pytest.mark.parametrize(

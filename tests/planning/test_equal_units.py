@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption
+from koordpy.gangs.queue_units import Groups
+from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
 

@@ -8,9 +8,9 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import Quota
-from koordpy.planning.quota.runtime import quota_figures
-from koordpy.planning.quota.shares import Claim, exact_and_whole_shares, kai_shares
+from koordpy.config.configuration import Quota
+from koordpy.fairness.fair_shares import Claim, exact_and_whole_shares, kai_shares
+from koordpy.fairness.quota_runtime import quota_figures
 from tests.planning import fairness_oracle as oracle
 from tests.planning.test_order import names
 from tests.scenarios.cluster import World, node, pod

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.dra import (
+from koordpy.api.claim_objects import (
     Allocation,
     CelSelector,
     ClaimConsumer,
@@ -40,8 +40,8 @@ from koordpy.api.objects import (
     PodResourceClaimStatus,
     Requirement,
 )
-from koordpy.planning.filters.cel import Facts, Unsupported, parse
-from koordpy.planning.round import plan_round
+from koordpy.devices.dra.filters.cel import Facts, Unsupported, parse
+from koordpy.planner.planning_round import plan_round
 from tests.planning.node_rules import node, planned, pod, reasons, states
 from tests.scenarios.cluster import bound, group, messages
 
@@ -239,8 +239,8 @@ def test_devices_of_a_round_are_taken_once_and_written_with_the_binding() -> Non
     plan = plan_round(state.snapshot(0.0))
     assert bound(plan) == {"p": "n1"}
     assert messages(plan) == {"q": "0/1 nodes are available: 1 cannot allocate all claims."}
-    assert [dict(one.devices) for one in plan.placements] == [{"default/a": (("r", (DRIVER, "n1", "g0")),)}]
-    state.bind("default/p", "n1", devices=plan.placements[0].devices)
+    assert [dict(one.given["claims"]) for one in plan.placements] == [{"default/a": (("r", (DRIVER, "n1", "g0")),)}]
+    state.bind("default/p", "n1", given=plan.placements[0].given)
     written = state.get(ResourceClaim, "default/a")
     assert isinstance(written, ResourceClaim) and written.status.allocation is not None
     assert [one.device for one in written.status.allocation.devices.results] == ["g0"]
@@ -258,7 +258,8 @@ def test_a_claim_to_be_allocated_that_members_share_is_refused() -> None:
     objects = [*NODES, CLASS, offers("n1", "g0", "g1"), resource_claim("a", asks())]
     members = [user("p-0", "a", gang="g"), user("p-1", "a", gang="g")]
     assert messages(planned([*objects, group("g", 2), *members]))["p-0"].startswith(
-        "0/2 nodes are available: unsupported: resource claims among the members of a gang."
+        "gang default/g: needed 2: unsupported: resource claims among the members of a gang. 0/2 nodes are available: "
+        "unsupported: resource claims among the members of a gang."
     )
 
 
@@ -268,7 +269,8 @@ def test_claims_that_want_some_of_the_same_devices_are_refused_among_members() -
     objects = [*NODES, CLASS, *slices, resource_claim("a", big), resource_claim("b", asks())]
     members = [user("p-0", "a", gang="g"), user("p-1", "b", gang="g")]
     assert messages(planned([*objects, group("g", 2), *members]))["p-0"].startswith(
-        "0/2 nodes are available: unsupported: resource claims among the members of a gang."
+        "gang default/g: needed 2: unsupported: resource claims among the members of a gang. 0/2 nodes are available: "
+        "unsupported: resource claims among the members of a gang."
     )
 
 
@@ -315,7 +317,7 @@ def test_a_gang_with_own_claims_is_placed_exactly_where_the_devices_are_enough(s
     taken = [
         (placement.node, device)
         for placement in plan.placements
-        for _, held in placement.devices.items()
+        for _, held in placement.given.get("claims", {}).items()
         for device in held
     ]
     if possible:

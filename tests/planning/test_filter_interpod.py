@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import Filters, InterPodAffinityArgs, KoordpyConfiguration
 from koordpy.api.objects import (
     Affinity,
     LabelSelector,
@@ -13,6 +12,7 @@ from koordpy.api.objects import (
     PodAffinity,
     WeightedPodAffinityTerm,
 )
+from koordpy.config.configuration import Filters, InterPodAffinityArgs, KoordpyConfiguration
 from tests.planning.node_rules import anti, asked, elsewhere, leaving, near, node, planned, pod, reasons, term
 from tests.scenarios.cluster import bound, group, messages
 

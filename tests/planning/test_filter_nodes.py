@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.config import Filters, KoordpyConfiguration, NodeAffinityArgs, NodeResourcesFitArgs
 from koordpy.api.objects import (
     Affinity,
     Node,
@@ -18,6 +17,7 @@ from koordpy.api.objects import (
     Taint,
     Toleration,
 )
+from koordpy.config.configuration import Filters, KoordpyConfiguration, NodeAffinityArgs, NodeResourcesFitArgs
 from tests.planning.node_rules import asked, node, planned, pod, reasons
 
 OTHER = "UU: node(s) didn't match Pod's node affinity/selector"

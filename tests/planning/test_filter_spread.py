@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import Filters, KoordpyConfiguration, PodTopologySpreadArgs
 from koordpy.api.objects import (
     Affinity,
     LabelSelector,
@@ -17,6 +16,7 @@ from koordpy.api.objects import (
     Toleration,
     TopologySpreadConstraint,
 )
+from koordpy.config.configuration import Filters, KoordpyConfiguration, PodTopologySpreadArgs
 from tests.planning.node_rules import asked, elsewhere, leaving, node, planned, pod, reasons
 from tests.scenarios.cluster import bound, group, messages
 

@@ -17,7 +17,7 @@ from koordpy.api.objects import (
     Requirement,
     Volume,
 )
-from koordpy.api.storage import (
+from koordpy.api.storage_objects import (
     BIND_COMPLETED,
     SELECTED_NODE,
     ClaimReference,
@@ -44,8 +44,8 @@ from koordpy.api.storage import (
     VolumeNodeAffinity,
     VolumeResources,
 )
-from koordpy.planning.filters.volumes import VolumeReach
-from koordpy.planning.plan import Proof
+from koordpy.plan.round_plan import Proof
+from koordpy.plugins.volume_binding import VolumeReach
 from tests.planning.node_rules import leaving, node, planned, pod, reasons, states
 from tests.scenarios.cluster import bound, group, messages
 
@@ -387,7 +387,7 @@ def test_room_for_volumes_to_be_made(reports: bool, capacities: list[Any], word:
 def test_one_volume_is_for_one_claim_of_a_round_and_of_the_next() -> None:
     objects = [NODES[0], LOCAL, disk("v"), claim("c"), claim("d"), user("p", "c"), user("q", "d", created=1)]
     state = states(objects)
-    from koordpy.planning.round import plan_round
+    from koordpy.planner.planning_round import plan_round
 
     plan = plan_round(state.snapshot(0.0))
     assert [(p.pod_key, dict(p.claims)) for p in plan.placements] == [("default/p", {"default/c": "v"})]
@@ -484,14 +484,14 @@ def test_members_of_a_gang_that_share_a_claim_of_one_pod_alone_are_told_of_it() 
     assert {one.proof for one in plan.gangs} == {Proof.INFEASIBLE}
     told = messages(plan)
     assert set(told) == {"p-0", "p-1"}
-    assert all(text.startswith(f"0/2 nodes are available: 2 {ONE_POD[3:]}.") for text in told.values())
+    assert all(f". 0/2 nodes are available: 2 {ONE_POD[3:]}." in text for text in told.values())
 
 
 def test_a_gang_takes_one_of_those_that_share_a_claim_of_one_pod_alone_where_that_is_enough() -> None:
     members = [user(f"p-{i}", "c", gang="g") for i in range(2)] + [pod("p-2", gang="g")]
     plan = planned([*NODES, *once("c"), group("g", 2), *members])
     assert set(bound(plan)) == {"p-0", "p-2"}
-    assert messages(plan)["p-1"].startswith(f"0/2 nodes are available: 2 {ONE_POD[3:]}.")
+    assert f". 0/2 nodes are available: 2 {ONE_POD[3:]}." in messages(plan)["p-1"]
     assert plan.units[0].proof is Proof.OPTIMAL
 
 
@@ -582,9 +582,8 @@ def test_members_with_claims_that_would_compete_are_refused() -> None:
     members = [user(f"p-{i}", name, gang="g") for i, name in enumerate(("c", "d"))]
     objects = [*NODES, LOCAL, disk("v", "5Gi", "n1", "n2"), disk("w", "5Gi", "n2"), claim("c"), claim("d")]
     plan = planned([*objects, group("g", 2), *members])
-    assert messages(plan)["p-0"].startswith(
-        "0/2 nodes are available: unsupported: unbound persistent volume claims among the members of a gang."
-    )
+    unsupported = "unsupported: unbound persistent volume claims among the members of a gang."
+    assert messages(plan)["p-0"] == (f"gang default/g: needed 2: {unsupported} 0/2 nodes are available: {unsupported}")
     made = [*NODES, storage_class(provisioner="csi.example.com"), claim("c"), claim("d")]
     assert len(bound(planned([*made, group("g", 2), *members]))) == 2
 

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import (
     Affinity,
     AwsDisk,
@@ -18,9 +17,10 @@ from koordpy.api.objects import (
     Volume,
     WeightedPodAffinityTerm,
 )
-from koordpy.cluster.snapshot import Draft
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.figures import Figures
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import make_state
+from koordpy.feasibility.round_state import RoundState
 from tests.planning.node_rules import leaving, node, pod, term
 
 HOST = "kubernetes.io/hostname"
@@ -63,7 +63,7 @@ def pods(draw: st.DrawFn, name: str, *, at: bool) -> Any:
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_figures_that_followed_a_draft_are_those_of_a_fresh_look(data: st.DataObject) -> None:
-    state = ClusterState()
+    state = make_state()
     for one in NODES:
         state.upsert(one)
     for i in range(4):
@@ -71,7 +71,7 @@ def test_figures_that_followed_a_draft_are_those_of_a_fresh_look(data: st.DataOb
         state.upsert(data.draw(pods(f"p-{i}", at=False)))
     snapshot = state.snapshot(0.0)
     draft, config = Draft(snapshot), KoordpyConfiguration()
-    following = Figures(draft, config)
+    following = RoundState(draft, config)
     marks = [draft.mark()]
     for i in data.draw(st.permutations(range(4))):
         for info in snapshot.pending:
@@ -84,7 +84,7 @@ def test_figures_that_followed_a_draft_are_those_of_a_fresh_look(data: st.DataOb
         else:
             draft.undo(marks[data.draw(st.integers(0, len(marks) - 1))])
         marks = [mark for mark in [*marks, draft.mark()] if mark <= draft.mark()]
-    fresh = Figures(draft, config)
+    fresh = RoundState(draft, config)
     for info in snapshot.pending:
         was, now = following.of(info), fresh.of(info)
         for i in range(len(NODES)):

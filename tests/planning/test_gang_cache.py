@@ -5,9 +5,9 @@ import random
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Pod
-from koordpy.planning.round import PlannerCache, plan_round
+from koordpy.api.pod_groups import PodGroup
+from koordpy.planner.planning_round import PlannerCache, plan_round
 from tests.scenarios.cluster import World, group, node, pod
 
 GATHER = {keys.GANG_TOPOLOGY: '{"gatherStrategy": [{"layer": "nodeLayer", "strategy": "PreferGather"}]}'}

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import Filters, KoordpyConfiguration, PodTopologySpreadArgs
+from koordpy.api import keys
 from koordpy.api.objects import LabelSelector, TopologySpreadConstraint
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.figures import Figures
-from koordpy.planning.plan import Proof
-from koordpy.planning.units import Groups
-from koordpy.planning.verify.plan import check_plan
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import Filters, KoordpyConfiguration, PodTopologySpreadArgs
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups
+from koordpy.plan.round_plan import Proof
+from koordpy.verify.plan_check import check_plan
 from tests.planning.node_rules import anti, near, node, planned, pod, states, term
 from tests.scenarios.cluster import bound, group, messages
 
@@ -59,7 +60,10 @@ def test_a_zone_without_room_keeps_a_spread_gang_waiting() -> None:
     plan = planned([*objects, *gang(4, topology_spread_constraints=spread("zone"))])
     assert bound(plan) == {}
     text = messages(plan)["p-0"]
-    assert text.startswith("0/2 nodes are available: 2 node(s) cannot hold the whole gang. gang default/g: needed 4")
+    assert text.startswith(
+        "gang default/g: never fits: the cluster has room for 2 members, 4 are required. 0/2 nodes are available: "
+        "2 node(s) cannot hold the whole gang. gang default/g: needed 4"
+    )
 
 
 def test_too_few_zones_let_each_take_as_many_as_the_skew() -> None:
@@ -90,7 +94,11 @@ def test_members_that_shun_each_other_per_rack_take_one_rack_each() -> None:
 def test_more_members_than_racks_cannot_shun_each_other() -> None:
     plan = planned([*TURNS, *gang(5, affinity=anti(term("rack", WEB)))])
     assert bound(plan) == {}
-    assert messages(plan)["p-0"].startswith("0/8 nodes are available: 8 node(s) cannot hold the whole gang. gang")
+    assert messages(plan)["p-0"].startswith(
+        "gang default/g: never fits: anti-affinity over rack: 4 domains, 5 are required. "
+        "0/8 nodes are available: 8 node(s) cannot hold "
+        "the whole gang. gang"
+    )
 
 
 def test_nodes_without_the_rack_label_conflict_with_nobody() -> None:
@@ -105,11 +113,10 @@ def test_a_master_shuns_the_zone_of_its_workers_and_they_do_not_shun_each_other(
     assert len(where) == 4 and {where[f"p-{i}"] for i in range(3)} == {"b"} and where["m-0"] == "a"
 
 
-@pytest.mark.parametrize("members", [3, 4])
-def test_members_that_want_their_own_kind_near_leave_none_alone(members: int) -> None:
+@pytest.mark.parametrize("members", [2, 3, 4, 5])
+def test_members_that_want_their_own_kind_near_open_one_zone(members: int) -> None:
     plan = planned([*TURNS, *gang(members, affinity=near(term("zone", WEB)))])
-    zones = values(plan, TURNS, "zone")
-    assert zones.total() == members and 1 not in zones.values()
+    assert list(values(plan, TURNS, "zone").values()) == ([members] if members < 5 else [])
 
 
 def test_three_members_that_want_their_own_kind_gather_in_one_zone() -> None:
@@ -138,6 +145,7 @@ def test_a_master_whose_workers_fit_elsewhere_only_is_not_placed() -> None:
     plan = planned([*nodes, group("g", 3), master, *workers])
     assert bound(plan) == {}
     assert messages(plan)["m-0"].startswith(
+        "gang default/g: never fits: no placement on the empty cluster; affinity over zone. "
         "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
         "1 node(s) didn't match pod affinity rules. gang default/g: needed 3"
     )
@@ -150,7 +158,7 @@ def test_a_late_member_joins_its_bound_siblings() -> None:
 
 
 FAULTS: dict[str, tuple[Any, dict[str, str], str]] = {
-    "lonely": ({"affinity": near(term("zone", WEB))}, {"p-0": "a", "p-1": "b"}, "nothing that its affinity asks for"),
+    "lonely": ({"affinity": near(term("zone", WEB))}, {"p-0": "a", "p-1": "b"}, "open several domains of zone"),
     "crowded": ({"affinity": anti(term("zone", WEB))}, {"p-0": "a", "p-1": "a"}, "its anti-affinity shuns"),
     "skewed": ({"topology_spread_constraints": spread("zone")}, {"p-0": "a", "p-1": "a"}, "more than the fewest"),
     "without the key": ({"topology_spread_constraints": spread("zone")}, {"p-0": "a", "p-1": "x"}, "is in no domain"),
@@ -161,7 +169,7 @@ FAULTS: dict[str, tuple[Any, dict[str, str], str]] = {
 @pytest.mark.parametrize(("settings", "nodes", "fault"), FAULTS.values(), ids=FAULTS)
 def test_the_check_of_a_plan_finds_what_members_break(settings: Any, nodes: dict[str, str], fault: str) -> None:
     snapshot = states([*wide("ab"), node("x:8"), *gang(2, **settings)]).snapshot(0.0)
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
     unit = next(iter(Groups(snapshot).units()))
     found = check_plan(unit, {f"default/{name}": at for name, at in nodes.items()}, figures)
     assert any(fault in one for one in found)
@@ -174,6 +182,74 @@ def test_members_left_over_are_told_how_they_stand_to_those_just_placed() -> Non
     plan = planned(objects)
     assert bound(plan) == {"p-0": "a"}
     assert messages(plan)["p-1"] == (
-        "0/1 nodes are available: 1 Insufficient cpu. gang default/g: minMember 1 met, 1 more waiting for room; "
-        "gang default/g: needed 1, available in the cluster: 0"
+        "gang default/g: minMember 1 met, 1 more waiting for room; gang default/g: needed 1, available in the cluster: "
+        "0. 0/1 nodes are available: 1 Insufficient cpu."
     )
+
+
+NO_ZONE: dict[str, tuple[list[Any], str]] = {
+    "zone": ([term("zone", WEB)], "zone: a: 4, b: 2"),
+    "zone and host": (
+        [term("zone", WEB), term("kubernetes.io/hostname", WEB)],
+        "zone/kubernetes.io/hostname: a/a: 4, b/b: 2",
+    ),
+}
+
+
+@pytest.mark.parametrize(("terms", "place"), NO_ZONE.values(), ids=NO_ZONE)
+def test_a_gang_that_no_domain_holds_is_told_what_each_offers(terms: list[Any], place: str) -> None:
+    nodes = [node("a:4", {"zone": "a"}), node("b:2", {"zone": "b"}), node("x:9")]
+    said = messages(planned([*nodes, *gang(5, affinity=near(*terms))]))
+    never = "never fits: no placement on the empty cluster; affinity over zone"
+    lacks = f"needed 5, available in {place}"
+    assert {text.partition(".")[0] for text in said.values()} == {f"gang default/g: {never}"}
+    assert {text.rpartition("gang default/g: ")[2] for text in said.values()} == {f"{lacks}; affinity over zone."}
+
+
+LATE: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "siblings that match": ({"labels": WEB}, {"b"}),
+    "siblings that do not": ({"labels": MASTER}, {"a"}),
+    "siblings that match in two zones": ({"labels": WEB, "other": "c"}, {"b", "c"}),
+}
+
+
+@pytest.mark.parametrize(("bound_ones", "zones"), LATE.values(), ids=LATE)
+def test_late_members_join_siblings_that_match_and_open_no_other_zone(bound_ones: Any, zones: set[str]) -> None:
+    """Zone a has room for all; b and c for two each."""
+    nodes = [node("a:9", {"zone": "a"}), node("b:3", {"zone": "b"}), node("c:3", {"zone": "c"})]
+    siblings = [pod("p-0", gang="g", at="b", labels=bound_ones["labels"])]
+    if "other" in bound_ones:
+        siblings.append(pod("p-1", gang="g", at=bound_ones["other"], labels=bound_ones["labels"]))
+    own = near(term("zone", WEB))
+    late = [pod(f"p-{i}", gang="g", labels=WEB, affinity=own) for i in range(len(siblings), len(siblings) + 4)]
+    placed = bound(planned([*nodes, group("g", 1), *siblings, *late]))
+    assert set(placed.values()) == zones
+    assert len(placed) == (4 if zones != {"b"} else 2)
+
+
+def test_a_plan_with_victims_opens_one_zone_and_victims_are_no_matches() -> None:
+    """Victims that match leave zone b; the gang stands in one zone, whichever it is."""
+    nodes = [node("a:3", {"zone": "a"}), node("b:4", {"zone": "b"})]
+    old = [pod(f"old-{i}", at="b", labels=WEB, priority=0) for i in range(4)]
+    members = [pod(f"p-{i}", gang="g", labels=WEB, affinity=near(term("zone", WEB)), priority=9) for i in range(4)]
+    plan = planned([*nodes, *old, group("g", 4), *members])
+    assert {one.node for one in plan.nominations} == {"b"}
+    assert len(plan.evictions) == 4
+
+
+def test_gangs_of_one_group_that_match_each_other_open_one_rack() -> None:
+    nodes = [node(f"{rack}{i}:1", {"rack": rack}) for rack, size in (("r", 2), ("s", 2), ("t", 4)) for i in range(size)]
+    links = {keys.GANG_GROUPS: '["default/g", "default/h"]'}
+    pods = [
+        pod(f"{name}-{i}", gang=name, labels=WEB, affinity=near(term("rack", WEB))) for name in "gh" for i in range(2)
+    ]
+    plan = planned([*nodes, *(group(name, 2, links) for name in "gh"), *pods])
+    assert {at[0] for at in bound(plan).values()} == {"t"}
+
+
+def test_roles_that_require_each_other_are_one_set() -> None:
+    nodes = [node(f"{rack}{i}:1", {"rack": rack}) for rack, size in (("r", 2), ("s", 3)) for i in range(size)]
+    master = pod("m-0", gang="g", labels=MASTER, affinity=near(term("rack", WEB)))
+    workers = [pod(f"p-{i}", gang="g", labels=WEB, affinity=near(term("rack", MASTER))) for i in range(2)]
+    plan = planned([*nodes, group("g", 3), master, *workers])
+    assert {at[0] for at in bound(plan).values()} == {"s"} and len(bound(plan)) == 3

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import LabelSelector, TopologySpreadConstraint
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.figures import Figures
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
-from koordpy.planning.verify.plan import check_plan
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups
+from koordpy.planner.planning_round import plan_round
+from koordpy.verify.plan_check import check_plan
 from tests.planning.node_rules import anti, near, node, pod, states, term
 from tests.scenarios.cluster import bound, group, messages
 
@@ -72,7 +72,7 @@ def random_cluster(seed: int) -> list[Any]:
 @pytest.mark.parametrize("seed", range(250))
 def test_a_gang_is_placed_exactly_where_all_members_may_stand_together(seed: int) -> None:
     snapshot = states(random_cluster(seed)).snapshot(0.0)
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
     unit = next(iter(Groups(snapshot).units()))
     keys = [one.key for one in unit.pending]
     ways = product([one.name for one in snapshot.nodes], repeat=len(keys))

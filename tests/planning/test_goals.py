@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from koordpy.planning.placement.goals import goal_vector, slots_by_level, violations
-from koordpy.planning.placement.problem import Problem
+from koordpy.placement.goals import goal_vector, slots_by_level, violations
+from koordpy.placement.problem import Problem
 from tests.planning.examples import EXAMPLES, Example
 from tests.planning.oracle import Place, best_placement, problem_of
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from koordpy.planning.place import place_in_turn
-from koordpy.planning.placement.goals import goal_vector, violations
-from koordpy.planning.placement.problem import Problem, only_ranks
-from koordpy.planning.plan import Proof
+from koordpy.placement.goals import violations
+from koordpy.placement.problem import Problem, only_ranks
+from koordpy.plan.round_plan import Proof
+from koordpy.problems.unit_placement import place_in_order
 from tests.planning.gpu.test_by_count import with_table, without_gather
-from tests.planning.oracle import best_placement
+from tests.planning.oracle import best_placement, is_as_good
 from tests.planning.test_solver import random_problem
 
 
@@ -32,7 +32,7 @@ def test_the_pods_that_fit_are_taken_in_order(seed: int) -> None:
     for rank in problem.pending:
         if best_placement(all_of(problem, [*taken, rank])) is not None:
             taken.append(rank)
-    found = place_in_turn(problem)
+    found = place_in_order(problem)
     if len({problem.members[rank].shape for rank in problem.pending}) < 2:
         assert len(found.nodes) == len(taken), "equal pods are as many"
         return
@@ -45,4 +45,4 @@ def test_the_pods_that_fit_are_taken_in_order(seed: int) -> None:
     assert best is not None
     assert found.proof is Proof.OPTIMAL
     assert violations(just, found.nodes) == []
-    assert goal_vector(just, found.nodes) == goal_vector(just, best)
+    assert is_as_good(just, found, best)

@@ -5,14 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning.place import place
-from koordpy.planning.placement.counting import applies
-from koordpy.planning.placement.goals import violations
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.ties import Apart, InOneDomain, Interaction, Near, Spread
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver import solve
+from koordpy.cache.snapshot import Ints
+from koordpy.placement.counting import applies
+from koordpy.placement.goals import violations
+from koordpy.placement.member_interactions import (
+    Apart,
+    InOneDomain,
+    Interaction,
+    LinkedAffinity,
+    Near,
+    Spread,
+    linked_sets,
+)
+from koordpy.placement.problem import Problem
+from koordpy.placement.solver.exact_placement import solve
+from koordpy.plan.round_plan import Proof
+from koordpy.problems.placement_methods import place_problem
 from tests.planning.oracle import Place, assert_best, problem_of
 from tests.planning.test_solver import random_problem
 
@@ -24,6 +32,8 @@ def random_interactions(problem: Problem, rng: np.random.Generator) -> tuple[Int
     def labels() -> Ints:
         if rng.random() < 0.2:
             return np.arange(nodes)
+        if rng.random() < 0.2:
+            return np.asarray(problem.tree.domain_of[int(rng.integers(1, problem.tree.depth + 1))], dtype=np.int64)
         groups = rng.integers(0, 3, size=nodes)
         groups[rng.random(nodes) < 0.1] = -1
         groups[0] = max(groups[0], 0)
@@ -44,9 +54,14 @@ def random_interactions(problem: Problem, rng: np.random.Generator) -> tuple[Int
         elif kind == 3:
             out.append(InOneDomain(meant(), groups))
         elif kind == 1:
-            every = (groups, labels()) if rng.random() < 0.3 else (groups,)
-            running = 0.3 if rng.random() < 0.5 else 0.0
-            out.append(Near(shape, meant(), every, tuple(pods(one, running) for one in every)))
+            owners = [shape, *(s for s in range(shapes) if s != shape and rng.random() < 0.5)]
+            keys = [groups, labels()]
+            found = []
+            for one in owners:
+                every = tuple(keys[:2] if rng.random() < 0.3 else [keys[int(rng.integers(2))]])
+                running = 0.3 if rng.random() < 0.3 else 0.0
+                found.append(Near(one, meant(), every, tuple(pods(of, running) for of in every)))
+            out += [LinkedAffinity(tuple(linked)) for linked in linked_sets(found)]
         else:
             eligible = rng.random(groups.max() + 1) < 0.9
             open_groups = np.where((groups >= 0) & eligible[groups], groups, -1)
@@ -69,10 +84,29 @@ def interacting_problem(seed: int) -> Problem:
     return replace(problem, interactions=random_interactions(problem, np.random.default_rng((seed, 1))))
 
 
+def opening_problem(seed: int) -> Problem:
+    """Pods that match themselves and open one place, by labels of a layer or across layers, of one kind or several."""
+    problem, rng = random_problem(seed), np.random.default_rng((seed, 2))
+    nodes, shapes, level = len(problem.free), range(len(problem.shapes)), int(rng.integers(1, problem.tree.depth + 1))
+    across = np.asarray(np.unique(rng.integers(0, 3, size=nodes), return_inverse=True)[1], dtype=np.int64)
+    layer = np.asarray(problem.tree.domain_of[level], dtype=np.int64)
+    layer = np.where(rng.random(nodes) < 0.1, -1, layer)
+    keys = [[layer], [across], [layer, across]][int(rng.integers(3))]
+    none = tuple(np.zeros(nodes, dtype=np.int64) for _ in keys)
+    owners = tuple(Near(shape, tuple(shapes), tuple(keys), none) for shape in shapes)
+    return replace(problem, interactions=(LinkedAffinity(owners),))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_the_place_that_a_gang_opens_is_as_good_as_enumeration(seed: int) -> None:
+    problem = opening_problem(seed)
+    assert_best(problem, place_problem(problem))
+
+
 @pytest.mark.parametrize("seed", [*range(500), pytest.param(688, id="none-of-those-that-it-shuns-is-left-to-place")])
 def test_with_interactions_the_solver_is_as_good_as_enumeration(seed: int) -> None:
     problem = interacting_problem(seed)
-    assert_best(problem, place(problem))
+    assert_best(problem, place_problem(problem))
 
 
 def zones(problem: Problem, number: int, *, label: int = 0) -> Ints:
@@ -91,8 +125,10 @@ def even(groups: Ints, *, shape: int = 0, skew: int = 1) -> Spread:
     return Spread(shape, (shape,), groups, np.zeros(count, dtype=np.int64), np.ones(count, dtype=bool), skew)
 
 
-def near(groups: Ints, shape: int, meant: tuple[int, ...]) -> Near:
-    return Near(shape, meant, (groups,), (np.zeros(int(groups.max()) + 1, dtype=np.int64),))
+def near(groups: Ints, *owners: tuple[int, tuple[int, ...]]) -> LinkedAffinity:
+    """Of pairs (shape, shapes that match its term)."""
+    none = (np.zeros(int(groups.max()) + 1, dtype=np.int64),)
+    return LinkedAffinity(tuple(Near(shape, meant, (groups,), none) for shape, meant in owners))
 
 
 LARGE = [cluster(200, [0] * 64), cluster(200, [1, *[0] * 63]), cluster(200, [0] * 64, gather=False)]
@@ -105,7 +141,7 @@ def test_sixty_four_pods_on_two_hundred_nodes_are_placed_best(base: Problem, kin
     rules: dict[str, tuple[Interaction, ...]] = {
         "zones": (even(three),),
         "apart": (Apart(0, (0,), racks), even(three)),
-        "near": (near(three, 0, (0,)), near(three, 1, (0,))),
+        "near": (near(three, (0, (0, 1)), (1, (0,))),),
         "hosts": (even(hosts),),
     }
     problem = replace(base, interactions=tuple(one for one in rules[kind] if one.shape < 2))
@@ -126,3 +162,18 @@ def test_with_little_time_what_is_placed_keeps_the_interactions(limit: float) ->
     assert bool(solution.nodes) is (solution.proof in (Proof.FEASIBLE, Proof.OPTIMAL))
     assert solution.proof is not Proof.INFEASIBLE
     assert not solution.nodes or violations(problem, solution.nodes) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_above_the_size_of_a_model_linked_pods_are_put_into_one_place(seed: int) -> None:
+    """Three zones that cross all blocks; only the last has room for all."""
+    rng = np.random.default_rng(seed)
+    base = cluster(60, [int(shape) for shape in rng.integers(0, 2, size=24)])
+    three = zones(base, 3)
+    free = np.where((three == 2)[:, None], base.free, np.minimum(base.free, 1))
+    linked = near(three, (0, (0, 1)), (1, (0, 1)))
+    problem = replace(base, free=free, interactions=(linked,), sizes=replace(base.sizes, model_pods=1))
+    solution = solve(problem)
+    assert solution.proof is Proof.FEASIBLE
+    assert violations(problem, solution.nodes) == []
+    assert {int(three[node]) for node in solution.nodes.values()} == {2}

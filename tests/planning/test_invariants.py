@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from koordpy.cluster.resources import pod_requests
-from koordpy.planning.round import plan_round
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.resource_amounts import pod_requests
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 
 

@@ -8,12 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Ints
-from koordpy.planning import filtering
-from koordpy.planning.filters.base import Code, Refusal, Verdict, refused_where
-from koordpy.planning.filters.rules import Rule
-from koordpy.planning.scene import Scene
+from koordpy.cache.snapshot import Ints
+from koordpy.feasibility import filtering
+from koordpy.framework.filter_protocol import Code, Refusal, Verdict, refused_where
+from koordpy.framework.pod_rule_filter import Rule
+from koordpy.plugins.filter_inputs import FilterInputs
+from koordpy.pods.pod_info import PodInfo
 from tests.scenarios.cluster import World, bound, group, node, pod
 
 WATTS = "example.com/watts"
@@ -31,7 +31,7 @@ class Supply(Rule):
     plugin = OVER.plugin
     local = True
 
-    def __init__(self, pod: PodInfo, scene: Scene) -> None:
+    def __init__(self, pod: PodInfo, scene: FilterInputs) -> None:
         self._asked = watts(pod)
         self._left: Ints = np.array([int(node.labels[WATTS]) for node in scene.snapshot.nodes], dtype=np.int64)
         for other in scene.snapshot.pods.values():
@@ -50,7 +50,7 @@ class Supply(Rule):
         return np.maximum(self._left // self._asked, 0)
 
 
-def supply(pod: PodInfo, scene: Scene) -> Iterator[Rule]:
+def supply(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
     yield Supply(pod, scene)
 
 

@@ -3,34 +3,34 @@
 import ast
 from pathlib import Path
 
-import koordpy.planning
+from tests.structure.rooms import PACKAGE, PLANNER
 
-ROOT = Path(koordpy.planning.__file__).parent
 KNOWN = {
     # encodings: widths of fields, signs, what stands for never
-    "victim_selection/cover.py": {"LEVEL_BITS", "_SHIFT"},
-    "victim_selection/gathered.py": {"_NEVER", "_BITS"},
-    "solver/regions.py": {"_LEAST"},
-    "solver/budget.py": {"_SEED"},
+    "preemption/selection/node_covers.py": {"LEVEL_BITS", "_SHIFT"},
+    "preemption/selection/gathered_victims.py": {"_NEVER", "_BITS"},
+    "placement/solver/regions.py": {"_LEAST"},
+    "placement/solver/time_budget.py": {"_SEED"},
     "placement/goals.py": {"_FAR"},
     "placement/cost_tables.py": {"INT64_LIMIT"},
-    "scores/nodes.py": {"_EXACT_BELOW", "_IMAGE_MIN_BYTES", "_IMAGE_MAX_BYTES"},  # the latter of kube-scheduler
-    "queue/standing.py": {"_HUNDREDTHS"},
-    "gpu/nodes.py": {"MOST_GPUS"},
-    "gpu/partitioning.py": {"FORBIDDEN", "_ROOM"},
-    "accelerators/npus_between.py": {"_MOST"},
-    "build.py": {"BEYOND_PODS"},
+    "plugins/node_scores.py": {"_EXACT_BELOW", "_IMAGE_MIN_BYTES", "_IMAGE_MAX_BYTES"},  # kube-scheduler's
+    "planner/queue/queue_rank.py": {"_HUNDREDTHS"},
+    "devices/ascend/family/npu_worth.py": {"_MOST"},
+    "problems/problem_building.py": {"BEYOND_PODS"},
+    "devices/gpu/gpu_links.py": {"KBS_PER_GBS", "MAX_GBS"},
+    "devices/gpu/gpu_nodes.py": {"MOST_GPUS"},
+    "devices/gpu/choice/gpu_partitioning.py": {"FORBIDDEN", "_ROOM"},
+    "devices/gpu/gpu_partitions.py": {"SCORE_SCALE"},
     # rules of the formats and of what is said
-    "victims/terminating.py": {"_LISTED"},
-    "words/evictions.py": {"DEFAULT_GRACE_SECONDS"},
-    "nominated_capacity.py": {"STUCK_SECONDS"},
-    "gangs.py": {"DEFAULT_WAITING_SECONDS"},
-    "filters/dra.py": {"MAX_CONSUMERS"},
-    "ascend/jobs.py": {"PADDING_BELOW"},
-    "ascend/division.py": {"_MESH", "_EVERY"},
-    "ascend/chips.py": {"DIES"},
-    "words/suggestions.py": {"NEAREST", "NAMED"},
-    "words/denial.py": {"_LISTED_DOMAINS"},
+    "preemption/search/ending_pods.py": {"_LISTED"},
+    "report/eviction_words.py": {"DEFAULT_GRACE_SECONDS"},
+    "reservations/reservation_ledger.py": {"STUCK_SECONDS"},
+    "gangs/gang_settings.py": {"DEFAULT_WAITING_SECONDS"},
+    "devices/dra/filters/claim_filter.py": {"MAX_CONSUMERS"},
+    "devices/ascend/tables/ascend_jobs.py": {"PADDING_BELOW"},
+    "devices/ascend/tables/chip_division.py": {"_MESH", "_EVERY"},
+    "devices/ascend/tables/chip_costs.py": {"DIES"},
+    "devices/ascend/tables/npu_book.py": {"MOST_CHIPS"},
 }
 
 
@@ -51,15 +51,17 @@ def numbers(path: Path) -> set[str]:
 
 
 def test_every_threshold_is_in_the_table() -> None:
-    found = {str(path.relative_to(ROOT)): numbers(path) for path in sorted(ROOT.rglob("*.py"))}
-    assert len(found.pop("limits.py")) > 40
+    paths = [path for room in PLANNER for path in sorted((PACKAGE / room).rglob("*.py"))]
+    found = {str(path.relative_to(PACKAGE)): numbers(path) for path in paths}
+    assert len(found.pop("plan/limits.py")) > 40
     assert {path: names for path, names in found.items() if names} == KNOWN
 
 
 def test_each_threshold_says_its_unit_and_is_read() -> None:
-    table = (ROOT / "limits.py").read_text(encoding="utf-8")
+    table = (PACKAGE / "plan/limits.py").read_text(encoding="utf-8")
     body = ast.parse(table).body
-    others = "".join(path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py") if path.name != "limits.py")
+    package = PACKAGE.rglob("*.py")
+    others = "".join(path.read_text(encoding="utf-8") for path in package if path != PACKAGE / "plan/limits.py")
     for one, after in zip(body[1:], [*body[2:], None], strict=True):
         if isinstance(one, ast.Assign):
             [target] = one.targets

@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.groups import PodGroup
 from koordpy.api.objects import Pod
-from koordpy.cluster.pods import GangRef
-from koordpy.planning.links import NAMED_BY_OTHERS, ONE_SIDED, Named, links_of
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
+from koordpy.api.pod_groups import PodGroup
+from koordpy.gangs.gang_links import NAMED_BY_OTHERS, ONE_SIDED, Named, links_of
+from koordpy.gangs.queue_units import Groups
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.gang_refs import GangRef
 from tests.cluster.test_hostile import calls_of
 from tests.scenarios.cluster import World, bound, group, messages, node, pod
 

@@ -5,15 +5,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from koordpy.planning.placement.goals import Goals, violations
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.rank_order import assign_groups
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver import solve
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.counts import CountModel
-from koordpy.planning.solver.greedy import Greedy
-from koordpy.planning.solver.room import Room
+from koordpy.placement.goals import Goals, violations
+from koordpy.placement.problem import Problem
+from koordpy.placement.rank_order import assign_groups
+from koordpy.placement.solver.count_model import CountModel
+from koordpy.placement.solver.exact_placement import solve
+from koordpy.placement.solver.greedy_placement import Greedy
+from koordpy.placement.solver.region_room import FillingCapacity
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.round_plan import Proof
 from tests.planning.oracle import Place, _placements, problem_of
 
 
@@ -33,11 +33,11 @@ def mixed(seed: int) -> Problem:
     return problem_of(places, requests, members)
 
 
-def room_of(problem: Problem) -> Room:
-    return Room(problem, dict(Counter(problem.members[rank].shape for rank in problem.pending)))
+def room_of(problem: Problem) -> FillingCapacity:
+    return FillingCapacity(problem, dict(Counter(problem.members[rank].shape for rank in problem.pending)))
 
 
-def assigned(problem: Problem, room: Room, pods: dict[int, tuple[int, ...]]) -> dict[int, int]:
+def assigned(problem: Problem, room: FillingCapacity, pods: dict[int, tuple[int, ...]]) -> dict[int, int]:
     held = {node: {s: n for s, n in zip(room.shapes, there, strict=True) if n} for node, there in pods.items()}
     return assign_groups(problem, held, problem.pending, whole={}, groups=[])
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.api.config import Fairness
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.queue.order import UnitOrder
-from koordpy.planning.quota.queues import queue_ages, queue_shares
-from koordpy.planning.units import Groups, Unit
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.queue_shares import queue_ages, queue_shares
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.planner.queue.unit_order import UnitOrder
 from tests.scenarios.cluster import World, gang_pods, group, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 

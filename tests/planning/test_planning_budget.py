@@ -1,10 +1,9 @@
-"""Rounds that are cut: what fits comes before searches, and nobody is given what somebody ahead may need."""
+"""Rounds with a budget: what fits is placed, units that need a search are deferred, tenants have a part each."""
 
 from __future__ import annotations
 
 import itertools
 import random
-import threading
 from collections.abc import Collection
 from typing import Any
 
@@ -12,54 +11,24 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Planning
-from koordpy.api.objects import Pod, PodStatus
-from koordpy.cluster.state import ClusterState
-from koordpy.planning import solver
-from koordpy.planning.patience import Interrupted, Interrupts, Patience
-from koordpy.planning.plan import Deferred, Proof, RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.cpsat import cp_model
-from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
+from koordpy.api.objects import Pod
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import KoordpyConfiguration, Planning
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.planning_budget import PlanningBudget
+from koordpy.plan.round_plan import Deferral, DeferralReason, Proof, RoundPlan
+from koordpy.planner.planning_round import plan_round
+from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
 from tests.scenarios.quotas import quota
 
 GANG = "gang:default/train"
 
 
-def cut(
-    state: ClusterState,
-    only: Collection[str],
-    *,
-    searches: bool = False,
-    stops: bool = True,
-    tries: int = 0,
-    waiting: Collection[str] = (),
-    lapsed: Collection[str] = (),
-    over: Collection[str] = (),
-    interrupts: Interrupts | None = None,
-    firm: Collection[str] = (),
-) -> RoundPlan:
-    """A round with patience; tries: after so many looks at the clock its time is up, 0 for never."""
-    looks = 0
-
-    def spent() -> bool:
-        nonlocal looks
-        looks += 1
-        return bool(tries) and looks >= tries
-
-    patience = Patience(
-        searches=searches,
-        spent=spent,
-        stops=searches and stops,
-        waiting=frozenset(waiting),
-        lapsed=frozenset(lapsed),
-        over=frozenset(over),
-        interrupts=interrupts or Interrupts(lambda: False),
-        firm={unit: Interrupts(lambda: False) for unit in firm},
-        clock=itertools.count(0.0).__next__,
-    )
-    return plan_round(state.snapshot(0.0), only=frozenset(only), patience=patience)
+def cut(state: ClusterState, only: Collection[str], *, searches: bool = False, ends: bool = False) -> RoundPlan:
+    """A round, or a search, with a budget. ends: after its first unit."""
+    budget = PlanningBudget(searches=searches, ends=lambda: ends, clock=itertools.count(0.0).__next__)
+    return plan_round(state.snapshot(0.0), only=frozenset(only), budget=budget)
 
 
 def full(*more: object) -> World:
@@ -79,94 +48,13 @@ def test_what_fits_is_placed_and_who_needs_victims_is_deferred() -> None:
     world = full(small("s", "apart"))
     plan = cut(world.state, [GANG, "default/s"])
     assert bound(plan) == {"s": "apart"}
-    assert plan.deferred == (Deferred(GANG),)
+    assert plan.deferred == (Deferral(GANG),)
     assert not plan.evictions and not plan.pending
     later = cut(world.state, [GANG, "default/s"], searches=True)
     assert {one.pod_key for one in later.evictions} == {"default/r-0", "default/r-1"}
     assert {one.unit: one.method for one in later.units} == {GANG: "victims-counting", "default/s": "scores"}
     assert all(one.seconds == 1.0 for one in later.units)
     assert not later.deferred
-
-
-def test_room_that_a_unit_ahead_could_use_is_kept_until_it_has_an_answer() -> None:
-    world = full(node("n2:1"), small("s"))
-    world.add(*(pod(f"p-{i}", gang="train", priority=100) for i in range(2)))  # the gang may go anywhere now
-    both = [GANG, "default/s"]
-    plan = cut(world.state, both)
-    assert bound(plan) == {"p-0": "apart", "p-1": "n2"}  # it fits at once
-
-    world.add(pod("p-2", gang="train", priority=100), group("train", 3))
-    plan = cut(world.state, both)
-    assert plan.placements == ()
-    assert plan.deferred == (Deferred(GANG), Deferred("default/s", kept_off=True))
-
-
-def test_kept_room_is_kept_in_later_rounds_for_who_is_not_tried_until_it_lapses() -> None:
-    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100, cpu="1"))
-    world.add(pod("r", at="n1", priority=0), small("s"))
-    assert cut(world.state, ["default/s"], waiting=[GANG]).deferred == (Deferred("default/s", kept_off=True),)
-    assert bound(cut(world.state, ["default/s"], waiting=[GANG], lapsed=[GANG])) == {"s": "n2"}
-    assert bound(cut(world.state, ["default/s"])) == {"s": "n2"}
-
-
-@pytest.mark.parametrize(("priority", "kept"), [(100, False), (99, True)])
-def test_who_was_kept_off_for_long_enough_is_kept_off_only_for_the_more_important(priority: int, kept: bool) -> None:
-    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100, cpu="1"))
-    world.add(pod("r", at="n1", priority=0), small("s", priority=priority))
-    plan = cut(world.state, ["default/s"], waiting=[GANG], lapsed=["default/s"])
-    assert bound(plan) == ({} if kept else {"s": "n2"})
-
-
-@pytest.mark.parametrize(
-    ("over", "priority", "kept"),
-    [((), 100, True), (["default"], 100, False), (["default"], 99, True), (["default", "other"], 100, True)],
-)
-def test_a_tenant_that_had_its_part_of_planning_keeps_room_only_from_the_less_important(
-    over: list[str], priority: int, kept: bool
-) -> None:
-    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100, cpu="1"))
-    world.add(pod("r", at="n1", priority=0), of("other", "s", created=9, priority=priority))
-    plan = cut(world.state, ["other/s"], waiting=[GANG], over=over)
-    assert plan.deferred == ((Deferred("other/s", kept_off=True),) if kept else ())
-    assert bound(plan) == ({} if kept else {"s": "n2"})
-
-
-def test_who_is_searched_for_has_nothing_kept_from_it() -> None:
-    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100))
-    world.add(pod("r-1", at="n1", priority=0), pod("r-2", at="n2", priority=0), small("s", priority=50))
-    plan = cut(world.state, ["default/s"], searches=True, waiting=[GANG])
-    assert (set(bound(plan)), len(plan.evictions), plan.deferred) == ({"s"}, 1, ())
-
-
-def test_who_waits_keeps_nothing_from_those_before_it() -> None:
-    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100))
-    world.add(pod("r", at="n1", priority=0), pod("s", priority=1000))
-    assert bound(cut(world.state, ["default/s"], waiting=[GANG])) == {"s": "n2"}
-
-
-@pytest.mark.parametrize("asks", [{"node_selector": {"for": "small"}}, {"cpu": "0"}])
-def test_room_that_a_unit_ahead_cannot_use_is_given_at_once(asks: dict[str, object]) -> None:
-    world = full(pod("s", created=9, **asks))  # type: ignore[arg-type]
-    assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
-
-
-@pytest.mark.parametrize(("priority", "placed"), [(100, {"s": "n2"}), (50, {})])
-def test_room_that_was_made_for_a_pod_is_kept_from_it_only_for_who_is_more_important(
-    priority: int, placed: dict[str, str]
-) -> None:
-    world = World().add(node("n1:1"), node("n2:1"), group("train", 2), gang_pods("train", 2, priority=100))
-    world.add(pod("r", at="n1", priority=0), pod("s", created=9, priority=priority))
-    nominated = replace(world.state.pod("default/s").pod, status=PodStatus(phase="Pending", nominated_node_name="n2"))
-    world.add(nominated)
-    assert bound(cut(world.state, ["default/s"], waiting=[GANG])) == placed
-
-
-def test_another_node_is_taken_where_the_best_one_is_kept() -> None:
-    world = World().add(node("n1:1"), node("n2:1", {"for": "all"}), node("n3:4", {"for": "all"}))
-    world.add(group("train", 2), gang_pods("train", 2, priority=100, node_selector={"kubernetes.io/hostname": "n1"}))
-    world.add(pod("r", at="n3", priority=0), small("s"))
-    assert bound(cut(world.state, ["default/s"])) == {"s": "n1"}
-    assert bound(cut(world.state, ["default/s"], waiting=[GANG])) == {"s": "n2"}
 
 
 def test_a_round_that_searches_decides_one_unit_at_least_and_those_like_it() -> None:
@@ -176,46 +64,20 @@ def test_a_round_that_searches_decides_one_unit_at_least_and_those_like_it() -> 
     for name, count in (("a", 2), ("b", 2), ("c", 1)):
         world.add(group(name, count), gang_pods(name, count, prefix=name, priority=100))
     units = ["gang:default/a", "gang:default/b", "gang:default/c"]
-    plan = cut(world.state, units, searches=True, tries=1)
+    plan = cut(world.state, units, searches=True, ends=True)
     assert [one.unit for one in plan.units] == units[:2]
     assert set(messages(plan)) == {"a-0", "a-1", "b-0", "b-1"}
-    assert plan.deferred == (Deferred(units[2]),)
-
-
-def test_a_round_whose_time_is_used_up_goes_on_placing_what_fits() -> None:
-    world = full(small("s", "apart"))
-    world.add(node("n3:1"), pod("r-3", at="n3", priority=0))
-    world.add(pod("a", created=1, priority=500, node_selector={"kubernetes.io/hostname": "n3"}))
-    units = ["default/a", GANG, "default/s"]
-    plan = cut(world.state, units, searches=True, stops=False, tries=3)
-    assert [one.pod_key for one in plan.evictions] == ["default/r-3"]
-    assert set(bound(plan)) == {"a", "s"}
-    assert plan.deferred == (Deferred(GANG),)
-    assert not cut(world.state, units, searches=True, stops=False).deferred
+    assert plan.deferred == (Deferral(units[2], DeferralReason.CUT),)
 
 
 def test_without_preemption_everybody_is_told_at_once() -> None:
-    from koordpy.api.config import KoordpyConfiguration, Preemption
+    from koordpy.config.configuration import KoordpyConfiguration, Preemption
 
     world = full()
-    patience = Patience(searches=False, spent=lambda: False)
+    budget = PlanningBudget(searches=False, ends=lambda: False)
     config = KoordpyConfiguration(preemption=Preemption(enabled=False))
-    plan = plan_round(world.snapshot(), config, only=frozenset([GANG]), patience=patience)
+    plan = plan_round(world.snapshot(), config, only=frozenset([GANG]), budget=budget)
     assert not plan.deferred and set(messages(plan)) == {"p-0", "p-1"}
-
-
-def test_what_those_ahead_ask_of_a_quota_is_kept_for_them() -> None:
-    world = World().add(node("n1:4", {"for": "gang"}), node("n2:4"), quota("team", {"cpu": "4"}, {"cpu": "4"}))
-    of_team = {keys.QUOTA_NAME: "team"}
-    world.add(pod("r", cpu="3", at="n1", labels=of_team), group("train", 2))
-    world.add(gang_pods("train", 2, labels=of_team, node_selector={"for": "gang"}), small("s", labels=of_team))
-    plan = cut(world.state, ["default/s"], waiting=[GANG])
-    assert plan.deferred == (Deferred("default/s", kept_off=True),)
-    assert set(bound(cut(world.state, ["default/s"], waiting=[GANG], lapsed=[GANG]))) == {"s"}
-    world.add(quota("team", {"cpu": "6"}, {"cpu": "6"}))
-    assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
-    world.add(quota("team", {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}))
-    assert set(bound(cut(world.state, ["default/s"], waiting=[GANG]))) == {"s"}
 
 
 def test_who_is_refused_by_a_runtime_has_a_second_turn_in_a_round_that_is_cut_too() -> None:
@@ -223,17 +85,8 @@ def test_who_is_refused_by_a_runtime_has_a_second_turn_in_a_round_that_is_cut_to
     world = World().add(node("n1:8"), quota("a", {"cpu": "4"}, {"cpu": "8"}), quota("b", {"cpu": "4"}, {"cpu": "8"}))
     for name, team, age in (("old", "a", 0), ("new", "b", 9)):
         world.add(pod(name, cpu="6", labels={keys.QUOTA_NAME: team}, created=age))
-    plan = cut(world.state, ["default/old", "default/new"], searches=True, tries=1)
-    assert set(bound(plan)) == {"old"} and plan.deferred == (Deferred("default/new"),)
-
-
-def test_what_tenants_of_all_kinds_ask_of_a_quota_is_kept_together() -> None:
-    world = World().add(node("n1:9", {"for": "them"}), node("n2:9"), quota("team", {"cpu": "4"}, {"cpu": "4"}))
-    for namespace in ("busy", "idle"):
-        world.add(of(namespace, "w", cpu="2", labels={keys.QUOTA_NAME: "team"}, node_selector={"for": "them"}))
-    world.add(of("busy", "s", created=9, labels={keys.QUOTA_NAME: "team"}))
-    plan = cut(world.state, ["busy/s"], waiting=["busy/w", "idle/w"], over=["busy"])
-    assert plan.deferred == (Deferred("busy/s", kept_off=True),)
+    plan = cut(world.state, ["default/old", "default/new"], searches=True, ends=True)
+    assert set(bound(plan)) == {"old"} and plan.deferred == (Deferral("default/new", DeferralReason.CUT),)
 
 
 def test_who_fails_like_another_takes_no_time() -> None:
@@ -245,10 +98,10 @@ def test_who_fails_like_another_takes_no_time() -> None:
 def test_a_round_is_cut_after_one_unit_for_who_came_meanwhile() -> None:
     world = World().add(node("n1:3"), small("a"), small("b"), small("c"))
     names = [f"default/{name}" for name in "abc"]
-    patience = Patience(searches=True, spent=lambda: False, cut=lambda: True)
-    plan = plan_round(world.snapshot(), only=frozenset(names), patience=patience)
+    budget = PlanningBudget(searches=False, ends=lambda: True)
+    plan = plan_round(world.snapshot(), only=frozenset(names), budget=budget)
     assert set(bound(plan)) == {"a"}
-    assert plan.deferred == (Deferred("default/b"), Deferred("default/c"))
+    assert plan.deferred == (Deferral("default/b", DeferralReason.CUT), Deferral("default/c", DeferralReason.CUT))
 
 
 def test_rounds_that_are_cut_decide_as_one_that_is_not() -> None:
@@ -272,64 +125,6 @@ def test_rounds_that_are_cut_decide_as_one_that_is_not() -> None:
         assert {one.unit for one in left.units} == deferred
 
 
-def at_step(number: int) -> Interrupts:
-    """Somebody comes at this step of the searches, and another at each that follows."""
-    steps = 0
-
-    def came() -> bool:
-        nonlocal steps
-        steps += 1
-        return steps > number
-
-    return Interrupts(came)
-
-
-def test_a_search_that_is_given_up_leaves_the_round_as_it_found_it() -> None:
-    """At whatever step: those before it are decided as ever, those behind it as if it were not there."""
-    given_up = 0
-    for seed in range(40):
-        world, units = _random(random.Random(seed))
-        whole = plan_round(world.snapshot(), only=frozenset(units))
-        order = [one.unit for one in whole.units]
-        for number in (0, 1, 2, 5, 11):
-            plan = cut(world.state, units, searches=True, interrupts=at_step(number))
-            left = [one.unit for one in plan.deferred]
-            assert left == order[len(order) - len(left) :], (seed, number)
-            decided = set(order) - set(left)
-            assert [p for p in whole.placements if p.unit in decided] == list(plan.placements)
-            assert [e for e in whole.evictions if e.unit in decided] == list(plan.evictions)
-            if left:
-                given_up += 1
-                assert plan.deferred[0] == Deferred(left[0], interrupted=True)
-                carried = cut(world.state, units, searches=True, interrupts=at_step(number), firm=left[:1])
-                assert left[0] not in {one.unit for one in carried.deferred}
-        first = cut(world.state, units, searches=True, stops=False, interrupts=at_step(0))
-        others = {*units} - {one.unit for one in first.deferred}
-        second = cut(world.state, others, searches=True, stops=False, interrupts=at_step(0))
-        assert (first.placements, first.evictions) == (second.placements, second.evictions), seed
-    assert given_up > 50
-
-
-def test_a_search_is_given_up_while_its_model_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gang of a thousand kinds of pods makes one of seconds."""
-    monkeypatch.setattr(cp_model.CpSolver, "solve", lambda *_: pytest.fail("the model was made whole"))
-    world = World().add(TWO_LAYERS, *nodes_of("s1{b1: n1:4 n2:5 n3:6; b2: n4:7 n5:8}"))
-    world.add(group("train", 9, wish({"blockLayer": "Prefer"})))
-    world.add(*(pod(f"train-{i}", gang="train", cpu=f"{1000 + 100 * i}m") for i in range(9)))
-    for number in range(5):
-        plan = cut(world.state, [GANG], searches=True, interrupts=at_step(number))
-        assert plan.deferred == (Deferred(GANG, interrupted=True),)
-
-
-def test_a_gang_of_many_kinds_is_given_up_while_their_figures_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "solve", lambda *_: pytest.fail("the figures were made whole"))
-    world = World().add(TWO_LAYERS, *nodes_of("s1{b1: n1:400}"), group("train", 200))
-    world.add(*(pod(f"train-{i}", gang="train", cpu=f"{i + 1}m") for i in range(200)))
-    for number in range(3):
-        plan = cut(world.state, [GANG], searches=True, interrupts=at_step(number))
-        assert plan.deferred == (Deferred(GANG, interrupted=True),)
-
-
 def hard_model() -> cp_model.CpModel:
     """A knapsack of 300 dimensions, whose best filling no machine proves in hours."""
     rng, model = random.Random(1), cp_model.CpModel()
@@ -346,27 +141,6 @@ def test_the_watchdog_ends_a_solve_that_its_deterministic_time_lets_go_on() -> N
     assert proof in (Proof.FEASIBLE, Proof.UNKNOWN)
     assert not budget.proven
     assert budget.left > 0
-
-
-def test_a_solve_is_ended_by_who_comes_meanwhile() -> None:
-    model = hard_model()
-    came = threading.Event()
-    interrupts = Interrupts(came.is_set)
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.01):
-            came.set()
-            interrupts.look()
-
-    other = threading.Thread(target=look)
-    other.start()
-    try:
-        with pytest.raises(Interrupted):
-            TimeBudget(1e9, watchdog_seconds=3600, interrupts=interrupts).solve("hard", model)
-    finally:
-        ended.set()
-        other.join()
 
 
 def test_offline_no_solve_ends_by_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,25 +185,24 @@ def _random(rng: random.Random) -> tuple[World, list[str]]:
 def test_who_plans_says_when_the_first_unit_is_tried() -> None:
     world = World().add(node("n1:3"), small("a"), small("b"))
     said: list[str] = []
-    patience = Patience(searches=True, spent=lambda: False, begins=lambda: said.append("begun"))
-    plan = plan_round(world.snapshot(), only=frozenset(["default/a", "default/b"]), patience=patience)
+    budget = PlanningBudget(searches=True, ends=lambda: False, begins=lambda: said.append("begun"))
+    plan = plan_round(world.snapshot(), only=frozenset(["default/a", "default/b"]), budget=budget)
     assert len(plan.placements) == 2 and said == ["begun"]
 
 
 def test_a_round_that_is_cut_leaves_nobody_out_who_had_no_part_of_it() -> None:
     world = World().add(node("n1:9"), *(of("many", f"p{i}") for i in range(4)), of("one", "p"), of("one", "q"))
     names = [*(f"many/p{i}" for i in range(4)), "one/p", "one/q"]
-    patience = Patience(
-        searches=True,
-        spent=lambda: False,
-        cut=lambda: True,
+    budget = PlanningBudget(
+        searches=False,
+        ends=lambda: True,
         shared=lambda: 2.0,
         clock=itertools.count(0.0).__next__,
     )
-    plan = plan_round(world.snapshot(), only=frozenset(names), patience=patience)
+    plan = plan_round(world.snapshot(), only=frozenset(names), budget=budget)
     # each takes a second, which is an equal part of two seconds
     assert [one.unit for one in plan.units] == ["many/p0", "one/p"]
-    assert all(not one.passed_over for one in plan.deferred) and len(plan.deferred) == 4
+    assert all(one.reason is not DeferralReason.TURN for one in plan.deferred) and len(plan.deferred) == 4
 
 
 def of(namespace: str, name: str, **options: Any) -> Pod:
@@ -446,16 +219,16 @@ def shared(
     config: KoordpyConfiguration | None = None,
 ) -> list[str]:
     """The units that a round of so many seconds tries, in its order, each of which takes one."""
-    patience = Patience(
+    budget = PlanningBudget(
         searches=False,
-        spent=lambda: False,
+        ends=lambda: False,
         shared=lambda: seconds,
         came=lambda: came or {},
         clock=itertools.count(0.0).__next__,
     )
-    plan = plan_round(world.snapshot(), config, only=frozenset(names), evict=False, patience=patience)
+    plan = plan_round(world.snapshot(), config, only=frozenset(names), evict=False, budget=budget)
     assert {one.unit for one in plan.units} | {one.unit for one in plan.deferred} == set(names)
-    assert all(one == Deferred(one.unit, passed_over=True) for one in plan.deferred)
+    assert all(one == Deferral(one.unit, DeferralReason.TURN) for one in plan.deferred)
     return [one.unit for one in plan.units]
 
 

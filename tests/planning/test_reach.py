@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.placement.reach import able_domains, most_pods
+from koordpy.placement.allowed_counts import able_domains, most_pods
+from koordpy.placement.problem import Problem
 from tests.planning.oracle import Place, problem_of
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness, KoordpyConfiguration, Queue
-from koordpy.planning.round import PlannerCache, plan_round
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Queue
+from koordpy.planner.planning_round import PlannerCache, plan_round
 from tests.scenarios.cluster import World, gang_pods, group, node, pod
 from tests.scenarios.quotas import quota
 

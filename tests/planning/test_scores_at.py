@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.api.config import NodeResourcesFitScore, ResourceWeight, UtilizationPoint
-from koordpy.planning.scores.nodes import resources_fit, resources_fit_at
+from koordpy.config.configuration import NodeResourcesFitScore, ResourceWeight, UtilizationPoint
+from koordpy.plugins.node_scores import resources_fit, resources_fit_at
 
 COLUMNS = {"pods": 0, "cpu": 1, "memory": 2, "nvidia.com/gpu": 3, "example.com/disk": 4}
 AMOUNTS = st.one_of(st.integers(0, 16), st.integers(0, 1 << 40), st.integers(1 << 55, 1 << 58))

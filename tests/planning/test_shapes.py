@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from koordpy.api.config import KoordpyConfiguration, NodeResourcesFitScore, Scores
 from koordpy.api.objects import Container, ContainerImage, Pod, ResourceRequirements
+from koordpy.config.configuration import KoordpyConfiguration, NodeResourcesFitScore, Scores
 from tests.planning.node_rules import node, planned, pod
 from tests.scenarios.cluster import bound
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.api.config import Fairness
-from koordpy.cluster.quotas import CARDS
-from koordpy.cluster.snapshot import Draft
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import Fairness
+from koordpy.fairness.entitlement_lines import ACCELERATORS, lines_of
+from koordpy.fairness.fair_shares import Claim, Rational, exact_and_whole_shares, kai_shares
+from koordpy.fairness.queue_shares import user_shares
 from koordpy.observe.gauges import share_gauges
-from koordpy.planning.quota.queues import user_shares
-from koordpy.planning.quota.shares import Claim, Rational, exact_and_whole_shares, kai_shares
-from koordpy.planning.victim_selection.lines import ACCELERATORS, lines_of
+from koordpy.quota.quota_book import CARDS
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import belongs
 

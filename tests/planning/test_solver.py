@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from koordpy.planning.placement.goals import Goals, violations
-from koordpy.planning.placement.problem import Problem
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver import solve
+from koordpy.placement.goals import Goals, violations
+from koordpy.placement.problem import Problem
+from koordpy.placement.solver.exact_placement import solve
+from koordpy.plan.round_plan import Proof
 from tests.planning.examples import EXAMPLES, Example
 from tests.planning.oracle import Place, assert_best, problem_of
 

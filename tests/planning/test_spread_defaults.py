@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.config import SYSTEM_SPREAD, Filters, KoordpyConfiguration, PodTopologySpreadArgs
 from koordpy.api.objects import LabelSelector, OwnerReference, Pod, Requirement, TopologySpreadConstraint, Wire
-from koordpy.api.owners import ReplicaSet, ReplicationController, Service, StatefulSet
-from koordpy.cluster.owners import OwnerBook
+from koordpy.api.owner_objects import ReplicaSet, ReplicationController, Service, StatefulSet
+from koordpy.config.configuration import SYSTEM_SPREAD, Filters, KoordpyConfiguration, PodTopologySpreadArgs
+from koordpy.pods.pod_owners import OwnerBook
 from tests.planning.node_rules import asked, node, planned, pod, states
 from tests.scenarios.cluster import bound
 

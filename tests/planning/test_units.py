@@ -6,14 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.groups import (
-    UpstreamConstraints,
-    UpstreamGang,
-    UpstreamPodGroup,
-    UpstreamPodGroupSpec,
-    UpstreamPolicy,
-    UpstreamTopologyConstraint,
-)
 from koordpy.api.objects import (
     ContainerState,
     ContainerStateTerminated,
@@ -25,7 +17,15 @@ from koordpy.api.objects import (
     SchedulingGroup,
 )
 from koordpy.api.objects import ObjectMeta as Meta
-from koordpy.planning.plan import GangStatus, Proof, Reason, RoundPlan
+from koordpy.api.pod_groups import (
+    UpstreamConstraints,
+    UpstreamGang,
+    UpstreamPodGroup,
+    UpstreamPodGroupSpec,
+    UpstreamPolicy,
+    UpstreamTopologyConstraint,
+)
+from koordpy.plan.round_plan import GangStatus, Proof, Reason, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,
     World,
@@ -87,12 +87,24 @@ def test_an_unreadable_wish_holds_the_gang_and_says_where() -> None:
 def test_an_unknown_hard_layer_holds_the_gang_and_a_soft_one_warns() -> None:
     world = World().add(TWO_LAYERS, nodes_of("s{b: n1:9}"))
     world.add(group("g", 1, wish({"rackLayer": "Must"})), pod("p-0", gang="g"))
-    assert messages(world.plan()) == {"p-0": 'gang default/g: unknown layer "rackLayer"'}
+    known = "layers: spineLayer, blockLayer, nodeLayer"
+    assert messages(world.plan()) == {"p-0": f'gang default/g: unknown layer "rackLayer", {known}'}
     plan = world.add(group("g", 1, wish({"rackLayer": "Prefer"}))).plan()
     assert bound(plan) == {"p-0": "n1"}
     assert any("rackLayer" in text for _, text in plan.warnings)
     bare = World().add(node("n1"), group("g", 1, wish({"rackLayer": "Must"})), pod("p-0", gang="g"))
     assert messages(bare.plan())["p-0"].endswith('unknown layer "rackLayer", no ClusterNetworkTopology')
+
+
+@pytest.mark.parametrize("name", ["blocklayer", "BlockLayer", "blokLayer", "blockLayers"])
+def test_a_layer_that_was_meant_is_named(name: str) -> None:
+    world = World().add(TWO_LAYERS, nodes_of("s{b: n1:9}"))
+    world.add(group("g", 1, wish({name: "Must"})), pod("p-0", gang="g"))
+    assert messages(world.plan()) == {"p-0": f'gang default/g: unknown layer "{name}", did you mean blockLayer?'}
+    plan = world.add(group("g", 1, wish({name: "Prefer"}))).plan()
+    assert [text.partition(" is not used")[2] for _, text in plan.warnings if name in text] == [
+        ", did you mean blockLayer?"
+    ]
 
 
 def test_while_the_topology_is_invalid_a_gang_is_told_that_and_not_to_look_at_its_own_layers() -> None:
@@ -140,7 +152,7 @@ def test_a_group_is_linked_from_either_side_and_goes_together_or_not_at_all() ->
     world.add([pod(f"{g}-{i}", gang=g) for g in "ab" for i in range(2)])
     plan = world.plan()
     assert bound(plan) == {}
-    assert messages(plan)["a-0"].endswith("gang default/a,default/b: needed 4, available in the cluster: 3")
+    assert messages(plan)["a-0"].endswith("gang default/a,default/b: needed 4, available in the cluster: 3.")
     assert len(bound(world.add(node("n2:1")).plan())) == 4
 
 
@@ -178,7 +190,7 @@ def test_late_members_of_a_gang_torn_over_two_hard_domains_wait() -> None:
     world = World().add(TWO_LAYERS, nodes_of("s{b0: a0 a1; b1: c0 c1}"), group("g", 3, wish({"blockLayer": "Must"})))
     world.add(pod("p-0", gang="g", at="a0"), pod("p-1", gang="g", at="c0"), pod("p-2", gang="g"))
     plan = world.plan()
-    assert bound(plan) == {} and "s/b0: 1, s/b1: 1" in messages(plan)["p-2"]
+    assert bound(plan) == {} and "in two domains of blockLayer: s/b0, s/b1" in messages(plan)["p-2"]
 
 
 def upstream(name: str, count: int, *keys_: str) -> UpstreamPodGroup:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.devices import DeviceId, Grant
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.figures import Figures
-from koordpy.planning.filters.volumes import VolumeBinding
-from koordpy.planning.verify.plan import check_claims
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.dra.ledger.claim_book import DeviceId, Grant
+from koordpy.feasibility.round_state import RoundState
+from koordpy.plugins.volume_binding import VolumeBinding
+from koordpy.verify.plan_check import check_claims
 from tests.planning.node_rules import node, planned, pod, states
 from tests.planning.test_filter_dra import CLASS, DRIVER, asks, offers, resource_claim
 from tests.planning.test_filter_dra import user as device_user
@@ -46,9 +46,10 @@ def texts(
     """Faults of pods that a planner puts on n1 with these volumes and devices."""
     snapshot = states(objects).snapshot(0.0)
     draft = Draft(snapshot)
-    Figures(draft, KoordpyConfiguration())
+    RoundState(draft, KoordpyConfiguration())
     for name in dict.fromkeys((*given, *devices)):
-        draft.assign(snapshot.pods[f"default/{name}"], snapshot.index["n1"], given.get(name), devices.get(name))
+        own = {"claims": devices[name]} if name in devices else {}
+        draft.assign(snapshot.pods[f"default/{name}"], snapshot.index["n1"], given.get(name), own)
     return list(check_claims([snapshot.pods[key] for key in draft.placed], draft))
 
 

@@ -9,15 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.groups import (
-    UpstreamConstraints,
-    UpstreamGang,
-    UpstreamPodGroup,
-    UpstreamPodGroupSpec,
-    UpstreamPolicy,
-    UpstreamTopologyConstraint,
-)
 from koordpy.api.objects import (
     Affinity,
     Node,
@@ -31,10 +22,20 @@ from koordpy.api.objects import (
     Taint,
     Toleration,
 )
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.figures import Figures
-from koordpy.planning.units import Groups
-from koordpy.planning.verify.plan import check_plan
+from koordpy.api.pod_groups import (
+    UpstreamConstraints,
+    UpstreamGang,
+    UpstreamPodGroup,
+    UpstreamPodGroupSpec,
+    UpstreamPolicy,
+    UpstreamTopologyConstraint,
+)
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups
+from koordpy.verify.plan_check import check_plan
+from tests.given_devices import given_to_pod
 from tests.planning.node_rules import anti, term
 from tests.scenarios.cluster import TWO_LAYERS, World, gang_pods, group, node, nodes_of, pod, wish
 from tests.scenarios.gpus import gpu_node, gpu_pod, measured
@@ -341,10 +342,10 @@ CASES: dict[str, Case] = {
 def test_a_plan_is_refused_for_its_faults_and_for_nothing_else(case: Case) -> None:
     snapshot = World().add(*case.objects).snapshot()
     (unit,) = Groups(snapshot).units()
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
     nodes = {f"default/{name}": at for name, at in case.nodes.items()}
-    chips = {f"default/{name}": given for name, given in case.chips.items()}
-    assert check_plan(unit, nodes, figures, chips) == case.faults
+    given = {f"default/{name}": given_to_pod(snapshot.pods[f"default/{name}"], own) for name, own in case.chips.items()}
+    assert check_plan(unit, nodes, figures, given) == case.faults
 
 
 @dataclass(frozen=True)
@@ -418,13 +419,19 @@ LATER: dict[str, Later] = {
 @pytest.mark.parametrize("case", LATER.values(), ids=LATER.keys())
 def test_what_the_round_did_before_counts(case: Later) -> None:
     snapshot = World().add(*case.objects).snapshot()
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
     for name, chips in case.placed.items():
-        figures.draft.assign(snapshot.pods[f"default/{name}"], snapshot.index["n1"], chips=chips)
+        pod = snapshot.pods[f"default/{name}"]
+        figures.draft.assign(pod, snapshot.index["n1"], given=given_to_pod(pod, chips))
     for name in case.evicted:
         figures.draft.evict(snapshot.pods[f"default/{name}"])
     unit = next(unit for unit in Groups(snapshot).units() if unit.id == "default/p")
-    assert check_plan(unit, {"default/p": "n1"}, figures, {"default/p": case.chips}) == case.faults
+    assert (
+        check_plan(
+            unit, {"default/p": "n1"}, figures, {"default/p": given_to_pod(snapshot.pods["default/p"], case.chips)}
+        )
+        == case.faults
+    )
 
 
 MINORS = '{"allocatedGPUs": {"0": ["0", "1"]}, "visibleGPUs": ["0", "1", "2"]}'
@@ -451,7 +458,7 @@ def test_the_containers_of_a_pod_are_followed_through_its_life(changed: dict[str
     (unit,) = Groups(snapshot).units()
     listed = {f"{keys.GPU_CUDA_VISIBLE_PREFIX}{place}": ids for place, ids in {**IDS, **changed}.items()}
     notes = {"default/p": {keys.GPU_ALLOCATION: MINORS, **listed}}
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
-    found = check_plan(unit, {"default/p": "n1"}, figures, {"default/p": (0, 1, 2)}, notes)
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
+    found = check_plan(unit, {"default/p": "n1"}, figures, {"default/p": {"gpus": (0, 1, 2)}}, notes)
     assert len(found) == len(faults)
     assert all(one.startswith(f"default/p: {fault}") for one, fault in zip(found, faults, strict=True)), found

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from koordpy.api.objects import GceDisk, LabelSelector, TopologySpreadConstraint, Volume
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.verify.ties import check_ties
+from koordpy.cache.plan_draft import Draft
+from koordpy.verify.tie_check import check_ties
 from tests.planning.node_rules import anti, node, pod, states, term
 from tests.planning.test_filter_ports import with_port
 

@@ -9,7 +9,6 @@ import pytest
 from msgspec import structs
 
 from koordpy.api import keys
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -17,22 +16,33 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.cluster.snapshot import Draft
-from koordpy.cluster.state import ClusterState
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import (
+    Consolidation,
+    Fairness,
+    KoordpyConfiguration,
+    MaxHarm,
+    Preemption,
+    Protection,
+    Quota,
+)
+from koordpy.devices.family_registry import make_state
+from koordpy.fairness.entitlement_lines import lines_of
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups, Unit
 from koordpy.observe.metrics import Metrics
-from koordpy.planning.figures import Figures
-from koordpy.planning.plan import Proof
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups, Unit
-from koordpy.planning.verify.fault import Check, PlanFault
-from koordpy.planning.verify.leaving import Round, Taken, check_given_back, check_stale
-from koordpy.planning.verify.plan import check_returns
-from koordpy.planning.verify.victims import check_moves, check_victims
-from koordpy.planning.victim_selection.budgets import standing_budgets
-from koordpy.planning.victim_selection.lines import lines_of
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
-from koordpy.planning.victims import overuse, search, stale
+from koordpy.plan.round_plan import Proof
+from koordpy.planner.actions import give_back_overuse, release_stale_gangs
+from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.search import preemption_search
+from koordpy.preemption.selection.disruption_budgets import standing_budgets
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
+from koordpy.verify.eviction_check import EvictedUnit, Round, check_given_back, check_stale
+from koordpy.verify.plan_check import check_returns
+from koordpy.verify.plan_fault import Check, PlanFault
+from koordpy.verify.preemption_check import VictimCheck, check_moves, check_victims
 from tests.planning.gpu.machines import device
+from tests.planning.minimality import MinimalityProof
 from tests.planning.test_filter_volumes import claim, disk, user
 from tests.scenarios.cluster import TWO_LAYERS, World, group, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
@@ -122,11 +132,6 @@ CASES = [
          ("other", "priority")], None, to="n2", across="any"),
     Case("a gang below its minimum", [("g-0", "priority"), ("g-1", "priority")], Check.UNITS, "keeps 1 of minMember 2",
          who="small", to="n2"),
-    Case("the whole gang is more than is needed", [("g-0 g-1 g-2", "priority")], Check.VAIN, "g-0 is evicted in vain",
-         who="small", to="n3"),
-    Case("somebody who frees nothing that is needed", [("a", "quota"), ("b", "quota"), ("g-0", "priority")], Check.VAIN,
-         "g-0 is evicted in vain"),
-    Case("there is room elsewhere", [("g-0", "priority")], Check.VAIN, "g-0 is evicted in vain", who="small", to="n2"),
     Case("a budget forbids reclaim", [("e", "quota")], Check.BUDGETS, "budget guard allows 0, 1 would go", who="small",
          to="n2"),
     Case("fair share is not reclaimed", [("a", "fair-share")], Check.SHARES, "is off", who="small"),
@@ -139,35 +144,60 @@ CASES = [
     Case("more important than who it moves for", [("high", "consolidation")], Check.CONSOLIDATION, "above 10",
          who="small", back={"high": "n3"}, consolidation=True),
     Case("a move", [("a", "consolidation")], None, who="tied", back={"a": "n3"}, consolidation=True),
-    Case("a move to where the beneficiary could go", [("a", "consolidation")], Check.VAIN, "a is moved in vain",
-         who="small", back={"a": "n3"}, consolidation=True),
-    Case("a move beside one that is enough", [("a", "consolidation"), ("g-0", "consolidation")], Check.VAIN,
-         "g-0 is moved in vain", who="tied", back={"a": "n3", "g-0": "n2"}, consolidation=True),
     Case("a move beside an eviction", [("a", "consolidation"), ("b", "quota")], Check.VICTIMS, "some are moved",
          back={"a": "n3"}, consolidation=True),
     Case("a quota above its max", [("a", "quota"), ("b", "quota")], Check.QUOTAS, "quota q0 would use 12 of 9",
          who="p large"),
 ]  # fmt: skip
 
+NEEDLESS = [
+    Case("the whole gang is more than is needed", [("g-0 g-1 g-2", "priority")], None, "g-0",
+         who="small", to="n3"),
+    Case("somebody who frees nothing that is needed", [("a", "quota"), ("b", "quota"), ("g-0", "priority")], None,
+         "g-0"),
+    Case("there is room elsewhere", [("g-0", "priority")], None, "g-0", who="small", to="n2"),
+    Case("a move to where the beneficiary could go", [("a", "consolidation")], None, "a",
+         who="small", back={"a": "n3"}, consolidation=True),
+    Case("a move beside one that is enough", [("a", "consolidation"), ("g-0", "consolidation")], None, "g-0",
+         who="tied", back={"a": "n3", "g-0": "n2"}, consolidation=True),
+]  # fmt: skip
 
-def checked(case: Case, world: World | None = None) -> list[PlanFault]:
+
+Plan = tuple[Unit, list[EvictedUnit], dict[str, int], dict[str, int], Round]
+
+
+def plan_of(case: Case, world: World | None = None) -> Plan:
     config = KoordpyConfiguration(
         preemption=Preemption(enabled=case.enabled, across_quotas=case.across),  # type: ignore[arg-type]
         fairness=Fairness(reclaim=case.reclaim),  # type: ignore[arg-type]
         consolidation=Consolidation(enabled=case.consolidation),
         quota=Quota(enable_runtime_quota=False),
+        protection=Protection(max_harm=MaxHarm(consolidation=None)),
     )
     snapshot = (world or cluster()).snapshot()
-    figures = Figures(Draft(snapshot), config)
+    figures = RoundState(Draft(snapshot), config)
     groups = Groups(snapshot)
     first = next(iter(case.who.split()), "p")
     unit = next(one for one in groups.units() if one.plain is not None and one.plain.name == first)
     lines = lines_of(snapshot, config.fairness) if case.reclaim == "all" else None
     at = Round(figures, lines, standing_budgets(snapshot))
-    taken = [Taken(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken]
+    taken = [
+        EvictedUnit(tuple(snapshot.pods[f"default/{name}"] for name in text.split()), rule) for text, rule in case.taken
+    ]
     nodes = {f"default/{name}": snapshot.index[case.to] for name in case.who.split()}
     back = {f"default/{name}": snapshot.index[to] for name, to in case.back.items()}
-    return check_victims(unit, taken, nodes, back, at)
+    return unit, taken, nodes, back, at
+
+
+def checked(case: Case, world: World | None = None) -> list[PlanFault]:
+    return check_victims(*plan_of(case, world))
+
+
+def spared(case: Case, world: World | None = None, by: type[VictimCheck] = MinimalityProof) -> list[str]:
+    """Names of the pods of a lawful plan that need not go."""
+    unit, taken, nodes, back, at = plan_of(case, world)
+    assert not check_victims(unit, taken, nodes, back, at)
+    return [key.removeprefix("default/") for key in by(unit, nodes, back, at).needless(taken)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -178,6 +208,28 @@ def test_every_rule_is_checked(case: Case) -> None:
     else:
         assert case.check in [one.check for one in faults], faults
         assert any(case.text in one for one in faults if one.check is case.check), faults
+
+
+@pytest.mark.parametrize("case", NEEDLESS, ids=lambda case: case.name)
+def test_who_goes_in_vain_is_lawful_and_not_minimal(case: Case) -> None:
+    assert case.text in spared(case)
+    elsewhere = case.back or case.name == "there is room elsewhere"
+    assert (case.text in spared(case, by=VictimCheck)) == (not elsewhere), "where members stay, and nothing moves"
+
+
+@pytest.mark.parametrize("by", [MinimalityProof, VictimCheck])
+def test_a_minimal_plan_is_not_counted(by: type[VictimCheck]) -> None:
+    assert not spared(CASES[0], by=by)
+
+
+def test_a_plan_that_is_not_minimal_is_carried_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VictimCheck, "needless", lambda self, taken: [taken[0].pods[0].key])
+    plan = full().plan()
+    assert [one.pod_key for one in plan.evictions] == ["default/v2"]
+    assert (plan.not_minimal, plan.rejected) == (("default/p",), ())
+    metrics = Metrics()
+    metrics.planned(plan, seconds=0.1)
+    assert "koordpy_plans_not_minimal_total 1.0" in metrics.render().decode().splitlines()
 
 
 def circling(*went: str) -> World:
@@ -264,7 +316,7 @@ def test_a_gang_that_moves_stays_together() -> None:
         world.add(node(name, {"spine": "s1", "block": block}, cpu="64"))
     world.add(group("g", 2, wish({"blockLayer": "Must"})), pod("g-0", gang="g", at="n1"), pod("g-1", gang="g", at="n2"))
     snapshot = world.snapshot()
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
     unit = Groups(snapshot).unit(next(iter(snapshot.members)))
     assert not check_moves(unit, {"default/g-1": "n1"}, figures)
     faults = check_moves(unit, {"default/g-1": "n3"}, figures)
@@ -276,7 +328,7 @@ def test_a_gang_that_moves_stays_together() -> None:
 
 def test_a_move_needs_room_where_it_ends() -> None:
     snapshot = World().add(node("n1:1"), node("n2:1"), pod("a", at="n1"), pod("b", at="n2")).snapshot()
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
     figures.draft.evict(snapshot.pods["default/a"])
     assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
     [fault] = check_returns([(snapshot.pods["default/a"], "n2")], figures)
@@ -289,7 +341,7 @@ def test_a_move_leaves_room_that_is_promised_to_who_is_no_less_important(priorit
     coming = pod("b", cpu="2", priority=priority)
     world.add(structs.replace(coming, status=structs.replace(coming.status, nominated_node_name="n2")))
     snapshot = world.snapshot()
-    figures = Figures(Draft(snapshot), KoordpyConfiguration())
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration())
     figures.draft.evict(snapshot.pods["default/a"])
     assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
     faults = check_returns([(snapshot.pods["default/a"], "n2")], figures)
@@ -319,10 +371,9 @@ def test_who_was_kept_by_a_victim_that_is_spared_is_spared_too(ways: Sequence[Wa
 
 
 def test_the_guarantee_of_who_shares_a_parent_is_no_reason_to_take_more() -> None:
-    case = Case("three of q1", [("b1", "quota"), ("b2", "quota"), ("b4", "quota")], Check.VAIN, to="n1")
-    assert [str(one) for one in checked(case, lent())] == [
-        f"default/{name} is evicted in vain" for name in ["b1", "b2", "b4"]
-    ]
+    case = Case("three of q1", [("b1", "quota"), ("b2", "quota"), ("b4", "quota")], None, to="n1")
+    for by in (MinimalityProof, VictimCheck):
+        assert spared(case, lent(), by) == ["b1", "b2", "b4"]
 
 
 @pytest.mark.parametrize(
@@ -332,7 +383,7 @@ def test_the_guarantee_of_who_shares_a_parent_is_no_reason_to_take_more() -> Non
 )
 def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: bool, fault: list[str]) -> None:
     """p asks for what a and b hold on n1."""
-    world = cluster(World(ClusterState()))
+    world = cluster(World(make_state()))
     for name, at, of in (("v", "n1", "data"), ("w", "n2", "own")):
         world.add(disk(name, "5Gi", at, phase="Bound"), claim(of, volume=name))
     asks = {"requests": {GPU: "4"}, "cpu": "0", "priority": 10, "labels": belongs("q0"), "created": 50}
@@ -340,8 +391,8 @@ def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: 
     if sharing:
         world.add(user("g-0", "own", at="n2", requests={GPU: "1"}, cpu="0", gang="g"))
     going = [(name, "priority" if name == "g-0" else "quota") for name in dict.fromkeys(["a", "b", *extra])]
-    faults = checked(Case("", going, None), world)
-    assert [str(one).split()[0] for one in faults] == [f"default/{name}" for name in fault], faults
+    for by in (MinimalityProof, VictimCheck):
+        assert spared(Case("", going, None), world, by) == fault
 
 
 # --- who leaves for nobody --------------------------------------------------------------------------------------------
@@ -350,7 +401,7 @@ def test_nobody_goes_in_vain_for_a_pod_with_a_volume(extra: list[str], sharing: 
 def at_first(world: World) -> Round:
     snapshot = world.snapshot()
     budgets = standing_budgets(snapshot)
-    return Round(Figures(Draft(snapshot), KoordpyConfiguration()), None, budgets)
+    return Round(RoundState(Draft(snapshot), KoordpyConfiguration()), None, budgets)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +409,7 @@ def at_first(world: World) -> Round:
     [
         ("a", None, ""),
         ("b", None, ""),
-        ("a b", Check.VAIN, "a is given back in vain"),
+        ("a b", Check.RECLAIM, "without default/a quota q1 is within its limit already"),
         ("d", Check.RECLAIM, "d is not in quota q1"),
         ("other", Check.VICTIMS, "another scheduler"),
         ("rigid", Check.VICTIMS, "rigid must not be evicted"),
@@ -369,7 +420,7 @@ def at_first(world: World) -> Round:
 def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, text: str) -> None:
     """q1 holds 7, and may hold 5."""
     at = at_first(cluster())
-    pods = [Taken((at.figures.snapshot.pods[f"default/{name}"],), "quota") for name in taken.split()]
+    pods = [EvictedUnit((at.figures.snapshot.pods[f"default/{name}"],), "quota") for name in taken.split()]
     faults = check_given_back("q1", {GPU: 5}, pods, at)
     if check is None:
         assert not faults
@@ -402,8 +453,8 @@ def test_what_is_refused_of_them_stays_and_is_told(monkeypatch: pytest.MonkeyPat
     settings = KoordpyConfiguration(quota=Quota(monitor_all_quotas=True, delay_evict_time=0.0))
     rules = [str(one.rule) for one in plan_round(world.snapshot(), settings).evictions]
     assert rules == ["stale-gang", "stale-gang", "quota"]
-    monkeypatch.setattr(overuse, "check_given_back", lambda *_: on_purpose)
-    monkeypatch.setattr(stale, "check_stale", lambda *_: on_purpose)
+    monkeypatch.setattr(give_back_overuse, "check_given_back", lambda *_: on_purpose)
+    monkeypatch.setattr(release_stale_gangs, "check_stale", lambda *_: on_purpose)
     plan = plan_round(world.snapshot(), settings)
     assert not plan.evictions
     assert [one.unit for one in plan.rejected] == ["quota a", "gang:default/g"]
@@ -416,13 +467,13 @@ def test_what_is_refused_of_them_stays_and_is_told(monkeypatch: pytest.MonkeyPat
 def refused(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
     """The check refuses the first plans, whatever they are."""
     left = [times]
-    known = search.check_victims
+    known = preemption_search.check_victims
 
     def check(unit: Unit, *rest: Any) -> list[PlanFault]:
         left[0] -= 1
         return [PlanFault("on purpose", Check.UNITS)] if left[0] >= 0 else known(unit, *rest)
 
-    monkeypatch.setattr(search, "check_victims", check)
+    monkeypatch.setattr(preemption_search, "check_victims", check)
 
 
 def full() -> World:

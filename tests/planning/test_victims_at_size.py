@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Preemption, Quota
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.plan import Proof
-from koordpy.planning.round import plan_round
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration, Preemption, Quota
+from koordpy.plan.round_plan import Proof
+from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
 from tests.planning.gpu.machines import UNIFORM, device
 from tests.planning.victims_at_size import compared
 from tests.scenarios.cluster import World, group, node, pod

@@ -9,8 +9,8 @@ from typing import Any
 
 from koordpy.api import keys
 from koordpy.api.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
-from koordpy.planning.plan import Proof
-from koordpy.planning.round import plan_round
+from koordpy.plan.round_plan import Proof
+from koordpy.planner.planning_round import plan_round
 from tests.planning.gpu.machines import device
 from tests.planning.victim_oracle import least_harmful
 from tests.scenarios.cluster import World, group, node, pod

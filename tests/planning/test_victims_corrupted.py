@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from koordpy.planning import round as rounds
+from koordpy.planner import round_context
 from tests.planning.corrupted import CORRUPTIONS, attacked
 
 MOVING = (287, 376, 383)
@@ -15,7 +15,7 @@ def test_every_wrong_plan_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: Counter[str] = Counter()
     let: dict[int, list[str]] = {}
     for seed in (*range(100, 150), *MOVING):
-        found = attacked(seed, lambda search: monkeypatch.setattr(rounds, "Preemptor", search))
+        found = attacked(seed, lambda search: monkeypatch.setattr(round_context, "PreemptionSearch", search))
         seen.update(found.seen)
         if found.let:
             let[seed] = found.let

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Literal
 
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
+from msgspec.structs import replace
+
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -12,9 +13,10 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, MaxHarm, Preemption, Protection, Quota
+from koordpy.gangs.queue_units import Groups
+from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
 from tests.planning.victim_law import GPU, Judge
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
@@ -24,15 +26,28 @@ MOST = {GPU: 1000, "cpu": 1000}
 
 
 def config(random: Random) -> KoordpyConfiguration:
-    return KoordpyConfiguration(
+    found = KoordpyConfiguration(
         fairness=Fairness(
             mode=random.choice(["gpu-count", "gpu-count", "exact", "exact", "kai", "off"]),
             reclaim=random.choice(RECLAIMS),
         ),
         preemption=Preemption(
-            enabled=random.random() < 0.8, across_quotas=random.choice(["overMin", "overMin", "any", "never"])
+            enabled=random.random() < 0.8,
+            across_quotas=random.choice(["overMin", "overMin", "any", "never"]),
+            surplus_victims=random.choice(["pods", "pods", "any"]),
         ),
+        protection=Protection(
+            max_harm=MaxHarm(**{rule: random.choice(FACTORS) for rule in ("priority", "quota", "fair_share")})
+        ),
+        quota=Quota(no_quota_yields=random.choice(["lowerPriority", "lowerPriority", "always", "never"])),
     )
+    across: list[Literal["overShare", "any", "never"]] = ["overShare", "overShare", "never"]
+    if found.fairness.reclaim != "all":
+        across.append("any")
+    return replace(found, preemption=replace(found.preemption, across_users=random.choice(across)))
+
+
+FACTORS = [None, None, None, 1.0, 1.5, 0.5]
 
 
 RECLAIMS: list[Literal["off", "quotas", "all"]] = ["quotas", "quotas", "all", "all", "all", "off"]
@@ -46,7 +61,7 @@ def world(random: Random) -> World:
         out.add(LAYERS)
     for i in range(random.randint(1, 3)):
         free[f"n{i}"] = random.randint(1, 4)
-        labels = {"spine": f"s{random.randint(0, 1)}", "block": f"b{random.randint(0, 1)}"}
+        labels = {"spine": f"s{random.randint(0, 1)}", "block": f"b{random.randint(0, 1)}", "model": f"m{i % 2}"}
         out.add(node(f"n{i}", labels, cpu="64", **{GPU: str(free[f"n{i}"])}))
     leaves = _quotas(out, random) if random.random() < 0.9 else [""]
     groups: list[tuple[str, str]] = []
@@ -110,6 +125,8 @@ def _waiting(out: World, random: Random, leaves: list[str], *, layers: bool) -> 
         leaf, priority = random.choice(leaves), random.choice([0, 0, 0, 1, 5, 9])
         labels = belongs(leaf, user=random.choice(["", "", "alice", "bob"]), rigid=random.random() < 0.1)
         settings = {"priority": priority, "created": 100, "labels": labels, "cpu": random.choice(["0", "1"])}
+        if random.random() < 0.2:
+            settings["node_selector"] = {"model": "m0"}
         if random.random() < 0.08:
             settings["preemption_policy"] = "Never"
         if random.random() < 0.4:
@@ -133,9 +150,14 @@ def compared(seed: int, ways: Sequence[Way] = EVERY_WAY) -> str:
     wanted = Judge(snapshot, settings, unit.id).verdict()
     plan = plan_round(snapshot, settings, only=frozenset({unit.id}), ways=ways)
     assert not [one.message for one in plan.pending if "refused by its check" in one.message], seed
+    rules = {one.rule for one in plan.evictions}
+    if rules == {"consolidation"}:
+        bound = {one.pod_key for one in plan.placements}
+        ranks = [rank for rank, pod in enumerate(unit.members) if pod.key in bound]
+        assert Judge(snapshot, settings, unit.id).may_move(ranks), seed
+        return "consolidation"
     assert tuple(sorted(one.pod_key.partition("/")[2] for one in plan.evictions)) == wanted.victims, (seed, wanted)
     assert bool(plan.placements) == wanted.placed, (seed, wanted)
-    rules = {one.rule for one in plan.evictions}
     assert rules <= set(wanted.step), (seed, wanted)
     return "+".join(sorted(rules))
 

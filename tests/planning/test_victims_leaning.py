@@ -1,14 +1,15 @@
 """Victims whose going moves what members lean on, neighbours and spreads; against brute force over all subsets.
 
-The exact model counts who leaves (victims/affinity_terms.py); the oracle evicts each subset and asks all filters.
+The exact model counts who leaves (preemption/search/affinity_terms.py); the oracle evicts each subset and asks all
+filters.
 """
 
 from random import Random
 from typing import Any
 
 from koordpy.api.objects import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
-from koordpy.planning.plan import Proof
-from koordpy.planning.round import plan_round
+from koordpy.plan.round_plan import Proof
+from koordpy.planner.planning_round import plan_round
 from tests.planning.victim_oracle import TWO_LAYERS, least_harmful
 from tests.scenarios.cluster import World, group, node, pod, wish
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.storage import TopologyLabelRequirement, TopologyTerm
+from koordpy.api.storage_objects import TopologyLabelRequirement, TopologyTerm
 from tests.planning.node_rules import node, planned
 from tests.planning.test_filter_volumes import HOST, claim, disk, storage_class, user
 from tests.scenarios.cluster import bound, group, messages
@@ -78,4 +78,4 @@ def test_a_gang_that_lacks_a_volume_is_told_what_is_there() -> None:
     members = [user(f"p-{i}", f"c{i}", gang="g") for i in range(3)]
     plan = planned([*objects, *(claim(f"c{i}") for i in range(3)), group("g", 3), *members])
     assert bound(plan) == {}
-    assert messages(plan)["p-0"].endswith("gang default/g: needed 3, available in the cluster: 2")
+    assert messages(plan)["p-0"].startswith("gang default/g: needed 3, available in the cluster: 2. 0/2")

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.round import plan_round
-from koordpy.planning.victim_selection.names import Way
+from koordpy.cache.snapshot import Snapshot
+from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.selection.preemption_names import Way
 from tests.scenarios.cluster import World, group, node, pod
 
 

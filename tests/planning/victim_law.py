@@ -1,34 +1,37 @@
 """The law of victims read from preemption.md 1 to 5 a second time: every subset of the units of a small cluster is
 judged by the text of its sections 2, 3 and 5, with arithmetic of its own, and placed by the planner.
 
-Nothing of `koordpy.planning.victims` is used but the PodDisruptionBudgets' selectors. One unit is planned on one
+Nothing of `koordpy.preemption.search` is used but the PodDisruptionBudgets' selectors. One unit is planned on one
 snapshot; the answer is who has to go, under which step.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.natural import natural_key
+from koordpy.api.label_selectors import selector_matches
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod, PodDisruptionBudget
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.quotas import ShareQueue
-from koordpy.cluster.selectors import selector_matches
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.accelerators.registry import give
-from koordpy.planning.build import build
-from koordpy.planning.figures import Figures
-from koordpy.planning.jobs.ascend.relief import place_chosen
-from koordpy.planning.joint import place_jointly
-from koordpy.planning.placement.goals import Goals
-from koordpy.planning.placement.problem import only_ranks
-from koordpy.planning.plan import Eviction
-from koordpy.planning.quota.queues import queue_ages, queue_shares
-from koordpy.planning.units import Groups, Unit
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import give
+from koordpy.devices.rule_registry import place_members
+from koordpy.fairness.queue_shares import queue_ages, queue_shares
+from koordpy.fairness.quota_runtime import limits, tree_figures
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.placement.goals import Goals
+from koordpy.placement.problem import only_ranks
+from koordpy.plan.round_plan import Eviction
+from koordpy.pods.pod_info import Owner, PodInfo
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, place_unit
+from koordpy.quota.quota_book import ShareQueue
+from koordpy.reservations.capacity_view import RELIEVED
 
 GPU = "nvidia.com/gpu"
 NPU = keys.NPU_RESOURCES[0]
@@ -45,6 +48,8 @@ class Part:
     gang: str = ""
     most: int = 0
     core: bool = False
+    rest: bool = False
+    """What is left of a gang that is below its minimum."""
 
     @property
     def priority(self) -> int:
@@ -74,14 +79,15 @@ class Judge:
         self.snapshot, self.config = snapshot, config
         self.device = NPU if any(NPU in node.allocatable for node in snapshot.nodes) else GPU
         self.groups, self.draft = Groups(snapshot), Draft(snapshot)
-        self.figures = Figures(self.draft, config)
+        self.figures = RoundState(self.draft, config)
         self.unit: Unit = next(unit for unit in self.groups.units() if unit.id == unit_id)
         self.quotas = snapshot.quotas.tree.quotas
         self.running = [pod for pod in snapshot.pods.values() if pod.bound]
-        self.limits = self.figures.admission.limits
+        self._limits: dict[tuple[tuple[str, int], ...], Mapping[str, Mapping[str, int]]] = {}
         self._leaf: dict[object, str] = {}
         self._known: dict[tuple[str, str, int], tuple[Sequence[PodInfo], int]] = {}
         self.shares = self._shares()
+        self._on_nodes: dict[frozenset[str], dict[tuple[str, str], tuple[Fraction, Fraction]]] = {}
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
@@ -111,6 +117,19 @@ class Judge:
     def below(self, leaf: str, other: str) -> list[str]:
         theirs = set(self.path(other))
         return [name for name in self.path(leaf) if name not in theirs]
+
+    def limits(self, gone: Sequence[PodInfo]) -> Mapping[str, Mapping[str, int]]:
+        """quota-fairness.md 4: what quotas may hold where the total has what victims in no quota used."""
+        freed: Counter[str] = Counter()
+        if self.config.quota.no_quota_yields != "never":
+            for pod in gone:
+                freed.update(pod.requests if self.leaf(pod) not in self.quotas else {})
+        key = tuple(sorted(freed.items()))
+        if key not in self._limits:
+            quotas = self.snapshot.quotas
+            larger = replace(quotas, total={r: amount + freed[r] for r, amount in quotas.total.items()})
+            self._limits[key] = limits(tree_figures(larger, self.config.quota), larger, self.config.quota)
+        return self._limits[key]
 
     # --- shares -------------------------------------------------------------------------------------------------------
 
@@ -143,18 +162,27 @@ class Judge:
             known = self._known[key] = pods, total
         return known[1]
 
-    def _shares(self) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
-        mode = self.config.fairness.mode
+    def _shares(self, names: frozenset[str] | None = None) -> dict[tuple[str, str], tuple[Fraction, Fraction]]:
+        """names: of the nodes that count, all where it is None."""
+        mode, quotas = self.config.fairness.mode, self.snapshot.quotas
         if mode == "off":
             return {}
         if mode == "gpu-count":
-            return {(user, self.device): (a, Fraction(b)) for user, (a, b) in self._users().items()}
+            return {(user, self.device): (a, Fraction(b)) for user, (a, b) in self._users(names).items()}
         known = [pod for pod in self.snapshot.pods.values() if pod.bound or pod.pending]
         ages: dict[ShareQueue, float] = {}
         for pod in known:
-            queue = self.snapshot.quotas.queue_of(pod)
+            queue = quotas.queue_of(pod)
             ages[queue] = min(ages.get(queue, pod.created), pod.created)
-        found = queue_shares(self.snapshot.quotas, self.config.fairness, queue_ages(self.snapshot.quotas, ages))
+        if names is not None:
+            total, held, waiting = Counter[str](), dict[Owner, Counter[str]](), dict[Owner, Counter[str]]()
+            for one in self.snapshot.nodes:
+                total.update(one.allocatable if one.name in names else {})
+            for pod in known:
+                if self._counts(pod, names):
+                    (held if pod.bound else waiting).setdefault(pod.owner, Counter()).update(pod.requests)
+            quotas = replace(quotas, total=dict(total), held=held, waiting=waiting)
+        found = queue_shares(quotas, self.config.fairness, queue_ages(quotas, ages))
         out = {}
         for queue, exact in found.exact.items():
             for resource, share in exact.items():
@@ -162,16 +190,31 @@ class Judge:
                 out[name, resource] = Fraction(share), Fraction(found.whole[queue][resource])
         return out
 
-    def _users(self) -> dict[str, tuple[Fraction, int]]:
+    def _counts(self, pod: PodInfo, names: frozenset[str]) -> bool:
+        """Whether a running pod is on one of some nodes, or a waiting one could be."""
+        return pod.node in names if pod.bound else not names.isdisjoint(self._able(pod))
+
+    def _able(self, pod: PodInfo) -> set[str]:
+        """Names of the nodes that could take a pod if they were empty."""
+        wanted = pod.pod.spec.node_selector.items()
+        return {
+            one.name
+            for one in self.snapshot.nodes
+            if wanted <= one.labels.items() and all(one.allocatable.get(r, 0) >= n for r, n in pod.requests.items())
+        }
+
+    def _users(self, names: frozenset[str] | None = None) -> dict[str, tuple[Fraction, int]]:
         """User -> (unrounded, whole) integer max-min of the cluster's GPUs, capped by demand."""
         demand: Counter[str] = Counter()
         age: dict[str, tuple[float, object]] = {}
         for pod in self.snapshot.pods.values():
             if pod.bound or pod.pending:
                 user = self.user(pod)
-                demand[user] += pod.requests.get(self.device, 0)
+                if names is None or self._counts(pod, names):
+                    demand[user] += pod.requests.get(self.device, 0)
                 age[user] = min(age.get(user, (pod.created, natural_key(user))), (pod.created, natural_key(user)))
-        total = sum(node.allocatable.get(self.device, 0) for node in self.snapshot.nodes)
+        nodes = [one for one in self.snapshot.nodes if names is None or one.name in names]
+        total = sum(one.allocatable.get(self.device, 0) for one in nodes)
         level, open_to = Fraction(0), dict(demand)
         left = Fraction(min(total, sum(demand.values())))
         exact: dict[str, Fraction] = {}
@@ -213,7 +256,7 @@ class Judge:
             whole = [g for g in unit.gangs if bound[g.ref] and g not in broken]
             for gang in broken:
                 if not any(map(_protected, bound[gang.ref])):
-                    out += [Part(tuple(bound[gang.ref]), 0, unit.group_id, gang.key, most=1)]
+                    out += [Part(tuple(bound[gang.ref]), 0, unit.group_id, gang.key, most=1, rest=True)]
             for gang in whole:
                 most = len(bound[gang.ref]) - max(0, gang.min_member)
                 if most > 0:
@@ -243,12 +286,20 @@ class Judge:
                 return False
             if not any(pod.requests.get(r) for pod in pods for r in self.quotas[leaf].max):
                 return False
-            return all(self.leaf(pod) in self.quotas and self.leaf(pod) != leaf for pod in part.pods)
+            tops = {*self.quotas, *((keys.DEFAULT_QUOTA,) if self.config.quota.no_quota_yields == "always" else ())}
+            outside = [pod for pod in self.running if self.leaf(pod) == keys.DEFAULT_QUOTA]
+            used = any(pod.requests.get(r) for r in self._requested(pods) for pod in outside)
+            if not used and any(pod in outside for pod in part.pods):
+                return False
+            return all(self.leaf(pod) in tops and self.leaf(pod) != leaf for pod in part.pods)
         if self.config.fairness.reclaim != "all" or self.config.fairness.mode == "off":
             return False
         mine = [r for r in self.shared(self.parties(pods[0])[-1]) if any(pod.requests.get(r) for pod in pods)]
         others = all(self.parties(pod)[-1] != self.parties(pods[0])[-1] for pod in part.pods)
         return others and any(pod.requests.get(r) for pod in part.pods for r in self._asked(pods)) and bool(mine)
+
+    def _requested(self, pods: Sequence[PodInfo]) -> set[str]:
+        return {r for pod in pods for r, amount in pod.requests.items() if amount}
 
     def _asked(self, pods: Sequence[PodInfo]) -> list[str]:
         """Resources that a beneficiary requests, of those that are shared out at all."""
@@ -270,19 +321,60 @@ class Judge:
         stay = [pod for pod in self.running if pod.key not in left]
         after = [*stay, *pods]
         return (
-            self._admitted(after, pods)
+            self._admitted(after, pods, self.limits(gone))
+            and (min(pod.priority for pod in pods) >= 2_000_000_000 or self._limited(taken, parts, pods))
             and self._priority(taken, parts, pods, after)
             and self._quota(taken, parts, pods, after)
             and self._share(taken, parts, pods, after)
             and self._budgets(taken, parts, gone)
         )
 
-    def _admitted(self, after: Sequence[PodInfo], pods: Sequence[PodInfo]) -> bool:
+    def _limited(self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo]) -> bool:
+        """preemption.md 3.7."""
+        return self._spared(taken, parts, pods) and self._harm(taken, parts, pods)
+
+    def _spared(self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo]) -> bool:
+        """preemption.md 3.7: members above minMember break no gang but by quota."""
+        broken = [i for i, rule in taken.items() if rule != "quota" and (parts[i].core or parts[i].rest)]
+        if not broken or self.config.preemption.surplus_victims == "any":
+            return True
+        for gang in self.unit.gangs:
+            lacks = gang.min_member - len(gang.bound) - gang.succeeded
+            if gang.min_member > 0 and sum(pod.gang == gang.ref for pod in pods) > max(0, lacks):
+                return False
+        return True
+
+    def _harm(self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo]) -> bool:
+        """preemption.md 3.7."""
+        limits = self.config.protection.max_harm
+        for rule, factor in (
+            ("priority", limits.priority),
+            ("quota", limits.quota),
+            ("fair-share", limits.fair_share),
+            ("consolidation", limits.consolidation),
+        ):
+            gone = [pod for i, own in taken.items() if own == rule for pod in parts[i].pods]
+            if factor is None or not gone:
+                continue
+            sides = [sum(pod.requests.get(self.device, 0) for pod in some) for some in (gone, pods)]
+            if not sides[1]:
+                if sides[0]:
+                    return False
+                sides = [sum(pod.requests.get("cpu", 0) for pod in some) for some in (gone, pods)]
+            if not sides[1]:
+                sides = [len(gone), len(pods)]
+            if sides[0] > Fraction(str(factor)) * sides[1]:
+                return False
+        return True
+
+    def _admitted(
+        self, after: Sequence[PodInfo], pods: Sequence[PodInfo], limits: Mapping[str, Mapping[str, int]]
+    ) -> bool:
         for name in {name for pod in pods for name in self.path(self.leaf(pod))}:
             inside = [pod for pod in pods if name in self.path(self.leaf(pod))]
             for resource in self.quotas[name].max:
                 asked = [pod for pod in inside if pod.requests.get(resource)]
-                if asked and self.used(name, resource, after) > self.limits[name].get(resource, 0):
+                if asked and self.used(name, resource, after) > limits[name].get(resource, 0):
                     return False
                 if any(map(_protected, asked)):
                     held = self.used(name, resource, [pod for pod in after if _protected(pod)])
@@ -310,7 +402,98 @@ class Judge:
                         line = min(Fraction(before), share)
                         if pod.requests.get(resource) and self.held(party, resource, after) < line:
                             return False
+        return self._across_users(own, pods, after)
+
+    def _across_users(self, own: Sequence[Part], pods: Sequence[PodInfo], after: Sequence[PodInfo]) -> bool:
+        """3.1, priority between users."""
+        across = self.config.preemption.across_users
+        asked = [pod for part in own for pod in part.pods if across != "any" and self.asks(pod, pods, after)]
+        if not asked or (across == "overShare" and self.config.fairness.reclaim == "all"):
+            return True
+        return across != "never" and all(
+            self._keeps_share(tenant, own, pods, after) or self._passes_on(tenant, own, pods, after)
+            for tenant in {self.parties(pod)[-1] for pod in asked}
+        )
+
+    def asks(self, pod: PodInfo, pods: Sequence[PodInfo], after: Sequence[PodInfo]) -> bool:
+        """Whether priority between users asks for a pod's tenant."""
+        first = pods[0]
+        if self.config.fairness.mode == "off" or min(one.priority for one in pods) >= 2_000_000_000:
+            return False
+        if self.parties(pod)[-1] == self.parties(first)[-1] or (self._is_quota(pod) and self._is_quota(first)):
+            return False
+        return bool(self._wanted(pods)) and not self._guaranteed(pod, pods, after)
+
+    def _is_quota(self, pod: PodInfo) -> bool:
+        labelled = self.config.fairness.mode == "gpu-count" and keys.QUOTA_USER in pod.pod.metadata.labels
+        return self.leaf(pod) in self.quotas and not labelled
+
+    def _wanted(self, pods: Sequence[PodInfo]) -> list[str]:
+        return [r for r in self._asked(pods) if r in self.shared(self.parties(pods[0])[-1])]
+
+    def _guaranteed(self, pod: PodInfo, pods: Sequence[PodInfo], after: Sequence[PodInfo]) -> bool:
+        """Whether the gate of 3.2 is open against a pod."""
+        leaf = self.leaf(pods[0])
+        mine = self.below(leaf, self.leaf(pod))
+        asked = {resource for one in pods for resource, amount in one.requests.items() if amount}
+        if not mine or not asked & set(self.quotas[leaf].max):
+            return False
+        return all(
+            self.used(name, r, after) <= self.quotas[name].least(r)
+            for name in mine
+            for r in asked & set(self.quotas[name].max)
+        )
+
+    def _usable(self, pods: Sequence[PodInfo]) -> frozenset[str]:
+        return frozenset(name for pod in pods for name in self._able(pod))
+
+    def user_line(self, party: str, resource: str, pods: Sequence[PodInfo]) -> tuple[Fraction, Fraction]:
+        """(unrounded share, whole share) on the nodes that could take a member."""
+        names = self._usable(pods)
+        if self.config.fairness.mode == "gpu-count" and all(
+            one.name in names or not one.allocatable.get(self.device) for one in self.snapshot.nodes
+        ):
+            return self.line(party, resource)
+        if names not in self._on_nodes:
+            self._on_nodes[names] = self._shares(names)
+        return self._on_nodes[names].get((party, resource), (Fraction(0), Fraction(0)))
+
+    def on_usable(self, party: str, resource: str, some: Sequence[PodInfo], pods: Sequence[PodInfo]) -> int:
+        """What some pods hold on these nodes; members are to be there."""
+        names = self._usable(pods)
+        return sum(
+            pod.requests.get(resource, 0)
+            for pod in some
+            if party == self.parties(pod)[-1] and (not pod.bound or pod.node in names)
+        )
+
+    def _keeps_share(self, tenant: str, own: Sequence[Part], pods: Sequence[PodInfo], after: Sequence[PodInfo]) -> bool:
+        """(a)"""
+        for resource in self.shared(tenant):
+            if not self.on_usable(tenant, resource, [pod for part in own for pod in part.pods], pods):
+                continue
+            before = self.on_usable(tenant, resource, self.running, pods)
+            line = min(Fraction(before), self.user_line(tenant, resource, pods)[1])
+            if self.on_usable(tenant, resource, after, pods) < line:
+                return False
         return True
+
+    def _passes_on(self, tenant: str, own: Sequence[Part], pods: Sequence[PodInfo], after: Sequence[PodInfo]) -> bool:
+        """(b)"""
+        mine = self.parties(pods[0])[-1]
+        for resource in set(self._wanted(pods)) & set(self.shared(tenant)):
+            (exact, whole), use = (
+                self.user_line(tenant, resource, pods),
+                self.on_usable(tenant, resource, self.running, pods),
+            )
+            gain = self.on_usable(mine, resource, after, pods) - self.user_line(mine, resource, pods)[0]
+            above, left = gain <= use - exact, use
+            for size in sorted(self.on_usable(tenant, resource, part.pods, pods) for part in own):
+                above &= left > whole
+                left -= size
+            if above:
+                return True
+        return False
 
     def _quota(
         self, taken: Mapping[int, str], parts: Sequence[Part], pods: Sequence[PodInfo], after: Sequence[PodInfo]
@@ -446,12 +629,13 @@ class Judge:
         mark = self.draft.mark()
         for pod in gone:
             self.draft.evict(pod)
-        own = place_chosen(self.unit, [self.unit.members[rank].key for rank in ranks], self.figures)
+        own = place_members(self.unit, [self.unit.members[rank].key for rank in ranks], self.figures)
         if own is not None:
             self.draft.undo(mark)
             return () if len(own.nodes) == len(ranks) else None
-        room = only_ranks(build(self.unit, self.figures), set(ranks))
-        found = place_jointly(self.unit, room, self.figures)
+        relieved = self.figures.of_view(RELIEVED)
+        room = only_ranks(build(self.unit, relieved), set(ranks))
+        found = place_unit(self.unit, room, relieved, Question.TRIAL)
         seats = {self.unit.members[rank].key: node for rank, node in found.nodes.items()}
         given = give(seats, self.figures) if len(seats) == len(ranks) else None
         self.draft.undo(mark)
@@ -479,6 +663,19 @@ class Judge:
                     return Verdict(True, found, step)
         return Verdict(False)
 
+    def may_move(self, ranks: Sequence[int]) -> bool:
+        """Step 5b: whether priority between users was asked for members, and neither a guarantee nor priority gives
+        them room."""
+        pods, parts = [self.unit.members[rank] for rank in ranks], self.parts()
+        if self.config.preemption.across_users != "overShare":
+            return False
+        less = [part for part in parts if self._may("priority", part, pods)]
+        if not any(self.asks(pod, pods, [*self.running, *pods]) for part in less for pod in part.pods):
+            return False
+        return (
+            self._best(("quota",), parts, pods, ranks) is None and self._best(("priority",), parts, pods, ranks) is None
+        )
+
     def _plain(self, pending: Sequence[int]) -> bool:
         members = self.unit.members
         problem = build(self.unit, self.figures)
@@ -486,7 +683,7 @@ class Judge:
             return False
         if self.figures.admission.refusal(self.unit, self.draft.quotas) is not None:
             return False
-        found = place_jointly(self.unit, problem, self.figures)
+        found = place_unit(self.unit, problem, self.figures, Question.TRIAL)
         return bool(found.nodes) and bool(members) and bool(pending)
 
     def _core(self, pending: Sequence[int]) -> list[int]:

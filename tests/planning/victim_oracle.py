@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from random import Random
 
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -11,21 +10,25 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.build import build
-from koordpy.planning.figures import Figures
-from koordpy.planning.gpu.allocation import allocate
-from koordpy.planning.joint import place_jointly
-from koordpy.planning.placement.goals import Goals
-from koordpy.planning.placement.problem import only_ranks
-from koordpy.planning.units import Groups
-from koordpy.planning.victim_selection.choice import cost_levels, keeps, late_levels
-from koordpy.planning.victim_selection.names import RuleName
-from koordpy.planning.victims.asked import Asked, beneficiaries
-from koordpy.planning.victims.candidates import candidates
-from koordpy.planning.victims.reach import Opened
-from koordpy.planning.victims.search import Preemptor
-from koordpy.planning.victims.victim_rules import BY_NAME
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.gpu.gpu_allocation import allocate
+from koordpy.devices.gpu.gpu_machine import GPUS
+from koordpy.devices.gpu.gpu_nodes import gpu_nodes
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups
+from koordpy.placement.goals import Goals
+from koordpy.placement.problem import only_ranks
+from koordpy.preemption.rules.victim_rules import BY_NAME
+from koordpy.preemption.search.candidates import candidates
+from koordpy.preemption.search.preemption_search import PreemptionSearch
+from koordpy.preemption.search.preemptor_sets import PreemptorSet, preemptor_sets
+from koordpy.preemption.search.reachable_nodes import ReachableNodes
+from koordpy.preemption.selection.preemption_names import RuleName
+from koordpy.preemption.selection.victim_choice import cost_levels, keeps, late_levels
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, place_unit
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 
 GPU = "nvidia.com/gpu"
@@ -35,19 +38,19 @@ TWO_LAYERS = hierarchy(("blockLayer", "block"), ("spineLayer", "spine"))
 def least_harmful(snapshot: Snapshot) -> list[str] | None:
     """Names of the pods that priority preemption evicts for the one pending unit; None where it fits without."""
     groups, draft = Groups(snapshot), Draft(snapshot)
-    figures = Figures(draft, KoordpyConfiguration())
-    search = Preemptor(figures)
+    figures = RoundState(draft, KoordpyConfiguration())
+    search = PreemptionSearch(figures)
     [unit] = groups.units()
     problem = build(unit, figures)
-    if place_jointly(unit, problem, figures).placed:
+    if place_unit(unit, problem, figures, Question.TRIAL).placed:
         return None
-    for ranks in beneficiaries(unit, problem, figures):
-        asked = Asked(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
-        law = search._law(asked)
-        mask = BY_NAME[RuleName.PRIORITY].units(law, search._free(asked))
+    for ranks in preemptor_sets(unit, problem, figures):
+        asked = PreemptorSet(unit, only_ranks(problem, ranks), tuple(unit.members[rank] for rank in ranks))
+        law = search.law(asked)
+        mask = BY_NAME[RuleName.PRIORITY].units(law, search.free_units(asked))
         if not mask.any():
             continue
-        everything = Opened(asked.problem, {}, frozenset())
+        everything = ReachableNodes(asked.problem, {}, frozenset())
         running = candidates(
             asked,
             asked.problem,
@@ -70,11 +73,11 @@ def least_harmful(snapshot: Snapshot) -> list[str] | None:
             for one in pods:
                 draft.evict(one)
             room = only_ranks(build(unit, figures), set(ranks))
-            found = place_jointly(unit, room, figures)
+            found = place_unit(unit, room, figures, Question.TRIAL)
             short = len(found.nodes) < len(ranks)
-            if not short and any(pod.gpus is not None for pod in asked.pods):
+            if not short and any(pod.ask(GPUS) is not None for pod in asked.pods):
                 seats = [(unit.members[rank], node) for rank, node in found.nodes.items()]
-                short = bool(allocate(seats, figures.gpus).faults)
+                short = bool(allocate(seats, gpu_nodes(figures.scene)).faults)
             draft.undo(mark)
             if short:
                 continue

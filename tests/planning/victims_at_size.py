@@ -15,7 +15,6 @@ from random import Random
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -24,13 +23,15 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.planning.plan import Eviction, Proof, RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
-from koordpy.planning.victim_selection.names import EVERY_WAY, RuleName, Way
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.gangs.queue_units import Groups
+from koordpy.plan.round_plan import Eviction, Proof, RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.pod_info import PodInfo
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, RuleName, Way
 from tests.planning.gpu.machines import UNIFORM, M, device
+from tests.planning.minimality import proven
 from tests.planning.victim_law import GPU, Judge, covers
 from tests.scenarios.cluster import World, group, hierarchy, node, pod, wish
 from tests.scenarios.npus import N910, ids, npu_node
@@ -233,6 +234,7 @@ def one_after_another(plan: RoundPlan, world: World, settings: KoordpyConfigurat
     at_first = Judge(world.snapshot(), settings, plan.units[0].unit)
     bound = {one.pod_key for one in plan.placements}
     out = [f"refused: {one.text}" for one in plan.rejected]
+    out += [f"{one}: a unit is evicted in vain" for one in plan.not_minimal]
     out += [f"{one.pod_key} is bound and evicted in a round" for one in plan.evictions if one.pod_key in bound]
     given = [one for one in plan.evictions if not one.unit]
     parts = at_first.parts()
@@ -240,10 +242,14 @@ def one_after_another(plan: RoundPlan, world: World, settings: KoordpyConfigurat
     if not at_first.spares_budgets(gone, gone):
         out.append("a budget forbids what is given back")
     carried_out(world, plan, "")
+    earlier: list[PodInfo] = []
+    """Victims of units before: those in no quota have given up what they used."""
     for unit in dict.fromkeys(report.unit for report in plan.units):
         judge = Judge(world.snapshot(), settings, unit)
-        judge.limits, judge.shares = at_first.limits, at_first.shares
+        judge.limits = lambda gone, before=(*earlier,): at_first.limits([*before, *gone])  # type: ignore[method-assign, misc]
+        judge.shares = at_first.shares
         out += [f"{unit}: {text}" for text in faults_of(plan, judge, random)]
+        earlier += [judge.snapshot.pods[one.pod_key] for one in plan.evictions if one.unit == unit]
         carried_out(world, plan, unit)
     return out + overfull(world.snapshot())
 
@@ -266,7 +272,8 @@ def compared(seed: int, nodes: int, *, rich: bool = False, npus: bool = False) -
     claims: dict[str, Proof] = {}
     for ways in (EVERY_WAY, *((way,) for way in Way)):
         name, world = ways[0] if len(ways) == 1 else "all", cluster(Random(seed), nodes, rich=rich, npus=npus)
-        plan = plan_round(snapshot, settings, ways=ways)
+        with proven():
+            plan = plan_round(snapshot, settings, ways=ways)
         claims[name] = plan.units[0].proof
         wrong += [f"{name}: {text}" for text in one_after_another(plan, world, settings, random)]
     return wrong, claims
@@ -283,8 +290,10 @@ def ways_compared(
     costs: dict[str, tuple[int, set[str], tuple[int, ...]]] = {}
     for ways in (EVERY_WAY, *((way,) for way in Way)):
         name = ways[0] if len(ways) == 1 else "all"
-        plan = plan_round(snapshot, settings, only=frozenset({unit.id}), ways=ways)
+        with proven():
+            plan = plan_round(snapshot, settings, only=frozenset({unit.id}), ways=ways)
         wrong += [f"{name}: refused: {one.text}" for one in plan.rejected]
+        wrong += [f"{name}: a unit is evicted in vain" for _ in plan.not_minimal]
         wrong += [f"{name}: {text}" for text in faults_of(plan, judge, random)]
         claims[name] = plan.units[0].proof
         if plan.evictions:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -22,31 +24,45 @@ ALLOCATION = "topology.scheduling.koordinator.sh/gpu"
 DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 HELD = "/held"
 ON_NODE = "/var/local/held"
-# Takes a folder per GPU: making one that is there fails, whoever made it. What is found held is written down.
+# Writes its name on each GPU again and again as long as it has processes, however they end. Another name that stands
+# there after its own is that of a container that runs beside it, and is written down.
 _HOLD = f"""
 echo "$NVIDIA_VISIBLE_DEVICES"
 IFS=,
-release() {{ for gpu in $NVIDIA_VISIBLE_DEVICES; do rm -rf {HELD}/$gpu; done; exit 0; }}
-trap release TERM
-for gpu in $NVIDIA_VISIBLE_DEVICES; do
-    mkdir {HELD}/$gpu 2>/dev/null || echo "$gpu: $0 beside $(cat {HELD}/$gpu/who)" >> {HELD}/twice
-    echo "$0" > {HELD}/$gpu/who
-done
-sleep SECONDS & wait
-release
+me="$(hostname)/$0"
+hold() {{
+    first=yes
+    while true; do
+        for gpu in $NVIDIA_VISIBLE_DEVICES; do
+            who=
+            read -r who 2>/dev/null < {HELD}/$gpu
+            if [ -z "$first" ] && [ -n "$who" ] && [ "$who" != "$me" ]; then
+                echo "$gpu: $me beside $who" >> {HELD}/twice
+            fi
+            echo "$me" > {HELD}/$gpu
+        done
+        first=
+        sleep 0.2
+    done
+}}
+trap 'sleep LINGER; exit 0' TERM
+hold 2>/dev/null &
+sleep SECONDS & wait $!
+exit 0
 """
 _PODRESOURCES = """
 import asyncio, json, sys
 from pathlib import Path
-from koordpy.agent.plugin.server import listed_pods
+from koordpy.agent.plugin.kubelet_api import listed_pods
 view = asyncio.run(listed_pods(Path("/var/lib/kubelet/pod-resources/kubelet.sock"), resource=sys.argv[1]))
 print(json.dumps([[*pod, name, sorted(ids)] for pod, own in view.items() for name, ids in own.items()]))
 """
 
 
-def holder(name: str, gpus: int, *, owner: str, seconds: int = 3600, **more: Any) -> Json:
-    """A container that prints its GPUs and holds them for so long."""
-    program = ["sh", "-c", _HOLD.replace("SECONDS", str(seconds)), f"{owner}/{name}"]
+def holder(name: str, gpus: int, *, owner: str, seconds: int = 3600, lingers: int = 0, **more: Any) -> Json:
+    """A container that prints its GPUs and holds them for so long; lingers: seconds that it takes to end."""
+    script = _HOLD.replace("SECONDS", str(seconds)).replace("LINGER", str(lingers))
+    program = ["sh", "-c", script, f"{owner}/{name}"]
     mounts = [{"name": "held", "mountPath": HELD}]
     limits = {GPU: str(gpus)} if gpus else {}
     return container(name, program, requests={"cpu": "1m", **limits}, limits=limits, volumeMounts=mounts, **more)
@@ -88,17 +104,19 @@ class GpuNode:
         log = self.node.folder / "agent.log"
         return log.read_text().count("registered with the kubelet") if log.exists() else 0
 
-    async def restart_kubelet(self) -> None:
+    async def restart_kubelet(self, *, crash: bool = False) -> None:
         """Until the plugin is registered with the new one: what it is asked to start before then it turns down."""
         before = self._registrations()
         assert self.node.kubelet is not None
-        self.node.restart(self.node.kubelet)
+        self.node.restart(self.node.kubelet, with_=signal.SIGKILL if crash else signal.SIGTERM)
         await self._registers(before)
 
-    async def restart_agent(self) -> None:
+    async def restart_agent(self, *, crash: bool = True, away_s: float = 0) -> None:
+        """Ends the agent, without a word or as its pod is ended, and starts it again."""
         before = self._registrations()
         assert self.agent is not None
-        self.agent.kill()
+        await asyncio.to_thread(self.agent.kill if crash else lambda agent=self.agent: agent.stop(grace_s=60))
+        await asyncio.sleep(away_s)
         self.agent.start()
         await self._registers(before)
 
@@ -146,7 +164,7 @@ async def gpu_nodes(work: Work, machines: Mapping[str, Mapping[str, Any]], *flag
         await work.clear()
         for one in nodes:
             if one.agent is not None:
-                one.agent.stop()
+                one.agent.kill()
                 one.agent = None
         for one in nodes:
             # else the next test takes what the Node still says for what its own agent offers
@@ -179,10 +197,22 @@ def names(pods: Sequence[Json]) -> list[str]:
 
 
 def gpu_pod(
-    name: str, *counts: int, seconds: int = 3600, inits: tuple[int, ...] = (), sidecar: int = 0, on: str = ""
+    name: str,
+    *counts: int,
+    seconds: int = 3600,
+    inits: tuple[int, ...] = (),
+    sidecar: int = 0,
+    on: str = "",
+    lingers: int = 0,
+    gang: str = "",
 ) -> Json:
-    """A pod with a container for each count, one init container for each of inits, and a sidecar where it has GPUs."""
-    containers = [holder(f"c{n}", count, owner=name, seconds=seconds) for n, count in enumerate(counts)]
+    """A pod with a container for each count, one init container for each of inits, and a sidecar where it has GPUs.
+
+    lingers: seconds that its containers take to end.
+    """
+    containers = [
+        holder(f"c{n}", count, owner=name, seconds=seconds, lingers=lingers) for n, count in enumerate(counts)
+    ]
     first = [holder(f"i{n}", count, owner=name, seconds=1) for n, count in enumerate(inits)]
     if sidecar:
         first.append(holder("side", sidecar, owner=name, restartPolicy="Always"))
@@ -190,9 +220,26 @@ def gpu_pod(
         "initContainers": first,
         "volumes": VOLUMES,
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 5,
+        "terminationGracePeriodSeconds": 5 + lingers,
     }
-    return pod(name, pod_spec(*containers, on=on or None, **more))
+    return pod(name, pod_spec(*containers, on=on or None, **more), gang=gang)
+
+
+def failed(pods: Mapping[str, Json]) -> dict[str, str]:
+    """Pods that have failed, with the reason."""
+    return {
+        name: f"{one['status'].get('reason')}: {one['status'].get('message')}"
+        for name, one in pods.items()
+        if one["status"]["phase"] == "Failed"
+    }
+
+
+def gpu_job(name: str, count: int, *, seconds: int = 3600, **more: Any) -> Json:
+    """A Job of so many pods with a GPU each, as a user writes it who knows nothing of koordpy."""
+    container = holder("c0", 1, owner="job", seconds=seconds)
+    spec = pod_spec(container, restartPolicy="Never", volumes=VOLUMES)
+    whole = {"parallelism": count, "completions": count, "template": {"spec": spec}, **more}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": whole}
 
 
 async def agree(work: Work, nodes: list[GpuNode], wanted: list[str]) -> None:

@@ -66,7 +66,7 @@ def pod_network(number: int) -> str:
 
 
 def kubelet(client_ca: Path, resolv: Path) -> str:
-    """KubeletConfiguration; heartbeats are four times as frequent as by default, so that tests wait less."""
+    """KubeletConfiguration; heartbeats and statuses are more frequent than by default, so that tests wait less."""
     return json.dumps(
         {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -87,7 +87,7 @@ def kubelet(client_ca: Path, resolv: Path) -> str:
             "imageGCHighThresholdPercent": 100,
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "nodeLeaseDurationSeconds": 10,
-            "nodeStatusUpdateFrequency": "5s",
+            "nodeStatusUpdateFrequency": "2s",
             "syncFrequency": "5s",
         }
     )

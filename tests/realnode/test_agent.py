@@ -41,7 +41,7 @@ async def test_running_pods_keep_their_gpus_when_kubelet_and_agent_start_anew(wo
 
 
 async def test_a_sick_gpu_is_given_to_nobody(work: Work) -> None:
-    machine = {**EIGHT, "faults": [{"poll": 15, "uuid": "GPU-7", "xid": 79}]}
+    machine = {**EIGHT, "faults": [{"poll": 8, "uuid": "GPU-7", "xid": 79}]}
     async with gpu_nodes(work, {"n1": machine}) as nodes:
         (node,) = nodes
         await node.offers(7)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
-from koordpy.api.groups import PodGroup, PodGroupSpec
+from koordpy.api.custom_objects import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
 from koordpy.api.objects import Container, Node, NodeStatus, ObjectMeta, Pod, PodSpec, PodStatus, ResourceRequirements
-from koordpy.cluster.snapshot import Snapshot
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.api.pod_groups import PodGroup, PodGroupSpec
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.cache.snapshot import Snapshot
+from koordpy.devices.family_registry import make_state
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
 
 _SPINE = re.compile(r"(\S+?)\{(.*?)\}", re.DOTALL)
 
@@ -130,7 +131,7 @@ def gang_pods(name: str, count: int, prefix: str = "p", **settings: Any) -> list
 class World:
     """A cluster state with what happened to it."""
 
-    state: ClusterState = field(default_factory=ClusterState)
+    state: ClusterState = field(default_factory=make_state)
 
     def add(self, *objects: Any) -> "World":
         for one in objects:

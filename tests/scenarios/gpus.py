@@ -5,11 +5,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import Gpu, KoordpyConfiguration
 from koordpy.api.objects import Container, Node, Pod, ResourceRequirements
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.plan import Placement, RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.config.configuration import Gpu, KoordpyConfiguration
+from koordpy.devices.family_registry import make_state
+from koordpy.plan.round_plan import Placement, RoundPlan
+from koordpy.planner.planning_round import plan_round
+from tests.given_devices import numbers_of
 from tests.planning.gpu.machines import M, device
 from tests.scenarios.cluster import World, node, pod
 
@@ -51,7 +52,7 @@ class GpuWorld(World):
     """A cluster whose configuration of GPUs is given."""
 
     def __init__(self, gpu: Gpu | None = None) -> None:
-        super().__init__(ClusterState(gpu=gpu))
+        super().__init__(make_state(gpu=gpu))
         self.config = KoordpyConfiguration(gpu=gpu or Gpu())
 
     def plan(self, **settings: Any) -> RoundPlan:
@@ -67,4 +68,4 @@ def allocation(placement: Placement) -> dict[str, list[int]]:
 
 def given(plan: RoundPlan) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Pod name -> (node, GPUs)."""
-    return {p.pod_key.partition("/")[2]: (p.node, p.chips) for p in plan.placements}
+    return {p.pod_key.partition("/")[2]: (p.node, numbers_of(p)) for p in plan.placements}

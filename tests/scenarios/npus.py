@@ -5,8 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import Ascend, KoordpyConfiguration
-from koordpy.api.groups import PodGroup, PodGroupSpec
 from koordpy.api.objects import (
     ConfigMap,
     Container,
@@ -19,7 +17,9 @@ from koordpy.api.objects import (
     Quantities,
     ResourceRequirements,
 )
-from koordpy.planning.plan import RoundPlan
+from koordpy.api.pod_groups import PodGroup, PodGroupSpec
+from koordpy.config.configuration import Ascend, KoordpyConfiguration
+from koordpy.plan.round_plan import RoundPlan
 from tests.scenarios.cluster import World, pod_meta
 
 N910, N310, N310P, NPU = keys.NPU_RESOURCES

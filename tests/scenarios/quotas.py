@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.custom import ElasticQuota, ElasticQuotaSpec
+from koordpy.api.custom_objects import ElasticQuota, ElasticQuotaSpec
 from koordpy.api.objects import ObjectMeta
 
 Amounts = Mapping[str, Any] | int

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from koordpy.cli.main import main as koordpy
-from koordpy.planning.plan import Proof
-from koordpy.planning.solver.budget import TimeBudget
-from koordpy.planning.solver.cpsat import cp_model
+from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.time_budget import TimeBudget
+from koordpy.plan.round_plan import Proof
 from tests.scenarios.cluster import World, group, node, pod, whole_messages
 
 MOST = 2**56
@@ -49,7 +49,7 @@ def test_a_gang_that_the_solver_cannot_count_for_waits_and_is_told_why() -> None
     assert plan.gangs[0].proof is Proof.UNKNOWN
     [unit] = plan.units
     assert unit.solver_faults == ("the solver refused (victims): Possible integer overflow in constraint",)
-    told = "; not decided, the solver refused (victims): Possible integer overflow in constraint"
+    told = "; not decided, the solver refused (victims): Possible integer overflow in constraint."
     assert all(text.endswith(told) for text in whole_messages(plan).values())
 
 

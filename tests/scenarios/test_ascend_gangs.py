@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from koordpy.api import keys
 from koordpy.api.objects import LabelSelector, Pod, TopologySpreadConstraint
-from koordpy.planning.ascend.chips import affinity
-from koordpy.planning.ascend.division import Demand, servable
-from koordpy.planning.ascend.presets import PRESETS, Preset
+from koordpy.devices.ascend.tables.chip_costs import affinity
+from koordpy.devices.ascend.tables.chip_division import Demand, servable
+from koordpy.devices.ascend.tables.npu_presets import PRESETS, Preset
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, pod, wish
 from tests.scenarios.npus import NPU, chips, npu_gang, npu_node, npu_pod
 

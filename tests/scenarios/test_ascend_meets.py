@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Ascend, Consolidation, KoordpyConfiguration
 from koordpy.api.objects import Pod
-from koordpy.planning.plan import Reason, RoundPlan
+from koordpy.config.configuration import Ascend, Consolidation, KoordpyConfiguration
+from koordpy.plan.round_plan import Reason, RoundPlan
+from tests.given_devices import numbers_of
 from tests.planning.gpu.machines import device
 from tests.scenarios.cluster import World, bound
 from tests.scenarios.gpus import GPU, gpu_pod
@@ -46,7 +47,12 @@ def test_npus_and_gpus_of_one_node_are_numbered_apart() -> None:
     world.add(gpu_pod("first", 2, created=60), gpu_pod("last", 2, created=61))
     plan = world.plan()
     assert set(bound(plan)) == {"p-0", "p-1", "first", "last"}
-    assert sorted(chip for one in plan.placements if one.pod_key.endswith("st") for chip in one.chips) == [0, 1, 2, 3]
+    assert sorted(chip for one in plan.placements if one.pod_key.endswith("st") for chip in numbers_of(one)) == [
+        0,
+        1,
+        2,
+        3,
+    ]
 
 
 def block_of_two(at: Sequence[str]) -> list[Any]:

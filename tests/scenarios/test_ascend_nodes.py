@@ -8,9 +8,9 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
-from koordpy.cluster.npus import MOST_CHIPS, read_reports
-from koordpy.planning.explain import explain
-from koordpy.planning.plan import Reason, RoundPlan
+from koordpy.devices.ascend.tables.npu_book import MOST_CHIPS, read_reports
+from koordpy.explain.explanation import explain
+from koordpy.plan.round_plan import Reason, RoundPlan
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, messages, wish
 from tests.scenarios.npus import (
     N310,
@@ -103,10 +103,9 @@ def test_fewer_chips_than_the_ledger_is_fine() -> None:
 
 
 def test_unhealthy_chips_lower_the_height_of_a_node() -> None:
-    world = World().add(npu_node("a", annotations={UNHEALTHY: ids((0,))}), npu_node("b"), npu_pod("p", 7))
-    assert scores(world, "p") == {"a": 8 * 7, "b": 8 * 7}
-    world.add(npu_pod("q", 8))
-    assert reasons(world, "q")["a"] == (
+    nodes = npu_node("a", annotations={UNHEALTHY: ids((0,))}), npu_node("b")
+    assert scores(World().add(*nodes, npu_pod("p", 7)), "p") == {"a": 8 * 7, "b": 8 * 7}
+    assert reasons(World().add(*nodes, npu_pod("q", 8)), "q")["a"] == (
         "Unschedulable",
         "node(s) didn't have 8 free Ascend chips in one affinity group",
     )

@@ -8,7 +8,7 @@ import pytest
 
 from koordpy.api import keys
 from koordpy.api.objects import Pod
-from koordpy.planning.explain import explain
+from koordpy.explain.explanation import explain
 from tests.scenarios.cluster import World, bound, hierarchy, messages
 from tests.scenarios.npus import N910, ascend, chips, notes, npu_gang, npu_node, npu_pod, settle, super_pods
 
@@ -70,11 +70,10 @@ def test_a_policy_alone_makes_one_block_of_the_whole_job() -> None:
     world = World().add(*super_pods(3, 5))
     world.add(npu_gang("g", 4, 16, annotations={keys.SCHEDULE_POLICY: "chip2-node16-sp"}))
     assert shares(world) == {"s1": 4}
-    assert messages(
-        World()
-        .add(*super_pods(3, 3), npu_gang("g", 4, 16, annotations={keys.SCHEDULE_POLICY: "chip2-node16-sp"}))
-        .plan()
-    )["p-0"].endswith("SuperPoD affinity: required 1, total 0")
+    small = World().add(*super_pods(3, 3), npu_gang("g", 4, 16, annotations={keys.SCHEDULE_POLICY: "chip2-node16-sp"}))
+    assert messages(small.plan())["p-0"].startswith(
+        "gang default/g: needed 4, available in the cluster: 6; SuperPoD affinity: required 1, total 0. 0/6 nodes"
+    )
 
 
 def test_nodes_of_910b_may_stand_in_superpods() -> None:
@@ -109,7 +108,9 @@ def test_explain_chooses_the_domain_of_the_jobs_own_order() -> None:
 def test_explain_chooses_nothing_where_the_jobs_own_order_has_no_plan() -> None:
     found = explain(World().add(*super_pods(1, 1), job(2, 32)).snapshot(), None, "default/p-0")
     assert [one.reason for one in found.domains if one.chosen] == []
-    assert found.would_fit_if == ("its own order had room: SuperPoD affinity: required 1, total 0",)
+    more = "there were 1 more node with 16 huawei.com/Ascend910 in the cluster, like node s0-0"
+    assert found.would_fit_if == (more,)
+    assert len(bound(World().add(*super_pods(2, 1), job(2, 32)).plan())) == 2
 
 
 def test_a_small_job_of_one_pod_is_placed_by_its_chips() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.objects import NodeAddress, Pod
-from koordpy.planning.explain import explain
-from koordpy.planning.plan import Reason
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.explain.explanation import explain
+from koordpy.plan.round_plan import Reason
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, messages, wish
 from tests.scenarios.npus import (
     N910,

@@ -5,17 +5,18 @@ The least harmful set is compared with trying every set of victims, each by plan
 
 from collections.abc import Iterable
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Preemption
 from koordpy.api.objects import Pod
+from koordpy.config.configuration import KoordpyConfiguration, Preemption
+from koordpy.plan.round_plan import Reason
 from tests.scenarios.cluster import World, bound, messages
-from tests.scenarios.npus import SECOND, ascend, notes, npu_gang, npu_pod, super_pods, switched
+from tests.scenarios.npus import SECOND, ascend, notes, npu_gang, npu_node, npu_pod, super_pods, switched
 
 BIG = {keys.TOR_AFFINITY: "large-model-schema"}
 COMMON = {keys.TOR_AFFINITY: "normal-schema"}
@@ -205,3 +206,49 @@ def test_no_victim_too_many_where_the_least_set_is_not_proven() -> None:
     for name in sorted(gone):
         kept = [other for other in gangs if other not in gone or other == name]
         assert not world(kept).plan(config=quiet).placements, f"{name} need not have gone"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "chips", "settings_"),
+    [
+        pytest.param(
+            [npu_node("m0", product="module"), npu_node("m1", product="module")],
+            ("m0", "m1"),
+            8,
+            {"node_selector": {keys.ACCELERATOR_TYPE: "module"}},
+            id="chips",
+        ),
+        pytest.param(super_pods(2), ("s0-0", "s0-1"), 16, {"annotations": {keys.SP_BLOCK: "16"}}, id="blocks"),
+        pytest.param(switched({"a": [0, 1]}, 2), ("as0", "as1"), 8, {"labels": COMMON}, id="switches"),
+    ],
+)
+@pytest.mark.parametrize("surplus", ["pods", "any"])
+def test_a_gang_breaks_another_for_its_minimum_alone(
+    cluster: list[Any],
+    nodes: tuple[str, ...],
+    chips: int,
+    settings_: dict[str, Any],
+    surplus: Literal["pods", "any"],
+) -> None:
+    """preemption.md 3.7: the room of a broken gang is enough for both members, and the plan is for the core."""
+    world = World().add(*cluster, running("x", nodes, chips), *asking(2, chips, minimum=1, **settings_))
+    plan = world.plan(config=KoordpyConfiguration(preemption=Preemption(surplus_victims=surplus)))
+    assert [one.message for one in plan.pending if one.reason == Reason.SCHEDULER_ERROR] == []
+    assert evicted(plan) == {"x-0", "x-1"}
+    assert list(bound(plan)) == (["p-0"] if surplus == "pods" else ["p-0", "p-1"])
+
+
+@pytest.mark.parametrize(("last", "grows"), [(0, True), (20, False)])
+def test_a_job_in_blocks_grows_by_a_block_or_not_at_all(last: int, grows: bool) -> None:
+    """Its core is bound: two members of the next block need two nodes, one of which may be of higher priority."""
+    world = World().add(*super_pods(4))
+    world.add(npu_pod("x", 16, at="s0-2", holds=range(16)), npu_pod("y", 16, at="s0-3", holds=range(16), priority=last))
+    block = {keys.SP_BLOCK: "32"}
+    group, *members = asking(4, 16, minimum=2, annotations=block)
+    marks = {**block, keys.SUPER_POD_RANK: "0"}
+    core = [
+        npu_pod(f"p-{i}", 16, gang="g", at=f"s0-{i}", holds=range(16), priority=10, annotations=marks) for i in (0, 1)
+    ]
+    plan = world.add(group, *core, *members[2:]).plan()
+    assert evicted(plan) == ({"x", "y"} if grows else set())
+    assert bound(plan) == ({"p-2": "s0-2", "p-3": "s0-3"} if grows else {})

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import GangDefaults, GangNamespace, Gangs, GatherEntry, KoordpyConfiguration
-from koordpy.api.groups import (
+from koordpy.api.objects import ObjectMeta, SchedulingGroup
+from koordpy.api.pod_groups import (
     UpstreamConstraints,
     UpstreamGang,
     UpstreamPodGroup,
@@ -17,14 +17,14 @@ from koordpy.api.groups import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
-from koordpy.api.objects import ObjectMeta, SchedulingGroup
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.explain import explain
-from koordpy.planning.figures import Figures
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
-from koordpy.planning.verify.plan import check_plan
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import GangDefaults, GangNamespace, Gangs, GatherEntry, KoordpyConfiguration
+from koordpy.explain.explanation import explain
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.verify.plan_check import check_plan
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, node, nodes_of, pod, wish
 
 PREFER_BLOCK = GatherEntry(layer="blockLayer", strategy="PreferGather")
@@ -79,7 +79,7 @@ def clusters(draw: st.DrawFn) -> tuple[list[Any], list[tuple[str, int]], list[Ga
     return objects, gangs, gather
 
 
-@settings(max_examples=120)
+@settings(max_examples=40)
 @given(clusters(), st.booleans())
 def test_a_default_places_as_the_same_annotation_would(
     made: tuple[list[Any], list[tuple[str, int]], list[GatherEntry]], linked: bool
@@ -203,7 +203,7 @@ def test_a_must_of_a_default_that_no_domain_can_meet_holds_as_an_annotation_woul
 def test_the_check_of_a_plan_knows_the_default() -> None:
     snapshot, config = scattered(group("g", 2), gang_pods("g", 2)).snapshot(), configured(MUST_BLOCK)
     (unit,) = Groups(snapshot, config.gangs).units()
-    figures = Figures(Draft(snapshot), config)
+    figures = RoundState(Draft(snapshot), config)
     assert check_plan(unit, {"default/p-0": "n3", "default/p-1": "n4"}, figures) == []
     apart = check_plan(unit, {"default/p-0": "n1", "default/p-1": "n2"}, figures)
     assert apart == ["MustGather blockLayer: members in 2 domains"]

@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
-from koordpy.api.groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
+from koordpy.api.custom_objects import ClusterNetworkTopology, ClusterNetworkTopologySpec, HierarchyEntry
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -16,8 +15,9 @@ from koordpy.api.objects import (
     SchedulingGroup,
     TopologySpreadConstraint,
 )
-from koordpy.planning.explain import explain
-from koordpy.planning.plan import GangStatus, Proof, RoundPlan
+from koordpy.api.pod_groups import UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
+from koordpy.explain.explanation import explain
+from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from tests.scenarios.cluster import (
     TWO_LAYERS,
     World,
@@ -132,7 +132,7 @@ def test_gangs_are_linked_from_either_side_and_through_others() -> None:
     for name in ("g2", "g9", "g10"):
         world.add(pod(f"{name}-0", gang=name))
     assert messages(world.plan())["g9-0"].endswith(
-        "gang default/g2,default/g9,default/g10: needed 3, available in the cluster: 2"
+        "gang default/g2,default/g9,default/g10: needed 3, available in the cluster: 2."
     )
 
 
@@ -241,10 +241,10 @@ def test_without_a_topology_object_there_is_no_domain() -> None:
 def test_a_late_member_waits_where_its_siblings_are_in_two_domains_of_a_hard_layer() -> None:
     world = World().add(TWO_LAYERS, nodes_of("s{b0: n1:2; b1: n2:2}"), group("g", 2, wish({"blockLayer": "Must"})))
     plan = world.add(pod("p-0", gang="g", at="n1"), pod("p-1", gang="g", at="n2"), pod("p-2", gang="g")).plan()
-    assert messages(plan)["p-2"] == (
-        "0/2 nodes are available: 2 node(s) cannot hold the whole gang. gang default/g: minMember 2 met, 1 more "
-        "waiting for room; gang default/g: needed 1, available in blockLayer: s/b0: 1, s/b1: 1"
-    )
+    first = "gang default/g: bound members are in two domains of blockLayer: s/b0, s/b1."
+    count = "0/2 nodes are available: 2 node(s) cannot hold the whole gang."
+    met = "gang default/g: minMember 2 met, 1 more waiting for room;"
+    assert messages(plan)["p-2"] == f"{first} {count} {met} {first}"
 
 
 def test_strict_and_non_strict_place_alike() -> None:
@@ -325,8 +325,9 @@ def test_five_domains_are_named_most_slots_first_and_the_rest_counted() -> None:
     world.add(group("g", 9, wish({"blockLayer": "Must"})), gang_pods("g", 9))
     text = messages(world.plan())["p-0"]
     assert text == (
+        "gang default/g: never fits: the largest blockLayer has room for 3 members, 9 are required. "
         "0/17 nodes are available: 17 node(s) cannot hold the whole gang. gang default/g: needed 9, available in "
-        "blockLayer: s/b2: 3, s/b5: 3, s/b8: 3, s/b11: 3, s/b14: 3, 12 more"
+        "blockLayer: s/b2: 3, s/b5: 3, s/b8: 3, s/b11: 3, s/b14: 3, 12 more."
     )
 
 
@@ -334,15 +335,15 @@ def test_domains_of_one_path_are_named_each() -> None:
     """Node b0 has no block: its own domain is called like the block of n1 and is another."""
     world = World().add(hierarchy(("blockLayer", "block")), node("b0:2"), node("n1", {"block": "b0"}))
     world.add(group("g", 3, wish({"blockLayer": "Must"})), gang_pods("g", 3))
-    assert messages(world.plan())["p-0"].endswith(" needed 3, available in blockLayer: b0: 2, b0: 1")
+    assert messages(world.plan())["p-0"].endswith(" needed 3, available in blockLayer: b0: 2, b0: 1.")
 
 
 def test_with_bound_members_only_their_domain_is_named() -> None:
     world = World().add(TWO_LAYERS, nodes_of("s{b0: n1 n2; b1: n3 n4}"), group("g", 1, wish({"blockLayer": "Must"})))
     world.add(pod("p-0", gang="g", at="n3"), pod("x", at="n4"), pod("p-1", gang="g"))
     assert messages(world.plan())["p-1"] == (
-        "0/4 nodes are available: 2 Insufficient cpu, 2 node(s) cannot hold the whole gang. gang default/g: minMember "
-        "1 met, 1 more waiting for room; gang default/g: needed 1, available in blockLayer: s/b1: 0"
+        "gang default/g: minMember 1 met, 1 more waiting for room; gang default/g: needed 1, available in blockLayer: "
+        "s/b1: 0. 0/4 nodes are available: 2 Insufficient cpu, 2 node(s) cannot hold the whole gang."
     )
 
 
@@ -350,10 +351,13 @@ def test_reasons_are_each_pods_own_and_sorted() -> None:
     world = World().add(node("n1:4"), node("n2", memory="1Gi"), group("g", 2))
     world.add(pod("p-0", gang="g", cpu="9"), pod("p-1", gang="g", requests={"memory": "2Gi"}))
     said = messages(world.plan())
-    assert said["p-0"].startswith("0/2 nodes are available: 2 Insufficient cpu. ")
-    assert said["p-1"].startswith(
-        "0/2 nodes are available: 1 Insufficient memory, 1 node(s) cannot hold the whole gang. "
+    first, last = (
+        "gang default/g: never fits: the largest node has 4 cpu, 9 are required.",
+        "gang default/g: needed 2, ",
     )
+    assert said["p-0"].startswith(f"{first} 0/2 nodes are available: 2 Insufficient cpu. {last}")
+    count = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) cannot hold the whole gang."
+    assert said["p-1"].startswith(f"{first} {count} {last}")
 
 
 def test_gate_texts_stand_alone() -> None:
@@ -366,9 +370,9 @@ def test_a_scheduled_gang_with_a_surplus_is_scheduled_and_its_waiting_members_ar
     world = World().add(node("n1:4"), group("g", 3), gang_pods("g", 6))
     plan = world.plan()
     assert status(plan) == {"g": GangStatus.SCHEDULED} and len(bound(plan)) == 4
-    assert messages(plan)["p-5"].endswith(
+    assert messages(plan)["p-5"].startswith(
         "gang default/g: minMember 3 met, 2 more waiting for room; gang default/g: needed 1, available in the cluster: "
-        "0"
+        "0. 0/1 nodes are available: "
     )
 
 
@@ -452,3 +456,53 @@ def test_a_node_with_less_than_nothing_of_a_resource_takes_pods_that_do_not_ask_
     world.add(pod("p-1", gang="g", labels=app), pod("p-2", gang="g", labels=app, topology_spread_constraints=[apart]))
     found = bound(world.plan())
     assert (found["p-0"], sorted(found.values())) == ("n1", ["n1", "n1", "n2"])
+
+
+# -- a layer whose label no node has ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("blok", "no node has the label blok of blockLayer"),
+        ("blocks", "no node has the label blocks of blockLayer, did you mean block?"),
+        ("example.com/block", "no node has the label example.com/block of blockLayer, did you mean block?"),
+        ("spine", ""),
+    ],
+)
+def test_a_gang_that_gathers_by_a_label_that_no_node_has_is_told_so(key: str, says: str) -> None:
+    world = World().add(*nodes_of("s1{b1: n1 n2; b2: n3 n4}"), hierarchy(("blockLayer", key)))
+    world.add(group("g", 3, wish({"blockLayer": "Must"})), *gang_pods("g", 3))
+    plan = world.plan()
+    if not says:
+        assert len(bound(plan)) == 3
+    else:
+        assert f"gang default/g: needed 3, {says}" in messages(plan)["p-0"]
+        assert "n1" not in messages(plan)["p-0"]
+
+
+def test_names_of_nodes_are_listed_only_where_other_nodes_have_the_label() -> None:
+    some = nodes_of("s1{b1: n1 n2}")
+    world = World().add(*some, node("n3"), hierarchy(("blockLayer", "block")))
+    world.add(group("g", 3, wish({"blockLayer": "Must"})), *gang_pods("g", 3))
+    assert "needed 3, available in blockLayer: b1: 2, n3: 1" in messages(world.plan())["p-0"]
+
+
+def test_a_single_pod_is_told_of_room_and_a_late_member_of_the_label() -> None:
+    world = World().add(node("n1"), node("n2:0"), hierarchy(("blockLayer", "block")))
+    world.add(group("one", 1, wish({"blockLayer": "Must"})), pod("one-0", cpu="2", gang="one"))
+    assert "needed 1, available in blockLayer: n1: 0, n2: 0" in messages(world.plan())["one-0"]
+    world = World().add(node("n1"), node("n2"), hierarchy(("blockLayer", "block")))
+    world.add(group("g", 1, wish({"blockLayer": "Must"})), pod("g-0", gang="g", at="n1"), pod("g-1", gang="g"))
+    assert "needed 1, no node has the label block of blockLayer" in messages(world.plan())["g-1"]
+
+
+@pytest.mark.parametrize("strategy", ["Must", "Prefer"])
+def test_a_layer_whose_label_no_node_has_is_a_warning_where_a_gang_asks_for_it(strategy: str) -> None:
+    world = World().add(*nodes_of("s1{b1: n1 n2}"), hierarchy(("blockLayer", "blocks"), ("spineLayer", "spine")))
+    world.add(group("g", 1, wish({"spineLayer": "Must"})), pod("p-0", gang="g"))
+    assert world.plan().warnings == ()
+    world = World().add(*nodes_of("s1{b1: n1 n2}"), hierarchy(("blockLayer", "blocks"), ("spineLayer", "spine")))
+    world.add(group("g", 1, wish({"blockLayer": strategy})), pod("p-0", gang="g"))
+    text = "no node has the label blocks of blockLayer, did you mean block?"
+    assert world.plan().warnings == (("ClusterNetworkTopology/default", text),)

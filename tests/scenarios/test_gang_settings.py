@@ -3,9 +3,9 @@
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Queue
-from koordpy.api.faults import literal
-from koordpy.api.groups import (
+from koordpy.api.field_faults import literal
+from koordpy.api.objects import ObjectMeta, SchedulingGroup
+from koordpy.api.pod_groups import (
     UpstreamConstraints,
     UpstreamGang,
     UpstreamPodGroup,
@@ -13,9 +13,9 @@ from koordpy.api.groups import (
     UpstreamPolicy,
     UpstreamTopologyConstraint,
 )
-from koordpy.api.objects import ObjectMeta, SchedulingGroup
-from koordpy.planning.explain import explain
-from koordpy.planning.plan import GangStatus
+from koordpy.config.configuration import KoordpyConfiguration, Queue
+from koordpy.explain.explanation import explain
+from koordpy.plan.round_plan import GangStatus
 from tests.scenarios.cluster import (
     TWO_LAYERS,
     World,
@@ -89,7 +89,10 @@ def test_a_multiple_beyond_any_room_means_none_and_is_named_in_full(layer: str) 
     world = World().add(TWO_LAYERS, nodes_of("s{b: n1:4 n2:4}"))
     world.add(group("g", 1, wish({layer: "Prefer"}, multiple={layer: k})), gang_pods("g", 3))
     text = messages(world.plan())["p-0"]
-    assert text.endswith(f"gang default/g: needed 1, available in the cluster: 0; podCountMultiple {layer}={k}")
+    assert text.endswith(
+        f"gang default/g: needed 1, available in the cluster: 0; podCountMultiple {layer}={k} "
+        f"(1 to 3 members are no multiple of {k})."
+    )
 
 
 def test_a_multiple_beyond_one_layer_only_leaves_the_others_to_count() -> None:
@@ -142,7 +145,7 @@ def test_a_group_on_one_value_of_a_label_is_told_what_each_value_offers(wanted: 
     world.add(pod("x", at="n2"))
     for i in range(2):
         world.add(pod(f"p-{i}", scheduling_group=SchedulingGroup(pod_group_name="u")))
-    assert messages(world.plan())["p-0"].endswith(f" gang default/u: needed 2, available in {place}")
+    assert messages(world.plan())["p-0"].endswith(f" gang default/u: needed 2, available in {place}.")
 
 
 def test_explain_chooses_among_upstream_domains_as_the_plan_does() -> None:
@@ -251,3 +254,62 @@ def test_a_label_that_nearly_names_a_pod_group_is_told_of_by_explain() -> None:
     assert explain(world.snapshot(), None, "default/p-0").would_fit_if == (
         "its label named train: PodGroup default/train is there",
     )
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        (
+            '{"gatherStratgy": [{"layer": "blockLayer", "strategy": "MustGather"}]}',
+            "gatherStratgy: unknown field, did you mean gatherStrategy?",
+        ),
+        (
+            '{"gatherStrategy": [{"layr": "blockLayer", "strategy": "MustGather"}]}',
+            "gatherStrategy[0].layr: unknown field, did you mean layer?",
+        ),
+    ],
+)
+def test_a_misspelt_field_of_a_wish_holds_the_gang_as_a_misspelt_value_does(wish: str, said: str) -> None:
+    world = World().add(hierarchy(("blockLayer", "block")), node("n1:9", {"block": "b"}))
+    plan = world.add(group("g", 2, {keys.GANG_TOPOLOGY: wish}), gang_pods("g", 2)).plan()
+    assert not plan.placements
+    told = f"gang default/g: annotation {keys.GANG_TOPOLOGY} cannot be read: {said}"
+    assert {one.message for one in plan.pending} == {told}
+    assert plan.gangs[0].status is GangStatus.INVALID
+    assert explain(world.snapshot(), None, "default/p-0").message == told
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("networkTopolgyAware", keys.GANG_TOPOLOGY),
+        ("networktopologyaware", keys.GANG_TOPOLOGY),
+        ("match-polcy", keys.GANG_MATCH_POLICY),
+        ("group", keys.GANG_GROUPS),
+        ("timeout", ""),
+        ("repair", ""),
+        ("colour", ""),
+    ],
+)
+def test_a_misspelt_setting_of_a_gang_holds_it_and_a_foreign_key_does_not(key: str, meant: str) -> None:
+    world = World().add(node("n1:9"), group("g", 2, {keys.GANG_PREFIX + key: "{}"}), gang_pods("g", 2))
+    plan = world.plan()
+    assert bool(plan.placements) == (not meant)
+    told = f"gang default/g: annotation {keys.GANG_PREFIX}{key} is not read, did you mean annotation {meant}?"
+    assert {one.message for one in plan.pending} == ({told} if meant else set())
+
+
+@pytest.mark.parametrize(("nodes", "helps"), [(2, True), (1, False)])
+def test_the_right_key_of_a_misspelt_setting_is_all_that_is_advised(nodes: int, helps: bool) -> None:
+    """The gang may not be divided, nor lose its goal: its setting is named as it was meant, where it starts then."""
+    wish = '{"gatherStrategy": [{"layer": "nodeLayer", "strategy": "MustGather"}]}'
+    wrong = keys.GANG_PREFIX + "networkTopolgyAware"
+    world = World().add(node(f"n1:{nodes}"), node("n2:1"), group("g", 2, {wrong: wish}), gang_pods("g", 2))
+    found = explain(world.snapshot(), None, "default/p-0").would_fit_if
+    assert found == ((f"annotation {wrong} were named {keys.GANG_TOPOLOGY}",) if helps else ())
+
+
+def test_a_misspelt_setting_beside_the_right_one_holds_nothing() -> None:
+    notes = {keys.GANG_PREFIX + "mod": "NonStrict", keys.GANG_MODE: "NonStrict"}
+    world = World().add(node("n1:9"), group("g", 2, notes), gang_pods("g", 2))
+    assert set(bound(world.plan())) == {"p-0", "p-1"}

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from koordpy.api import keys
 from koordpy.api.objects import Container, Pod, ResourceRequirements
 from koordpy.cli.main import main
-from koordpy.planning.plan import Placement
+from koordpy.plan.round_plan import Placement
+from tests.given_devices import numbers_of
 from tests.planning.gpu.machines import UNIFORM, M
 from tests.scenarios.gpus import GPU, GpuWorld, gpu_pod, measured
 
@@ -88,7 +89,7 @@ def test_each_container_gets_the_gpus_of_the_table(case: Case) -> None:
     world.add(with_inits(gpu_pod("p", *case.containers), *case.inits))
     (placement,) = world.plan().placements
     assert given_to(placement) == case.answer
-    assert sorted({gpu for gpus in case.answer.values() for gpu in gpus}) == list(placement.chips)
+    assert sorted({gpu for gpus in case.answer.values() for gpu in gpus}) == list(numbers_of(placement))
 
 
 def test_the_annotation_lists_containers_by_their_index_and_shows_all() -> None:
@@ -104,7 +105,7 @@ def test_a_sidecar_in_a_group_holds_its_gpus_although_the_group_shows_more() -> 
     world.run()
     world.add(gpu_pod("p", 3))
     (placement,) = world.plan().placements
-    assert placement.chips == (5, 6, 7)
+    assert numbers_of(placement) == (5, 6, 7)
 
 
 def peak(inits: list[Init], containers: list[int]) -> int:
@@ -133,16 +134,16 @@ def test_at_no_moment_of_a_pod_s_life_two_containers_share_a_gpu(
     taken: set[int] = set()
     for placement in world.run().placements:
         inits, containers = pods[int(placement.pod_key.rpartition("-")[2])]
-        assert len(placement.chips) == peak(inits, containers)
-        assert not taken & set(placement.chips)
-        taken |= set(placement.chips)
-        gpus = given_to(placement) if placement.chips else {}
+        assert len(numbers_of(placement)) == peak(inits, containers)
+        assert not taken & set(numbers_of(placement))
+        taken |= set(numbers_of(placement))
+        gpus = given_to(placement) if numbers_of(placement) else {}
         beside: set[int] = set()
         for place, (kind, count) in [(f"init-{i}", one) for i, one in enumerate(inits)] + [
             (str(i), (SIDE, count)) for i, count in enumerate(containers)
         ]:
             own = set(gpus.get(place, ()))
-            assert len(own) == count and not own & beside and own <= set(placement.chips)
+            assert len(own) == count and not own & beside and own <= set(numbers_of(placement))
             beside |= own if kind == SIDE else set()
 
 

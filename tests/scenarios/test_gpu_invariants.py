@@ -6,10 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from koordpy.api.custom import Device
+from koordpy.api.custom_objects import Device
 from koordpy.api.objects import Pod
-from koordpy.cluster.gpu_book import named_minors
-from koordpy.planning.plan import Placement
+from koordpy.devices.gpu.held_gpus import named_minors
+from koordpy.plan.round_plan import Placement
+from tests.given_devices import numbers_of
 from tests.planning.gpu.machines import UNIFORM, M, device
 from tests.scenarios.cluster import group
 from tests.scenarios.gpus import GpuWorld, gpu_node, gpu_pod, measured
@@ -67,13 +68,13 @@ class GpuMachine(RuleBasedStateMachine):
         assert not [p for p in plan.pending if "refused by its check" in p.message]
         placements = plan.placements[:1] if only else plan.placements
         for placement in placements:
-            assert not self.sick.get(placement.node, set()) & set(placement.chips)
+            assert not self.sick.get(placement.node, set()) & set(numbers_of(placement))
             self.world.state.bind(placement.pod_key, placement.node, dict(placement.annotations))
 
     @rule()
     def a_round_is_assumed(self) -> None:
         for placement in self.world.plan().placements:
-            self.world.state.assume(placement.pod_key, placement.node, chips=placement.chips)
+            self.world.state.assume(placement.pod_key, placement.node, given=placement.given)
             self.assumed[placement.pod_key] = placement
 
     @rule(confirm=st.booleans())
@@ -103,11 +104,15 @@ class GpuMachine(RuleBasedStateMachine):
     def no_gpu_is_held_twice(self) -> None:
         held: dict[tuple[str, int], str] = {}
         for info in self.world.state.pods():
-            if not info.bound or info.gpus is None:
+            if not info.bound or info.ask("gpus") is None:
                 continue
             waiting = self.assumed.get(info.key)
-            minors = waiting.chips if waiting else named_minors(info.pod.metadata.annotations, info.gpus.count) or ()
-            assert len(minors) in (0, info.gpus.count)
+            minors = (
+                numbers_of(waiting)
+                if waiting
+                else named_minors(info.pod.metadata.annotations, info.ask("gpus").count) or ()
+            )
+            assert len(minors) in (0, info.ask("gpus").count)
             for minor in minors:
                 assert held.setdefault((info.node, minor), info.key) == info.key
 

@@ -17,7 +17,7 @@ import yaml
 from koordpy.api import keys
 from koordpy.api.objects import Pod
 from koordpy.cli.main import main
-from koordpy.cluster.gpu_env import inject
+from koordpy.devices.gpu.gpu_variables import inject
 from tests.planning.gpu.machines import M
 
 Json = dict[str, Any]
@@ -643,6 +643,55 @@ def test_simulate_binds_under_every_way_of_delivery(run: Any, way: str, warned: 
     assert (outcome.nodes, "gpu-delivery" in outcome.warnings) == ({"p": "n1"}, warned)
 
 
+def unavailable(machine: Json, status: str = "True") -> Json:
+    """The Device with the condition by which an agent says that it cannot deliver."""
+    condition = {"type": "DeliveryUnavailable", "status": status, "reason": "CannotDeliver", "message": "why"}
+    return {**machine, "status": {"conditions": [condition]}}
+
+
+UNAVAILABLE = "1 node(s) cannot deliver GPUs now (Device condition DeliveryUnavailable)"
+
+
+@pytest.mark.parametrize(
+    ("label", "config", "status", "refused"),
+    [
+        ("device-plugin", "foreign", "True", True),
+        ("device-plugin", "foreign", "False", False),
+        ("device-plugin", "foreign", "Unknown", False),
+        ("env", "foreign", "True", True),
+        ("foreign", "device-plugin", "True", False),
+        ("dra", "device-plugin", "True", False),
+        ("", "device-plugin", "True", True),
+        ("mail", "device-plugin", "True", True),
+        ("", "foreign", "True", False),
+    ],
+)
+@pytest.mark.parametrize("held", [False, True], ids=["by name", "count only"])
+def test_a_node_whose_agent_cannot_deliver_takes_no_pod_that_needs_its_delivery(
+    run: Any, label: str, config: str, status: str, refused: bool, held: bool
+) -> None:
+    labels = {keys.GPU_DELIVERY: label} if label else {}
+    machine = unavailable(device(bandwidth=square(3, 10), labels=labels), status)
+    others = [pod("x", 1, at="n1")] if held and label != "env" else []
+    asking = as_injected(pod()) if label == "env" else pod()
+    outcome = run(node(), machine, *others, asking, pod("cpu", 0), config={"delivery": config})
+    assert outcome.nodes == ({"cpu": "n1"} if refused else {"cpu": "n1", "p": "n1"})
+    assert (UNAVAILABLE in outcome.message) == refused
+
+
+def test_no_pod_is_evicted_from_a_node_that_cannot_deliver_and_another_node_is_used(run: Any) -> None:
+    labels = {keys.GPU_DELIVERY: "device-plugin"}
+    machine = unavailable(device(2, bandwidth=square(2, 10), labels=labels))
+    low = pod("x", 2, at="n1", held=[0, 1], spec={"priority": 0})
+    asking = pod("p", 2, spec={"priority": 5})
+    outcome = run(node(gpus=2), machine, low, asking)
+    assert (outcome.nodes, outcome.out["evictions"]) == ({}, [])
+    other = device(2, name="n2", bandwidth=square(2, 1), labels=labels)
+    assert run(node(gpus=2), machine, node("n2", 2), other, pod("p", 2)).nodes == {"p": "n2"}
+    helped = run(node(gpus=2), machine, pod("p", 2), command="explain").out["wouldFitIf"]
+    assert "Device n1 had no condition DeliveryUnavailable" in helped
+
+
 def test_a_node_known_by_count_only_delivers_nothing_by_env(run: Any) -> None:
     machine = device(8, bandwidth=M, labels={keys.GPU_DELIVERY: "env"})
     outcome = run(node(), machine, pod("x", 1, at="n1"), pod())
@@ -682,4 +731,4 @@ def test_where_one_node_delivers_by_env_the_webhook_is_there_for_all_pods(run: A
     assert outcome.nodes == {}
     assert "node(s) have GPUs known by count only" in outcome.message
     helped = run(node(gpus=2), machine, node("n2"), pod("p", 4), command="explain").out["wouldFitIf"]
-    assert any("let the agent report the node's GPUs" in line for line in helped)
+    assert helped[0] == "it asked for 2 nvidia.com/gpu (it asks for 4)"

@@ -6,11 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Gpu
 from koordpy.api.objects import Pod
-from koordpy.cluster.gpu_book import GpuHolding
-from koordpy.cluster.gpu_env import inject
-from koordpy.planning.plan import RoundPlan
+from koordpy.config.configuration import Gpu
+from koordpy.devices.gpu.gpu_machine import GPUS
+from koordpy.devices.gpu.gpu_variables import inject
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.pods.family_books import PlannedAllocation
 from tests.planning.gpu.machines import UNIFORM, M, device
 from tests.scenarios.cluster import TWO_LAYERS, group, messages, wish
 from tests.scenarios.gpus import GPU, GpuWorld, allocation, given, gpu_node, gpu_pod, measured
@@ -158,7 +159,9 @@ def reasons(world: GpuWorld, name: str) -> str:
 
 def test_too_few_healthy_devices_are_said() -> None:
     world = GpuWorld().add(measured("n1", sick=(0, 1, 2)), gpu_pod("p", 6))
-    assert reasons(world, "p") == "0/1 nodes are available: 1 Insufficient gpu devices."
+    assert reasons(world, "p") == (
+        "0/1 nodes are available: 1 Insufficient gpu devices. never fits: no placement on the empty cluster."
+    )
 
 
 def test_a_minimum_is_hard_and_speaks_of_the_measured_value() -> None:
@@ -240,13 +243,15 @@ def test_a_node_without_known_gpus_is_no_place_for_delivery_by_env() -> None:
 def test_assumed_pods_hold_their_gpus_until_they_are_forgotten() -> None:
     world = GpuWorld().add(measured("n1"), gpu_pod("p", 2), gpu_pod("q", 2, created=1))
     first = next(p for p in world.plan().placements if p.pod_key == "default/p")
-    world.state.assume("default/p", "n1", chips=first.chips)
+    world.state.assume("default/p", "n1", given=first.given)
     assert given(world.plan()) == {"q": ("n1", (1, 2))}
-    wanted = {"default/q": GpuHolding(2, first.chips, None)}
-    assert world.state.gpus.taken("n1", wanted, lambda _: False)
-    assert not world.state.gpus.taken("n1", wanted, lambda key: key == "default/p")
+    book, pod = world.state.families[GPUS], world.state.pod("default/q")
+    assert pod is not None
+    wanted = [PlannedAllocation(pod, "n1", first.given[GPUS], {})]
+    assert book.is_lost(wanted, lambda _: False, beside=())
+    assert not book.is_lost(wanted, lambda key: key == "default/p", beside=())
     world.state.forget("default/p")
-    assert not world.state.gpus.taken("n1", wanted, lambda _: False)
+    assert not book.is_lost(wanted, lambda _: False, beside=())
 
 
 def test_half_a_group_is_no_group_and_warned_of() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import KoordpyConfiguration
 from koordpy.api.keys import GANG_TOPOLOGY
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.figures import Figures
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups
-from koordpy.planning.verify.plan import check_gathered
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.verify.plan_check import check_gathered
 from tests.scenarios.cluster import World, bound, group, hierarchy, messages, node, pod
 
 JOBSET = "jobset.sigs.k8s.io/"
@@ -117,7 +117,7 @@ def test_scopes_that_cannot_be_read_hold_the_gang(entry: str, text: str) -> None
 def test_the_check_refuses_a_part_in_two_domains() -> None:
     world = World().add(TREE, *blocks(2, 2), group("js", 4, must(("block", "replica"))), *replica(0, 2), *replica(1, 2))
     snapshot = world.snapshot()
-    figures = Figures(Draft(snapshot), KoordpyConfiguration(), None)
+    figures = RoundState(Draft(snapshot), KoordpyConfiguration(), None)
     unit = Groups(snapshot).unit(next(iter(snapshot.pending)).gang)  # type: ignore[arg-type]
     split = {"default/w0-0": "b0n0", "default/w0-1": "b1n0", "default/w1-0": "b0n1", "default/w1-1": "b1n1"}
     assert check_gathered(unit, split, figures) == ["MustGather blockLayer: a replica in 2 domains"] * 2

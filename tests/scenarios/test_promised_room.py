@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
 from koordpy.api.objects import Affinity, LabelSelector, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Quota
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, bound, group, node, pod, whole_messages
 from tests.scenarios.quotas import GPU, belongs, quota
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import Pod
-from koordpy.planning.explain import explain
-from koordpy.planning.plan import GangStatus, Proof, RoundPlan
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.explain.explanation import explain
+from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from tests.scenarios.cluster import World, bound, gang_pods, group, messages, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 from tests.scenarios.witness import Witness
@@ -109,12 +109,13 @@ def test_keys_that_max_does_not_name_are_free() -> None:
 
 def test_a_pod_in_a_parent_quota_stays_pending() -> None:
     told = "0/1 nodes are available: quota org is a parent: use one of its leaves."
+    never = "never fits: quota org allows at most 9 cpu, 10 are required."
     world = World().add(node("n1:32"), quota("org", 9, 9, inner=True), pod("p", labels=belongs("org")))
     assert messages(plan(world))["p"] == told
     # no room in it is the lesser fault
     world.add(pod("p", labels=belongs("org"), cpu="10"))
-    assert messages(plan(world))["p"] == told
-    assert explain(world.snapshot(), None, "default/p").message == told
+    assert messages(plan(world))["p"] == f"{told} {never}"
+    assert explain(world.snapshot(), None, "default/p").message == f"{never} {told}"
 
 
 def test_an_unknown_quota_is_none_and_told() -> None:
@@ -136,12 +137,18 @@ def test_12_the_need_of_a_gang_is_admitted_whole() -> None:
     done = plan(world(4))
     assert bound(done) == {}
     assert set(messages(done).values()) == {
+        f"gang default/g: never fits: quota a allows at most 3 {GPU}, 4 are required. "
         f"0/1 nodes are available: Insufficient quotas, quotaName: a, runtime: {GPU}=3, used: {GPU}=0, "
-        f"request: {GPU}=4, exceedDimensions: [{GPU}], gang default/g needs 4 members, quota has room for 3."
+        f"request: {GPU}=4, exceedDimensions: [{GPU}], gang default/g needs 4 members, quota has room for 3. "
+        "gang default/g: needed 4, quota a has room for 3."
     }
     assert (done.gangs[0].status, done.gangs[0].proof) == (GangStatus.UNSCHEDULABLE, Proof.INFEASIBLE)
     done = plan(world(2))
     assert bound(done) == {"p-0": "n1", "p-1": "n1", "p-2": "n1"}
+    first = (
+        "gang default/g: minMember 2 met, 1 more waiting for room; gang default/g: needed 1, quota a has room for 0."
+    )
+    assert messages(done)["p-3"].startswith(f"{first} 0/1 nodes are available: Insufficient quotas, ")
     assert "gang default/g needs 1 members, quota has room for 0" in messages(done)["p-3"]
     assert (done.gangs[0].status, done.gangs[0].proof) == (GangStatus.SCHEDULED, Proof.OPTIMAL)
 
@@ -194,7 +201,8 @@ def test_explain_says_what_the_quota_lacks() -> None:
     world.add(pod("r", labels=belongs("team-a"), cpu="6", at="n1"), pod("p", labels=belongs("team-a"), cpu="2"))
     found = explain(world.snapshot(), config(), "default/p")
     assert found.message.startswith("0/1 nodes are available: Insufficient quotas, quotaName: team-a")
-    assert (found.feasible_nodes, found.would_fit_if) == (1, ("max of quota team-a were 8 cpu (it is 7)",))
+    lines = ("pod default/r ended, which counts in quota team-a", "max of quota team-a were 8 cpu (it is 7)")
+    assert (found.feasible_nodes, found.would_fit_if) == (1, lines)
 
 
 @pytest.mark.parametrize("members", [("2", "2"), ("2", "3")], ids=["alike", "of two kinds"])
@@ -204,7 +212,7 @@ def test_explain_says_so_of_surplus_members_too(members: tuple[str, str]) -> Non
     world.add(pod("g-9", gang="g", labels=belongs("team-a"), cpu="6", at="n1"))
     world.add(*(pod(f"g-{i}", gang="g", labels=belongs("team-a"), cpu=cpu) for i, cpu in enumerate(members)))
     found = explain(world.snapshot(), config(), "default/g-1")
-    assert found.message == messages(plan(world))["g-1"]
+    assert messages(plan(world))["g-1"] == found.message
     assert (found.domains, found.would_fit_if) == ((), ("max of quota team-a were 8 cpu (it is 7)",))
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Queue, Quota
-from koordpy.api.custom import ElasticQuota
+from koordpy.api.custom_objects import ElasticQuota
 from koordpy.api.objects import PersistentVolumeClaimSource, TopologySpreadConstraint, Volume
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
-from koordpy.sim.rounds import simulate
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption, Queue, Quota
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.simulation.simulated_rounds import simulate
 from tests.scenarios.cluster import World, bound, gang_pods, group, hierarchy, messages, node, pod, wish
 from tests.scenarios.quotas import belongs, quota
 from tests.scenarios.witness import Witness

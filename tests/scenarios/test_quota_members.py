@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
-from koordpy.planning.quota.runtime import limits, quota_figures
-from koordpy.planning.round import plan_round
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.fairness.quota_runtime import limits, quota_figures
+from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, bound, group, node, pod
 from tests.scenarios.quotas import belongs, quota
 

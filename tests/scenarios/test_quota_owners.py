@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from koordpy.api import keys, limits
-from koordpy.api.config import Fairness, KoordpyConfiguration, Quota
-from koordpy.api.custom import ElasticQuota
-from koordpy.cluster.quota_owners import EVERYBODY
-from koordpy.cluster.quota_tree import read_quotas
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.round import plan_round
-from koordpy.sim.rounds import SimulationResult, simulate
+from koordpy.api import keys, reading_limits
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Quota
+from koordpy.devices.family_registry import make_state
+from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.planner.planning_round import plan_round
+from koordpy.quota.quota_owners import EVERYBODY
+from koordpy.quota.quota_reading import read_quotas
+from koordpy.simulation.simulated_rounds import SimulationResult, simulate
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import belongs, quota
 
@@ -38,7 +39,7 @@ def opened(one: ElasticQuota, *namespaces: str) -> ElasticQuota:
 
 
 def run(objects: Sequence[Any], settings: Quota, **more: Any) -> SimulationResult:
-    state = World(ClusterState(quota=settings)).add(*objects).state
+    state = World(make_state(quota=settings)).add(*objects).state
     config = KoordpyConfiguration(quota=settings, **more)
     return simulate(state, config, planner=plan_round, now=NOW, rounds=20)
 
@@ -242,7 +243,7 @@ def test_several_quotas_may_list_a_namespace_where_listing_says_who_may_name_the
     ids=["any", "portal's", "evil's"],
 )
 def test_pods_name_their_user_where_labels_of_their_namespace_count(settings: Quota, user: str) -> None:
-    world = World(ClusterState(quota=settings)).add(node("n1:8"), of("evil", "p", labels=belongs(user="honest")))
+    world = World(make_state(quota=settings)).add(node("n1:8"), of("evil", "p", labels=belongs(user="honest")))
     snapshot = world.snapshot()
     assert snapshot.quotas.user_of(snapshot.pending[0]) == user
 
@@ -281,8 +282,8 @@ def lists(notes: dict[str, str]) -> ElasticQuota:
 @pytest.mark.parametrize("key", [keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM, keys.QUOTA_WEIGHT, keys.QUOTA_TOTAL])
 def test_an_annotation_of_a_quota_has_the_limit_of_any_json(key: str) -> None:
     text = "[]" if key in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM) else "{}"
-    assert not read_quotas([lists({key: text.ljust(limits.JSON_BYTES)})]).faults
-    (fault,) = read_quotas([lists({key: text.ljust(limits.JSON_BYTES + 1)})]).faults
+    assert not read_quotas([lists({key: text.ljust(reading_limits.JSON_BYTES)})]).faults
+    (fault,) = read_quotas([lists({key: text.ljust(reading_limits.JSON_BYTES + 1)})]).faults
     assert fault.text == "65537 bytes, at most 65536 are read"
 
 
@@ -293,9 +294,55 @@ def test_whom_a_parent_allows_is_read_once_for_all_its_children(monkeypatch: pyt
         reads.append(text)
         return json.loads(text)
 
-    monkeypatch.setattr("koordpy.cluster.quota_owners.json_in", counting_reads)
+    monkeypatch.setattr("koordpy.quota.quota_owners.json_in", counting_reads)
     org = opened(quota("org", 0, 9, inner=True, namespace="admin"), "evil")
     below = [quota(f"q{i}", 0, 1, parent="org", namespace="evil") for i in range(20)]
     for _ in range(3):
         assert len(read_quotas([org, *below], trusting("admin")).quotas) == 21
     assert reads == ['["evil"]']
+
+
+# -- a hostile tenant who may write ElasticQuotas in a namespace of its own -------------------------------------------
+
+TEAM_OWN = quota("honest", 8, 8, namespace="honest")
+"""The quota that is named like its namespace: pods there are in it without a label."""
+OTHERS_LIST = quota("cap", 8, 8, namespace="admin", namespaces=["honest"])
+LATE = {"namespace": "evil", "created": 9}
+
+
+@pytest.mark.parametrize("there", [TEAM_OWN, OTHERS_LIST], ids=["named like the namespace", "lists the namespace"])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        pytest.param(quota("honest", 0, 0, **LATE), id="has its name"),
+        pytest.param(quota("cap", 0, 0, **LATE), id="has the name of the quota that lists it"),
+        pytest.param(quota("grab", 0, 0, namespaces=["honest"], **LATE), id="lists its namespace"),
+    ],
+)
+def test_a_later_quota_takes_no_pods_from_a_quota_that_is_there(there: ElasticQuota, hostile: ElasticQuota) -> None:
+    """Also with the open default: what is written first counts."""
+    result = run([node("n1:8"), there, hostile, of("honest", "p", cpu="8")], EVERYBODY)
+    assert bound(result) == {"honest/p"}
+
+
+MINE = of("honest", "r", labels=belongs("honest"), cpu="8", at="n1")
+GREEDY = quota("greedy", 1000, 1000, **LATE)
+TAKER = of("evil", "t", labels=belongs("greedy"), cpu="8")
+
+
+@pytest.mark.parametrize(
+    ("settings", "runtime"),
+    [
+        pytest.param(EVERYBODY, 63, id="everybody is believed"),
+        pytest.param(trusting("honest"), 8000, id="quotas of honest are trusted"),
+        pytest.param(counting("honest"), 8000, id="quotas of honest count"),
+    ],
+)
+def test_a_large_min_shrinks_guarantees_of_others_only_where_its_namespace_is_trusted(
+    settings: Quota, runtime: int
+) -> None:
+    """The guarantee of honest is scaled to floor(8000 * 8 / 1008) milli-cores; what runs within its min stays."""
+    wanted = of("honest", "p", labels=belongs("honest"), cpu="8")
+    world = World(make_state(quota=settings)).add(node("n1:8"), TEAM_OWN, GREEDY, wanted, TAKER)
+    assert quota_figures(world.snapshot().quotas, settings)["honest"].runtime["cpu"] == runtime
+    assert not run([node("n1:8"), TEAM_OWN, GREEDY, MINE, TAKER], settings).evictions

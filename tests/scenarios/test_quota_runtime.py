@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import Quota
-from koordpy.api.custom import ElasticQuota
-from koordpy.planning.quota.runtime import QuotaFigures, limits, overdue, quota_figures
+from koordpy.api.custom_objects import ElasticQuota
+from koordpy.config.configuration import Quota
+from koordpy.fairness.quota_runtime import QuotaFigures, limits, overdue, quota_figures
 from tests.scenarios.cluster import World, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -212,7 +212,7 @@ def test_runtimes_of_siblings_never_exceed_what_they_share(
 def test_over_use_is_to_be_given_back_once_it_has_lasted() -> None:
     from msgspec.structs import replace
 
-    from koordpy.api.custom import ElasticQuotaStatus
+    from koordpy.api.custom_objects import ElasticQuotaStatus
     from koordpy.api.objects import Condition
 
     over = quota("a", 0, 9)

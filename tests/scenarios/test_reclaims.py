@@ -8,8 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Queue, StaleGangs
-from koordpy.api.groups import PodGroupStatus, UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
 from koordpy.api.objects import (
     Condition,
     ContainerState,
@@ -24,9 +22,11 @@ from koordpy.api.objects import (
     PodStatus,
     SchedulingGroup,
 )
-from koordpy.planning.round import plan_round
-from koordpy.planning.victim_selection.names import EVERY_WAY, Way
-from koordpy.sim.rounds import SimulationResult, simulate
+from koordpy.api.pod_groups import PodGroupStatus, UpstreamGang, UpstreamPodGroup, UpstreamPodGroupSpec, UpstreamPolicy
+from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, Preemption, Queue, StaleGangs
+from koordpy.planner.planning_round import plan_round
+from koordpy.preemption.selection.preemption_names import EVERY_WAY, Way
+from koordpy.simulation.simulated_rounds import SimulationResult, simulate
 from tests.planning.node_rules import anti, term
 from tests.scenarios.cluster import World, group, node, pod, wish
 from tests.scenarios.quotas import GPU, belongs, quota

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.sim.rounds import simulate
+from koordpy.simulation.simulated_rounds import simulate
 from tests.scenarios.cluster import World
 from tests.scenarios.turmoil import Turmoil
 from tests.scenarios.witness import Witness
@@ -67,3 +67,15 @@ def test_who_moved_comes_back_as_those_who_are_counted(seed: int) -> None:
 def test_the_witness_has_something_to_look_at() -> None:
     seen = {rule for seed in range(40) for rule in witnessed(Random(seed)).evictions}
     assert {"priority", "quota", "fair-share"} <= seen
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(27330, id="of a gang without a core"),
+        pytest.param(31000919, id="where a pod of the other tenant is ending"),
+    ],
+)
+def test_a_pod_of_the_own_tenant_that_opens_another_tenants_share_is_no_needless_victim(seed: int) -> None:
+    """The members' tenant ends no further above its share than the other one is, because a pod of its own goes too."""
+    assert witnessed(Random(seed)).faults == []

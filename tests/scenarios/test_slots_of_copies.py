@@ -17,7 +17,7 @@ from koordpy.api.objects import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from koordpy.planning.explain import explain
+from koordpy.explain.explanation import explain
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
 
 WEB = {"app": "web"}
@@ -45,7 +45,7 @@ def said(cluster: str, number: int, **settings: Any) -> str:
 
 def test_of_pods_that_keep_out_of_each_others_block_each_node_takes_one_copy() -> None:
     text = said("s{b0: n1:4 n2:4; b1: n3:4}", 4, **apart("block"))
-    assert text.endswith(" gang default/g: needed 4, available in the cluster: 3")
+    assert text.endswith(" gang default/g: needed 4, available in the cluster: 3; anti-affinity over block.")
 
 
 @pytest.mark.parametrize("number", [3, 5])
@@ -59,7 +59,7 @@ def test_a_node_without_the_label_takes_copies_by_room_whatever_the_size_of_the_
 
 def test_of_pods_that_are_spread_a_node_takes_copies_until_its_domain_is_too_far_above_the_others() -> None:
     text = said("s1{b1: n1:4} s2{b2: n2:4}", 9, **spread("spine"))
-    assert text.endswith(" gang default/g: needed 9, available in the cluster: 2")
+    assert text.endswith(" gang default/g: needed 9, available in the cluster: 2.")
 
 
 def test_the_best_fit_is_by_copies_not_by_room() -> None:
@@ -100,7 +100,7 @@ def test_the_pod_that_fits_nowhere_without_the_others_is_the_reference() -> None
     world.add(pod("p-0", gang="g", cpu="2", affinity=Affinity(pod_affinity=PodAffinity(required=[term]))))
     world.add(*(pod(f"p-{i}", gang="g", labels=WEB) for i in (1, 2, 3)))
     text = messages(world.plan())["p-1"]
-    assert text.endswith(" gang default/g: needed 4, available in the cluster: 0")
+    assert text.endswith(" gang default/g: needed 4, available in the cluster: 0; cpu: needed 5, available 4.")
 
 
 def test_a_port_that_no_other_member_has_makes_its_pod_the_reference() -> None:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption
 from koordpy.api.objects import Pod
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, gang_pods, group, messages, node, nodes_of, pod, wish
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -36,7 +36,7 @@ def small(number: int, **settings: Any) -> list[Any]:
 def test_the_node_that_waits_for_fewest_accelerators_is_held() -> None:
     done = plan(two_nodes().add(pod("big", requests=gpus(4)), small(4)))
     assert bound(done) == {"s-0": "a", "s-1": "a"}
-    assert messages(done)["big"].endswith(f" holding nodes [b]: waiting for 1 {GPU}")
+    assert messages(done)["big"].endswith(f". holding nodes [b]: waiting for 1 {GPU}.")
     assert "holding" not in messages(done)["s-2"]
 
 
@@ -132,7 +132,7 @@ def test_a_gang_holds_the_nodes_of_its_domain() -> None:
     world.add(*(pod(f"s-{i}", created=3000) for i in range(9)))
     done = plan(world)
     # without accelerators the fewest pods to end decide: one in b0, two in b1
-    assert messages(done)["p-1"].endswith("; holding nodes [a1 a2]: waiting for 3 cpu")
+    assert messages(done)["p-1"].endswith(". holding nodes [a1 a2]: waiting for 3 cpu.")
     assert set(bound(done).values()) == {"c1", "c2"}
     assert len(bound(done)) == 4
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption
-from koordpy.planning.round import plan_round
-from koordpy.sim.rounds import SimulationResult, simulate
+from koordpy.config.configuration import Consolidation, Fairness, KoordpyConfiguration, Preemption
+from koordpy.planner.planning_round import plan_round
+from koordpy.simulation.simulated_rounds import SimulationResult, simulate
 from tests.scenarios.cluster import World, group, node, pod
 from tests.scenarios.quotas import GPU, belongs, quota
 

@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
     Container,
     ContainerPort,
@@ -19,8 +18,9 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.planning.plan import Proof, RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.config.configuration import Fairness, KoordpyConfiguration, Preemption, Quota
+from koordpy.plan.round_plan import Proof, RoundPlan
+from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import World, bound, gang_pods, group, hierarchy, messages, node, pod, whole_messages, wish
 from tests.scenarios.quotas import belongs, quota
 
@@ -341,8 +341,8 @@ def test_every_member_is_told_the_same_while_pods_end_however_many_are_left() ->
         assert not bound(plan) and not evicted(plan)
         return set(messages(plan).values())
 
-    kept = "0/5 nodes are available: waiting for terminating pods: its room on n1, n2, n3 and 1 more is kept."
-    assert told(4) == told(1) == {kept}
+    kept = "waiting for terminating pods: its room on n1, n2, n3 and 1 more is kept."
+    assert told(4) == told(1) == {f"gang default/g: needed 4, {kept} 0/5 nodes are available: {kept}"}
 
 
 def test_members_on_other_nodes_are_told_that_they_go_with_their_gang() -> None:
@@ -400,7 +400,8 @@ def test_a_taint_is_no_reason_to_evict() -> None:
     plan = planned([gpus("n", 1), runs("low", "n"), waits("p", priority=5, node_selector={"pool": "x"})])
     assert not plan.evictions
     sentence = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
-    assert whole_messages(plan)["p"].endswith(sentence)
+    never = "never fits: no node matches its node selector, affinity and tolerations."
+    assert whole_messages(plan)["p"].endswith(f" {sentence} {never}")
 
 
 def test_events_say_who_took_the_room() -> None:

@@ -157,8 +157,9 @@ def test_turned_must_gather_that_cannot_be_kept_says_what_each_block_offers() ->
     world = World().add(TWO_LAYERS, nodes_of(T), group("g", 5, wish(MUST)), gang_pods("g", 5))
     plan = world.plan()
     assert bound(plan) == {}
-    offer = "gang default/g: needed 5, available in blockLayer: s1/b2: 4, s0/b0: 3, s0/b1: 2, s1/b3: 1"
-    assert messages(plan)["p-0"] == f"0/6 nodes are available: 6 node(s) cannot hold the whole gang. {offer}"
+    never = "gang default/g: never fits: the largest blockLayer has room for 4 members, 5 are required."
+    offer = "gang default/g: needed 5, available in blockLayer: s1/b2: 4, s0/b0: 3, s0/b1: 2, s1/b3: 1."
+    assert messages(plan)["p-0"] == f"{never} 0/6 nodes are available: 6 node(s) cannot hold the whole gang. {offer}"
 
 
 def test_a_short_last_pipeline_group_leaves_every_group_whole() -> None:
@@ -172,18 +173,20 @@ def test_messages_of_section_6() -> None:
     blocks = "s0{b0: n1 n2 n3 n4; b1: n5 n6 n7} s1{b3: n8 n9 n10 n11; b4: n12 n13 n14 n15}"
     world = World().add(TWO_LAYERS, nodes_of(blocks), group("g", 5, wish(MUST)), gang_pods("g", 5))
     assert messages(world.plan())["p-4"] == (
+        "gang default/g: never fits: the largest blockLayer has room for 4 members, 5 are required. "
         "0/15 nodes are available: 15 node(s) cannot hold the whole gang. "
-        "gang default/g: needed 5, available in blockLayer: s0/b0: 4, s1/b3: 4, s1/b4: 4, s0/b1: 3"
+        "gang default/g: needed 5, available in blockLayer: s0/b0: 4, s1/b3: 4, s1/b4: 4, s0/b1: 3."
     )
     rows = "s{b0: a1 a2 a3 a4; b1: c1 c2 c3 c4; b2: d1 d2 d3 d4}"
-    world = World().add(TWO_LAYERS, nodes_of(rows), group("g", 12, wish(PREFER, multiple={"blockLayer": 3})))
-    assert messages(world.add(gang_pods("g", 12)).plan())["p-0"] == (
-        "0/12 nodes are available: 12 node(s) cannot hold the whole gang. "
-        "gang default/g: needed 12, available in the cluster: 9; podCountMultiple blockLayer=3"
+    world = World().add(TWO_LAYERS, nodes_of(rows), group("g", 9, wish(PREFER, multiple={"blockLayer": 3})))
+    world.add(pod("r", at="a1"), pod("s", at="a2"))
+    assert messages(world.add(gang_pods("g", 9)).plan())["p-0"] == (
+        "gang default/g: needed 9, available in the cluster: 6; podCountMultiple blockLayer=3. "
+        "0/12 nodes are available: 10 node(s) cannot hold the whole gang, 2 Insufficient cpu."
     )
     world = World().add(TWO_LAYERS, nodes_of("s{b0: a0 a1 a2 a3; b1: c0 c1 c2 c3 c4}"), group("g", 4, wish(MUST)))
     assert messages(world.add(gang_pods("g", 6)).run())["p-5"] == (
-        "0/9 nodes are available: 4 node(s) cannot hold the whole gang, 5 Insufficient cpu. "
         "gang default/g: minMember 4 met, 1 more waiting for room; "
-        "gang default/g: needed 1, available in blockLayer: s/b1: 0"
+        "gang default/g: needed 1, available in blockLayer: s/b1: 0. "
+        "0/9 nodes are available: 4 node(s) cannot hold the whole gang, 5 Insufficient cpu."
     )

@@ -2,11 +2,11 @@
 ending pods, gangs that lost members, two resources and a topology."""
 
 from random import Random
+from typing import Literal
 
 from msgspec.structs import replace
 
 from koordpy.api import keys
-from koordpy.api.config import Consolidation, Fairness, KoordpyConfiguration, Preemption, Quota
 from koordpy.api.objects import (
     LabelSelector,
     ObjectMeta,
@@ -15,6 +15,15 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
+from koordpy.config.configuration import (
+    Consolidation,
+    Fairness,
+    KoordpyConfiguration,
+    MaxHarm,
+    Preemption,
+    Protection,
+    Quota,
+)
 from tests.scenarios.cluster import group, hierarchy, node, pod, wish
 from tests.scenarios.quotas import GPU, belongs, quota
 
@@ -22,6 +31,7 @@ GROUPS = "gang.scheduling.koordinator.sh/groups"
 LAYERS = hierarchy(("blockLayer", "block"), ("spineLayer", "spine"))
 ENDS = ("2026-01-01T00:59:30Z", "2026-01-01T00:10:00Z")
 """Coming free, and stuck, as seen from 01:00."""
+FACTORS = [None, None, None, None, 1.0, 2.0, 0.5]
 
 
 class Turmoil:
@@ -62,8 +72,25 @@ class Turmoil:
                 delay_evict_time=0.0,
                 enable_runtime_quota=random.random() < 0.8,
                 guarantee_usage=random.random() < 0.15,
+                no_quota_yields=random.choice(["lowerPriority", "lowerPriority", "lowerPriority", "always", "never"]),
+            ),
+            protection=Protection(
+                max_harm=MaxHarm(
+                    priority=random.choice(FACTORS),
+                    quota=random.choice(FACTORS),
+                    fair_share=random.choice(FACTORS),
+                    consolidation=random.choice([1.0, 1.0, 2.0, None]),
+                )
             ),
         )
+        any_victims = random.random() < 0.25
+        if any_victims:
+            self.config = replace(self.config, preemption=replace(self.config.preemption, surplus_victims="any"))
+        across: list[Literal["overShare", "any", "never"]] = ["overShare", "overShare", "never"]
+        if self.config.fairness.reclaim != "all":
+            across.append("any")
+        preemption = replace(self.config.preemption, across_users=random.choice(across))
+        self.config = replace(self.config, preemption=preemption)
 
     def _quotas(self) -> list[str]:
         random = self.random

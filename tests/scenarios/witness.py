@@ -6,24 +6,32 @@ It stands between `simulate` and the planner and sums up requests itself; the se
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from math import floor
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.pods import PodInfo
-from koordpy.cluster.selectors import selector_matches
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.planning.build import build
-from koordpy.planning.figures import Figures
-from koordpy.planning.gates import gate
-from koordpy.planning.joint import place_jointly
-from koordpy.planning.placement.problem import only_ranks
-from koordpy.planning.plan import Eviction, RoundPlan
-from koordpy.planning.quota.admission import core_members
-from koordpy.planning.quota.runtime import limits, quota_figures
-from koordpy.planning.round import plan_round
-from koordpy.planning.units import Groups, Unit
+from koordpy.api.label_selectors import selector_matches
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.fairness.quota_admission import core_members
+from koordpy.fairness.quota_runtime import limits, quota_figures
+from koordpy.feasibility.round_state import RoundState
+from koordpy.gangs.queue_units import Groups, Unit
+from koordpy.gangs.unit_gates import gate
+from koordpy.placement.problem import only_ranks
+from koordpy.plan.round_plan import Eviction, RoundPlan
+from koordpy.planner.planning_round import plan_round
+from koordpy.pods.pod_info import PodInfo
+from koordpy.problems.problem_building import build
+from koordpy.problems.unit_placement import Question, place_unit
+from koordpy.reservations.reservation_ledger import frees_capacity
+from tests.planning.minimality import proven
 
+GPU = "nvidia.com/gpu"
 ALONE = ("stale-gang",)
+GPU = "nvidia.com/gpu"
 
 
 @dataclass
@@ -38,8 +46,11 @@ class Witness:
     """Pods that have moved: their room is kept, and their quotas let them back."""
 
     def __call__(self, snapshot: Snapshot, config: KoordpyConfiguration) -> RoundPlan:
-        plan = plan_round(snapshot, config)
+        with proven():
+            plan = plan_round(snapshot, config)
         self.rounds += 1
+        for unit in plan.not_minimal:
+            self.fault(f"I7: {unit} could do without a victim")
         _Round(self, snapshot, config, plan).judge()
         return plan
 
@@ -129,7 +140,8 @@ class _Round:
         left = [pod for pod in before if pod.key not in {p.key for p, _ in victims}]
         self._budgets(victims, members if self._one_by_one(unit_id) else members[:1])
         self._lines(unit_id, victims, members, before, [*left, *members])
-        self._limits(unit_id, placed, before, [*left, *members])
+        self._guards(unit_id, victims, members)
+        self._limits(unit_id, placed, before, [*left, *members], relieved=bool(victims))
         rules = {one.rule for _, one in victims}
         # room that the round keeps for somebody is not on any pod yet
         kept = any(one.returns_to for one in self.plan.evictions)
@@ -190,6 +202,110 @@ class _Round:
                 self._reclaimed(unit_id, pod, victims, members, before)
             if one.rule in ("quota", "fair-share") and one.beneficiary is not None and below and own:
                 self.witness.changes.append((below[-1], own[-1], self.witness.rounds))
+        self._shares(unit_id, victims, members, before)
+
+    def _shares(
+        self,
+        unit_id: str,
+        victims: Sequence[tuple[PodInfo, Eviction]],
+        members: Sequence[PodInfo],
+        before: Sequence[PodInfo],
+    ) -> None:
+        """I11, of users that are known by their label and hold accelerators, where all nodes take every member: they
+        lose by priority what is above their share, and the last unit."""
+        fairness, across = self.config.fairness, self.config.preemption.across_users
+        if fairness.mode != "gpu-count" or fairness.reclaim == "all" or across == "any":
+            return
+        asked = [pod.requests.get(GPU, 0) for pod in members]
+        if not any(asked) or any(one.allocatable.get(GPU, 0) < max(asked) for one in self.snapshot.nodes):
+            return
+        cpu = max(pod.requests.get("cpu", 0) for pod in members)
+        if any(one.allocatable.get("cpu", 0) < cpu for one in self.snapshot.nodes):
+            return
+        user_of, shares = self.snapshot.quotas.user_of, self._user_shares()
+        own = {user_of(pod) for pod in members}
+        units: dict[str, dict[str, int]] = {}
+        for pod, one in victims:
+            labelled = pod.pod.metadata.labels.get(keys.QUOTA_USER, "")
+            if one.rule == "priority" and labelled and labelled not in own and not self._may_claim(members, pod):
+                name = self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
+                held = units.setdefault(labelled, {})
+                held[name] = held.get(name, 0) + pod.requests.get(GPU, 0)
+        for user, held in units.items():
+            if across == "never":
+                self.fault(f"I11: {unit_id} takes {sorted(held)} of {user}")
+            # those that moved for another unit of the round still count there, and what ends no longer does
+            use = sum(pod.requests.get(GPU, 0) for pod in [*before, *self.moved] if user_of(pod) == user)
+            if sum(held.values()) and sum(held.values()) - max(held.values()) >= max(1, use - shares.get(user, 0)):
+                self.fault(f"I11: {unit_id} takes {held} of {user}, which uses {use}, share {shares.get(user, 0)}")
+
+    def _may_claim(self, members: Sequence[PodInfo], victim: PodInfo) -> bool:
+        """Whether the members' quotas could be within their min once some of their own pods are gone."""
+        mine = [name for name in self.path(members[0]) if name not in self.path(victim)]
+        return bool(mine) and all(
+            self.used(name, r, members) <= self.quotas[name].least(r) for name in mine for r in self.quotas[name].max
+        )
+
+    def _user_shares(self) -> Mapping[str, int]:
+        """Max-min of the accelerators among users, in whole ones, at most."""
+        return {user: floor(share) for user, share in self._exact_shares(None).items()}
+
+    def _exact_shares(self, names: Container[str] | None) -> dict[str, Fraction]:
+        """Max-min of the accelerators of some nodes, None for all, among the users of these nodes, unrounded."""
+        snapshot, demand = self.snapshot, Counter[str]()
+        usable = [i for i, one in enumerate(snapshot.nodes) if names is None or one.name in names]
+        for pod in snapshot.pods.values():
+            asks = pod.bound or pod.pending
+            if names is not None and asks:
+                asks = pod.node in names if pod.bound else bool(self._empty.of(pod).slots[usable].any())
+            if asks and snapshot.quotas.quota_of(pod) != keys.SYSTEM_QUOTA:
+                demand[snapshot.quotas.user_of(pod)] += pod.requests.get(GPU, 0)
+        left = Fraction(sum(snapshot.nodes[i].allocatable.get(GPU, 0) for i in usable))
+        shares: dict[str, Fraction] = {}
+        for number, (user, asked) in enumerate(sorted(demand.items(), key=lambda one: one[1])):
+            shares[user] = min(Fraction(asked), left / (len(demand) - number))
+            left -= shares[user]
+        return shares
+
+    def _opens_share(self, members: Sequence[PodInfo], spared: Sequence[PodInfo], others: Sequence[PodInfo]) -> bool:
+        """Whether pods of the beneficiary's own tenant have to go by priority before those of another tenant may:
+        without them its tenant ends further above its share than the other one is (preemption.md 3.1, b)."""
+        fairness, across = self.config.fairness, self.config.preemption.across_users
+        if fairness.mode == "off" or fairness.reclaim == "all" or across != "overShare":
+            return False
+        quotas = self.snapshot.quotas
+
+        def tenant(pod: PodInfo) -> str:
+            return quotas.user_of(pod) if fairness.mode == "gpu-count" else str(quotas.queue_of(pod))
+
+        own = {tenant(pod) for pod in members}
+        foreign = {tenant(pod) for pod in others if not (self._by_quota(pod) and self._by_quota(members[0]))} - own
+        if not foreign or not {tenant(pod) for pod in spared} & own:
+            return False
+        if fairness.mode != "gpu-count" or len(own) > 1:
+            return True  # not computed here
+        [mine], nodes = own, self.snapshot.nodes
+        names = {one.name for i, one in enumerate(nodes) if any(self._empty.of(pod).slots[i] for pod in members)}
+        every = names.issuperset(one.name for one in nodes if one.allocatable.get(GPU, 0))
+        shares = self._exact_shares(None if every else names)
+
+        def held(user: str, pods: Iterable[PodInfo]) -> int:
+            return sum(p.requests.get(GPU, 0) for p in pods if tenant(p) == user and p.node in names)
+
+        ending = {pod.key for pod in self._ending()}
+        before = [pod for pod in (*self.here.values(), *self.moved) if pod.key not in ending]
+        gained = sum(pod.requests.get(GPU, 0) for pod in members)
+        excess = held(mine, before) - held(mine, others) + gained - shares.get(mine, 0)
+        for user in foreign:
+            use, share = held(user, before), shares.get(user, Fraction(0))
+            keeps = use - held(user, others) >= min(use, floor(share))
+            if not keeps and excess > use - share:
+                return True
+        return False
+
+    def _by_quota(self, pod: PodInfo) -> bool:
+        """Whether the tenant of a pod is an ElasticQuota."""
+        return bool(self.path(pod)) and not pod.pod.metadata.labels.get(keys.QUOTA_USER)
 
     def _reclaimed(
         self,
@@ -222,16 +338,83 @@ class _Round:
         mates = [other for other in self.here.values() if other.gang == pod.gang and other.key not in gone]
         return any(not other.pod.metadata.deletion_timestamp for other in mates)
 
+    def _guards(self, unit_id: str, victims: Sequence[tuple[PodInfo, Eviction]], members: Sequence[PodInfo]) -> None:
+        """preemption.md 3.7."""
+        if min(pod.priority for pod in members) >= 2_000_000_000:
+            return
+        limits = self.config.protection.max_harm
+        factors = {
+            "priority": limits.priority,
+            "quota": limits.quota,
+            "fair-share": limits.fair_share,
+            "consolidation": limits.consolidation,
+        }
+        gpus, cpus = (sum(pod.requests.get(r, 0) for pod in members) for r in (GPU, "cpu"))
+        for rule, factor in factors.items():
+            gone = [pod for pod, one in victims if one.rule == rule]
+            if factor is None or not gone:
+                continue
+            held = sum(pod.requests.get(GPU, 0) for pod in gone)
+            cpu = sum(pod.requests.get("cpu", 0) for pod in gone)
+            gain, harm = (gpus, held) if gpus else (cpus, cpu) if cpus else (len(members), len(gone))
+            if harm > factor * gain or (held and not gpus):
+                self.fault(f"{unit_id} gains {gain}, and {rule} takes {harm}")
+        if self.config.preemption.surplus_victims == "any":
+            return
+        going = {pod.key for pod, _ in victims}
+        ours = Counter(pod.gang for pod in members)
+        for gang in self._unit_of(unit_id).gangs:
+            stood = [pod for pod in gang.bound if pod.key in self.here and not pod.pod.metadata.deletion_timestamp]
+            lacks = max(0, gang.min_member - len(stood) - gang.succeeded)
+            if gang.min_member < 1 or ours[gang.ref] <= lacks:
+                continue
+            # of a plan for its core, those above it are plans of their own
+            if self._one_by_one(unit_id) and any(one.rule == "quota" for _, one in victims):
+                continue
+            for pod, one in victims:
+                if pod.gang is None or one.rule == "quota":
+                    continue
+                other = self.groups.gang(pod.gang)
+                mates = [p for p in other.bound if p.key in self.here and not p.pod.metadata.deletion_timestamp]
+                left = [p for p in mates if p.key not in going]
+                if len(mates) + other.succeeded < other.min_member or (not left and other.min_member > 0):
+                    self.fault(f"{unit_id} breaks {other.key} by {one.rule} for members above minMember")
+
+    def _ending(self) -> list[PodInfo]:
+        """Pods whose room is coming free."""
+        return [pod for pod in self.snapshot.pods.values() if frees_capacity(pod, self.snapshot.now)]
+
+    def _relieved(self, gone: Iterable[PodInfo]) -> Mapping[str, Mapping[str, int]]:
+        """The limits where the total has what pods in no quota used that go, or are ending."""
+        if self.config.quota.no_quota_yields == "never":
+            return self.limits
+        freed: Counter[str] = Counter()
+        for pod in {pod.key: pod for pod in (*gone, *self._ending())}.values():
+            freed.update(pod.requests if not self.path(pod) else {})
+        quotas = self.snapshot.quotas
+        larger = replace(quotas, total={r: amount + freed[r] for r, amount in quotas.total.items()})
+        return limits(quota_figures(larger, self.config.quota), larger, self.config.quota)
+
     def _limits(
-        self, unit_id: str, placed: Mapping[str, str], before: Sequence[PodInfo], after: Sequence[PodInfo]
+        self,
+        unit_id: str,
+        placed: Mapping[str, str],
+        before: Sequence[PodInfo],
+        after: Sequence[PodInfo],
+        *,
+        relieved: bool,
     ) -> None:
-        """I3 and I10: above its limit a quota ends in free room only, and only by what others ask for in vain."""
+        """I3 and I10: above its limit a quota ends in free room only, and only by what others ask for in vain.
+        relieved: whether the plan has victims."""
+        stays = {pod.key for pod in (*after, *self.moved)}
+        gone = [pod for pod in self.snapshot.pods.values() if pod.bound and pod.key not in stays]
+        known = self._relieved(gone) if relieved else self.limits
         members = [self.snapshot.pods[key] for key in placed]
         own = [pod for pod in members if pod.key not in self.witness.returning]
         lent: Mapping[str, Mapping[str, int]] | None = None
         for name in dict.fromkeys(name for pod in members for name in self.path(pod)):
             for resource in self.quotas[name].max:
-                ends, most = self.used(name, resource, after), self.limits[name][resource]
+                ends, most = self.used(name, resource, after), max(known[name][resource], self.limits[name][resource])
                 if ends > most and len(before) + len(members) == len(after) and lent is None:
                     lent = self._lent(placed, [*before, *self.moved])
                 if lent is not None:
@@ -247,8 +430,7 @@ class _Round:
         """The limits where those ask for nothing who wait in other quotas and would end above theirs, or could use none
         of the nodes that the members are placed on."""
         members, at = [self.snapshot.pods[key] for key in placed], [self.snapshot.index[n] for n in placed.values()]
-        empty = self._emptied(())
-        quotas = self.snapshot.quotas
+        empty, quotas = self._empty, self.snapshot.quotas
         waiting = {owner: dict(amounts) for owner, amounts in quotas.waiting.items()}
         own = [self.path(pod)[-1:] for pod in members]
         units = [one for one in self.groups.units() if not any(pod.key in self.here for pod in one.pending)]
@@ -273,14 +455,19 @@ class _Round:
         if gate(unit, self.groups) is not None:
             return True
         figures = self._emptied({one.key for one in unit.members})
-        return not place_jointly(unit, build(unit, figures), figures).placed
+        return not place_unit(unit, build(unit, figures), figures, Question.TRIAL).placed
 
-    def _emptied(self, staying: Container[str]) -> Figures:
+    @cached_property
+    def _empty(self) -> RoundState:
+        """The cluster without bound pods."""
+        return self._emptied(())
+
+    def _emptied(self, staying: Container[str]) -> RoundState:
         draft = Draft(self.snapshot)
         for pod in self.snapshot.pods.values():
             if pod.bound and pod.key not in staying:
                 draft.evict(pod)
-        return Figures(draft, self.config)
+        return RoundState(draft, self.config)
 
     def _above(self, pods: Sequence[PodInfo], before: Sequence[PodInfo]) -> bool:
         """Whether some quota would end above its limit with these pods, or above its min with non-preemptible ones."""
@@ -322,15 +509,21 @@ class _Round:
             for name, others in parts.items():
                 for pod in others if name != spared else ():
                     draft.evict(pod)
-            if self._fits(self._unit_of(unit_id), draft, placed, self._limits_then()):
+            others = [pod for name, some in parts.items() if name != spared for pod in some]
+            if self._opens_share([pods[key] for key in placed], parts[spared], others):
+                continue
+            if self._fits(self._unit_of(unit_id), draft, placed, self._limits_then(others)):
                 self.fault(f"I7: {unit_id} could do without {[pod.key for pod in parts[spared]]}")
 
-    def _limits_then(self) -> Mapping[str, Mapping[str, int]]:
+    def _limits_then(self, going: Sequence[PodInfo]) -> Mapping[str, Mapping[str, int]]:
         """The limits once those have started whom the round placed before: in no quota of the tree they use what is
-        shared, and with guaranteeUsage what they use is theirs."""
+        shared, and with guaranteeUsage what they use is theirs. going: pods that leave with the plan."""
         quotas, known = self.snapshot.quotas, self.limits
         held = {owner: dict(amounts) for owner, amounts in quotas.held.items()}
         gone = [pod for key, pod in self.snapshot.pods.items() if pod.bound and key not in self.here]
+        if self.config.quota.no_quota_yields != "never":
+            leaving = [*going, *self._ending()]
+            gone += {pod.key: pod for pod in leaving if not self.path(pod) and pod.key in self.here}.values()
         for sign, pods in ((1, [self.snapshot.pods[key] for key in self.new]), (-1, gone)):
             for pod in pods:
                 if self.config.quota.guarantee_usage or not self.path(pod):
@@ -339,13 +532,15 @@ class _Round:
                         own[resource] = own.get(resource, 0) + sign * amount
         then = replace(quotas, held=held)
         found = limits(quota_figures(then, self.config.quota), then, self.config.quota)
-        return {name: {r: min(n, known[name][r]) for r, n in of.items()} for name, of in found.items()}
+        if self.config.quota.no_quota_yields == "never":
+            return {name: {r: min(n, known[name][r]) for r, n in of.items()} for name, of in found.items()}
+        return found
 
     def _fits(self, unit: Unit, draft: Draft, placed: Mapping[str, str], most: Mapping[str, Mapping[str, int]]) -> bool:
-        figures = Figures(draft, self.config)
+        figures = RoundState(draft, self.config)
         ranks = {rank for rank, pod in enumerate(unit.members) if pod.key in placed}
         room = only_ranks(build(unit, figures), ranks)
-        found = place_jointly(unit, room, figures)
+        found = place_unit(unit, room, figures, Question.TRIAL)
         if len(found.nodes) < len(ranks):
             return False
         members = [unit.members[rank] for rank in found.nodes]

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.faults import FaultyServer
 from tests.sim.client import Client
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from koordpy.sim.definitions import DEFINITIONS, shipped_definitions
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.crd_definitions import DEFINITIONS, shipped_definitions
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.sim.client import Client
 
 KOORDINATOR = "/apis/scheduling.koordinator.sh/v1alpha1"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import aiohttp
 import pytest
 
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.faults import FaultyServer
 from tests.sim.client import PODS, Client, pod
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from koordpy.sim.kubelet import FakeKubelet
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.fake_kubelet import FakeKubelet
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
@@ -97,6 +97,8 @@ async def test_apply_get_describe_and_delete(server: ApiServer, kubectl: Kubectl
         lines = (await kubectl("get", "pods", "-o", "wide")).splitlines()
         assert lines[0].split()[:3] == ["NAME", "READY", "STATUS"]
         assert lines[1].split()[:3] == ["p-0", "0/1", "Pending"] and lines[2].split()[:3] == ["q", "1/1", "Running"]
+        for order in (".lastTimestamp", ".firstTimestamp", ".eventTime", ".metadata.creationTimestamp"):
+            assert "0/3 nodes are available" in await kubectl("get", "events", "-A", f"--sort-by={order}")
         described = await kubectl("describe", "pod", "p-0")
         assert "0/3 nodes are available" in described and "nvidia.com/gpu:  8" in described
         assert "g " in await kubectl("get", "pg")

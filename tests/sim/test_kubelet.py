@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from koordpy.engine.apiserver.credentials import load_access
-from koordpy.sim.kubelet import FakeKubelet
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.container_ends import CRASHES, KILLED, ON_SIGTERM, SAVES, TERMINATES, Stopping, phase_after
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.fake_kubelet import FakeKubelet
+from koordpy.engine.client.credentials import load_access
 from tests.sim.client import PODS, Client, pod
 
 
@@ -71,3 +72,51 @@ async def test_the_kubeconfig_of_the_server_is_understood(server: ApiServer, tmp
     file = tmp_path / "kubeconfig"
     file.write_text(server.kubeconfig())
     assert (await load_access(str(file))).server == server.url
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
+@pytest.mark.parametrize(
+    ("stopping", "said", "code", "left"),
+    [
+        (SAVES, "", 0, "Succeeded"),
+        (TERMINATES, "", 143, "Failed"),
+        (CRASHES, "", 1, "Failed"),
+        (KILLED, "", 137, "Failed"),
+        (CRASHES, "0", 0, "Succeeded"),
+        (SAVES, "3", 3, "Failed"),
+        (SAVES, "ignore", 137, "Failed"),
+        (SAVES, "no number", 0, "Succeeded"),
+    ],
+)
+async def test_a_stopped_pod_leaves_the_exit_codes_of_its_containers_behind(
+    server: ApiServer, client: Client, stopping: Stopping, said: str, code: int, left: str, policy: str
+) -> None:
+    ends: list[Any] = []
+    server.store.listeners.append(lambda shelf, change: ends.append(change.entry.obj) if shelf == "pods" else None)
+    made = pod("a", nodeName="n1", restartPolicy=policy, terminationGracePeriodSeconds=1)
+    made["metadata"]["annotations"] = {ON_SIGTERM: said} if said else {}
+    with closing(FakeKubelet(server.store, stopping=stopping)):
+        server.store.create("pods", made)
+        await until(lambda: phase(server, "a") == "Running")
+        await client.delete(f"{PODS}/a")
+        await until(lambda: gone(server, "a"))
+    last = ends[-1]["status"]
+    assert last["phase"] == left and "deletionTimestamp" in ends[-1]["metadata"]
+    assert last["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "deleted", "left"),
+    [
+        ("Never", 0, False, "Succeeded"),
+        ("Never", 1, False, "Failed"),
+        ("OnFailure", 0, False, "Succeeded"),
+        ("OnFailure", 1, False, "Running"),
+        ("Always", 0, False, "Running"),
+        ("Always", 1, False, "Running"),
+        ("Always", 0, True, "Succeeded"),
+        ("OnFailure", 143, True, "Failed"),
+    ],
+)
+def test_nothing_is_restarted_in_a_pod_that_is_deleted(policy: str, code: int, deleted: bool, left: str) -> None:
+    assert phase_after(code, policy, deleted=deleted) == left

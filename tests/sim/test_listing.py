@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.sim.client import PODS, Client, pod
 
 

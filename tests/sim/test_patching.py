@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from koordpy.sim import patches
-from koordpy.sim.errors import StatusError
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver import applied_patches
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.status_errors import StatusError
 from tests.sim.client import PODS, Client, pod
 
 READY, OTHER = {"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}
@@ -23,7 +23,7 @@ READY, OTHER = {"type": "Ready", "status": "True"}, {"type": "Other", "status": 
 )
 def test_merge_patch(target: Any, patch: Any, expected: Any) -> None:
     before = copy.deepcopy(target)
-    assert patches.merge(target, patch) == expected
+    assert applied_patches.merge(target, patch) == expected
     assert target == before
 
 
@@ -44,7 +44,7 @@ def test_merge_patch(target: Any, patch: Any, expected: Any) -> None:
 )
 def test_json_patch(target: Any, operations: Any, expected: Any) -> None:
     before = copy.deepcopy(target)
-    assert patches.json_patch(target, operations) == expected
+    assert applied_patches.json_patch(target, operations) == expected
     assert target == before
 
 
@@ -61,7 +61,7 @@ def test_json_patch(target: Any, operations: Any, expected: Any) -> None:
 )
 def test_json_patches_that_cannot_be_done(operations: Any, code: int) -> None:
     with pytest.raises(StatusError) as refused:
-        patches.json_patch({"a": 1, "list": [1]}, operations)
+        applied_patches.json_patch({"a": 1, "list": [1]}, operations)
     assert refused.value.code == code
 
 
@@ -96,7 +96,7 @@ def test_json_patches_that_cannot_be_done(operations: Any, code: int) -> None:
 )
 def test_strategic_merge(target: Any, patch: Any, expected: Any) -> None:
     before = copy.deepcopy(target)
-    assert patches.strategic(target, patch) == expected
+    assert applied_patches.strategic(target, patch) == expected
     assert target == before
 
 

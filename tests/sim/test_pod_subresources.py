@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.sim.client import PODS, Client, pod
 
 RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}

@@ -1,6 +1,6 @@
 """Watches: resume from a version, selectors, bookmarks, 410, initial events."""
 
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.sim.client import PODS, Client, pod
 
 
@@ -119,6 +119,8 @@ async def test_both_event_groups_show_the_same_events(server: ApiServer, client:
     assert status == 201 and stored["apiVersion"] == "events.k8s.io/v1" and stored["note"] == event["note"]
     seen = (await watch.next())["object"]
     assert seen["apiVersion"] == "v1" and seen["message"] == event["note"] and seen["involvedObject"]["name"] == "p"
+    assert (seen["lastTimestamp"], seen["firstTimestamp"], seen["source"]) == (None, None, {})
+    assert (stored["deprecatedLastTimestamp"], stored["deprecatedSource"]) == (None, {})
     series = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}
     path = "/apis/events.k8s.io/v1/namespaces/default/events/p.1"
     status, patched = await client.patch(path, series)

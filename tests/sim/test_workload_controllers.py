@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from koordpy.sim.kubelet import FakeKubelet
-from koordpy.sim.server import ApiServer
-from koordpy.sim.workload_controllers import JOBS, JOBSETS, WorkloadControllers
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.fake_kubelet import FakeKubelet
+from koordpy.apiserver.workload_controllers import JOBS, JOBSETS, WorkloadControllers
 from tests.sim.client import Client
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "workloads"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from koordpy.sim.errors import StatusError
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
+from koordpy.apiserver.status_errors import StatusError
 from tests.sim.client import PODS, Client, pod
 
 PRIORITIES = "priorityclasses.scheduling.k8s.io"

@@ -1,11 +1,14 @@
-"""One Chromium for all tests of the page."""
+"""One Chromium for all tests of the page; what is served is tried on both event loops."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.loops import pytest_asyncio_loop_factories
 from tests.loudly import skip_loudly
 from tests.view.browser import Browser, found
+
+__all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from koordpy.api.config import Gangs
-from koordpy.api.natural import natural_key
+from koordpy.api.natural_order import natural_key
 from koordpy.api.objects import Pod
-from koordpy.api.strict import decode
-from koordpy.cluster.pods import GangRef
-from koordpy.cluster.state import ClusterState
-from koordpy.workloads.kinds.registry import workload_of
-from koordpy.workloads.source import Source, head_of
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import Gangs
+from koordpy.decoding.strict_decoding import decode
+from koordpy.devices.family_registry import make_state
+from koordpy.pods.gang_refs import GangRef
+from koordpy.workloads.kinds.kind_registry import workload_of
+from koordpy.workloads.volcano_gangs import VolcanoGroup
+from koordpy.workloads.workload_manifest import Source, head_of
 
 SEEDS = int(os.environ.get("KOORDPY_BOOKS", "300"))
 Json = dict[str, Any]
@@ -32,6 +34,8 @@ class World:
         self.random = Random(seed)
         self.workloads: dict[str, Json] = {}
         self.pods: dict[str, Json] = {}
+        self.groups: dict[str, Json] = {}
+        """PodGroups of Volcano that operators wrote, by name."""
         self.number = 0
 
     def turn(self, state: ClusterState) -> None:
@@ -70,7 +74,9 @@ class World:
                     ["on", "off", "2", "x"]
                 )
             }
-        kind = self.random.choice(["Job", "JobSet", "LeaderWorkerSet", "PyTorchJob", "PodGang", "TrainJob"])
+        kind = self.random.choice(
+            ["Job", "JobSet", "LeaderWorkerSet", "PyTorchJob", "PodGang", "TrainJob", "ReplicaSet", "MPIJob"]
+        )
         job = {"completionMode": "Indexed", "completions": 3, "parallelism": 3, "template": POD}
         if kind == "Job":
             self.take(state, {"apiVersion": "batch/v1", "kind": kind, "metadata": meta, "spec": job})
@@ -78,12 +84,23 @@ class World:
             roles = {role: {"replicas": n, "template": POD} for role, n in (("Master", 1), ("Worker", 2))}
             spec = {"pytorchReplicaSpecs": roles}
             self.take(state, {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": meta, "spec": spec})
+        elif kind == "MPIJob":
+            roles = {"Launcher": {"template": POD}, "Worker": {"replicas": 2, "template": POD}}
+            spec = {"launcherCreationPolicy": "WaitForWorkersReady", "mpiReplicaSpecs": roles}
+            self.take(state, {"apiVersion": "kubeflow.org/v2beta1", "kind": kind, "metadata": meta, "spec": spec})
+            self.group(state, owner("kubeflow.org/v2beta1", kind, name, uid))
         elif kind == "PodGang":
             refs = [{"namespace": "default", "name": f"{name}-{i}"} for i in range(3)]
             spec = {"podgroups": [{"name": "g", "minReplicas": 2, "podReferences": refs}]}
             self.take(
                 state, {"apiVersion": "scheduler.grove.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec}
             )
+        elif kind == "ReplicaSet":
+            # of a Deployment that is not known, which may have others
+            meta["ownerReferences"] = owner("apps/v1", "Deployment", name, f"d-{name}")
+            least = {"gang.scheduling.koordinator.sh/min-available": "2"} if self.random.random() < 0.6 else {}
+            spec = {"replicas": self.random.randrange(3), "template": {**POD, "metadata": {"annotations": least}}}
+            self.take(state, {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec})
         elif kind == "LeaderWorkerSet":
             spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": POD}}
             self.take(
@@ -95,6 +112,7 @@ class World:
                 above = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": kind, "metadata": meta, "spec": {}}
                 self.take(state, above)
                 references = owner("trainer.kubeflow.org/v1alpha1", kind, name, uid)
+                self.group(state, references)
                 meta = {**meta, "uid": f"{uid}-js", "ownerReferences": references, "annotations": {}}
             roles = [
                 {"name": "d", "replicas": 1, "template": {"spec": {**job, "parallelism": 1, "completions": 1}}},
@@ -107,6 +125,13 @@ class World:
         meta = {"name": name, "namespace": "default", "uid": uid, "ownerReferences": references}
         spec = {"replicas": 2, "template": POD}
         self.take(state, {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec})
+
+    def group(self, state: ClusterState, references: list[Json]) -> None:
+        """A PodGroup of Volcano that an operator wrote, which may count more pods than can start together."""
+        meta = {"name": references[0]["name"], "namespace": "default", "ownerReferences": references}
+        one = {"metadata": meta, "spec": {"minMember": self.random.randint(1, 8)}}
+        self.groups[meta["name"]] = one
+        put_group(state, one)
 
     def take(self, state: ClusterState, one: Json) -> None:
         self.workloads[one["metadata"]["uid"]] = one
@@ -149,11 +174,16 @@ class World:
                 attempt = str(self.random.randrange(2))
                 labels |= {f"jobset.sigs.k8s.io/{key}": text for key, text in (("replicatedjob-name", role),)}
                 labels |= {"jobset.sigs.k8s.io/job-index": "0", "jobset.sigs.k8s.io/restart-attempt": attempt}
+            elif kind == "MPIJob":
+                labels["training.kubeflow.org/replica-type"] = "worker" if i else "launcher"
+                labels["training.kubeflow.org/replica-index"] = str(max(0, i - 1))
             elif kind == "StatefulSet" and self.random.random() < 0.5:
                 labels |= {LWS + "group-index": str(i), LWS + "worker-index": "0", LWS + "name": meta["name"]}
                 labels[LWS + "template-revision-hash"] = self.random.choice(["r1", "r2"])
             elif kind == "PodGang":
                 references = []
+            if kind in ("MPIJob", "JobSet") and self.random.random() < 0.7:
+                notes["scheduling.k8s.io/group-name"] = meta["name"]
         if self.random.random() < 0.1:
             labels["pod-group.scheduling.sigs.k8s.io"] = self.random.choice(["a", "g"])
         if self.random.random() < 0.1:
@@ -190,8 +220,13 @@ def put(state: ClusterState, raw: Json) -> None:
     state.workloads.put_workload(workload_of(source, head_of(source)))
 
 
+def put_group(state: ClusterState, raw: Json) -> None:
+    source = Source(raw)
+    state.put_volcano_group(f"default/{raw['metadata']['name']}", VolcanoGroup.of(source, head_of(source)))
+
+
 def empty() -> ClusterState:
-    return ClusterState(scheduler_names=("koord-scheduler",), gangs=Gangs())
+    return make_state(scheduler_names=("koord-scheduler",), gangs=Gangs())
 
 
 def seen(state: ClusterState) -> tuple[object, ...]:
@@ -202,7 +237,7 @@ def seen(state: ClusterState) -> tuple[object, ...]:
         key: (info.gang, info.index) for key, info in snapshot.pods.items() if not info.finished
     }
     named = {ref: keys for ref, keys in members.items() if any(not state_finished(state, key) for key in keys)}
-    return snapshot.derived, snapshot.meant, named, filed
+    return snapshot.derived, snapshot.meant, named, filed, sorted(snapshot.node_warnings)
 
 
 def state_finished(state: ClusterState, key: str) -> bool:
@@ -219,11 +254,12 @@ def test_what_follows_depends_on_what_is_there_alone(seed: int) -> None:
             state.snapshot(0.0)
     found = seen(state)
     fresh = empty()
-    items: list[tuple[bool, Json]] = [(False, one) for one in world.workloads.values()]
-    items += [(True, one) for one in world.pods.values()]
+    items = [(put, one) for one in world.workloads.values()]
+    items += [(put_pod, one) for one in world.pods.values()]
+    items += [(put_group, one) for one in world.groups.values()]
     world.random.shuffle(items)
-    for is_pod, one in items:
-        (put_pod if is_pod else put)(fresh, one)
+    for enter, one in items:
+        enter(fresh, one)
     assert found == seen(fresh)
     for gang in fresh.snapshot(0.0).derived.values():
         assert sorted(gang.pods, key=natural_key) == sorted(set(gang.pods), key=natural_key)

@@ -415,25 +415,14 @@ def test_a_class_that_is_not_there_is_told_where_its_author_wrote_it(tmp_path: P
         ({"trainer": {"numNodes": 200_000}}, "spec.trainer.numNodes: makes 200000 pods, 100000 at most"),
         (
             {"runtimePatches": [{"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "x"}]}}}}]},
-            "spec.runtimePatches: spec.replicatedJobs[1].template.spec.template.spec.containers of its JobSet: "
-            "required",
+            "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0].name: "
+            'no replicatedJob "x" in the runtime',
         ),
     ],
 )
 def test_what_a_train_job_makes_wrong_of_its_runtime_is_told_of_it(more: Json, text: str, tmp_path: Path) -> None:
     answer = simulate(tmp_path, *nodes(2), runtime(numNodes=1), train_job(**more))
     assert answer.status == 2 and f"TrainJob default/tj: {text}" in answer.err and answer.err.count("\n") == 1
-
-
-def test_lists_of_a_patch_replace_but_for_jobs_and_containers(tmp_path: Path) -> None:
-    base = runtime(numNodes=2)
-    pod_spec = base["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    pod_spec["initContainers"] = [{"name": "a", "image": "i", "resources": {"requests": {"cpu": 4}}}]
-    small = [{"name": "b", "image": "i", "resources": {"requests": {"cpu": 1}}}]
-    inner = {"spec": {"template": {"spec": {"initContainers": small}}}}
-    patch = {"trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "node", "template": inner}]}}}}
-    answer = simulate(tmp_path, *nodes(2), base, train_job(runtimePatches=[patch]))
-    assert answer.bound == ["tj-node-0-0", "tj-node-0-1"]
 
 
 def test_a_job_that_was_scaled_up_has_lost_nobody(tmp_path: Path) -> None:
@@ -523,7 +512,7 @@ def test_a_job_that_has_lost_a_member_gives_up_when_its_grace_is_over(
     answer = simulate(tmp_path, *nodes(2), job(number=3, meta={"uid": "j1"}), *pods, lost, config=STALE)
     assert sorted(one["pod"] for one in answer.document["evictions"]) == gone
     message = answer.gangs["train"]["message"]
-    assert message.startswith("0/2 nodes are available" if gone else "2 of 3 members; "), message
+    assert message.startswith("gang default/train: never fits: " if gone else "2 of 3 members; "), message
 
 
 def test_a_member_that_failed_long_ago_and_was_replaced_does_not_shorten_the_grace(tmp_path: Path) -> None:
@@ -537,7 +526,7 @@ def test_a_job_all_of_whose_pods_have_failed_needs_all_of_them_again(tmp_path: P
     lost = [failed(pod(f"train-{i}-x", i, node="n0"), "2025-12-31T23:58:59Z") for i in range(3)]
     answer = simulate(tmp_path, *nodes(2), job(number=3, meta={"uid": "j1"}), *lost, config=STALE)
     assert answer.bound == []
-    assert answer.message("train-0").endswith("gang default/train: needed 3, available in the cluster: 2")
+    assert answer.message("train-0").endswith("gang default/train: needed 3, available in the cluster: 2.")
 
 
 def test_a_pod_group_of_volcano_that_has_lost_a_member_gives_up_when_its_grace_is_over(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.cli import clusterviews
-from koordpy.cli.reading import ReadCluster
-from koordpy.offline.options import DEFAULT_NOW
+from koordpy.cli import cluster_views
+from koordpy.cli.cluster_reading import ReadCluster
+from koordpy.offline.offline_options import DEFAULT_NOW
 from koordpy.offline.preparing import prepared
 from tests.workloads.cluster import (
     MIN,
@@ -167,6 +167,78 @@ def test_a_pod_group_that_sums_the_steps_of_a_train_job_is_passed_over(tmp_path:
     }  # fmt: skip
 
 
+GROUP_LABEL, VOLCANO_GROUP = "scheduling.x-k8s.io/pod-group", "scheduling.k8s.io/group-name"
+LATE = "creates role launcher when"
+
+
+POD_GROUPS = ("scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1")
+
+
+def written_by_operator(group_api: str, kind: str, api: str, least: int) -> tuple[Json, Json]:
+    """The PodGroup that an operator writes for its workload `w`, and a pod template that names it."""
+    owner = {"apiVersion": api, "kind": kind, "name": "w", "uid": "w1", "controller": True}
+    group = workload(group_api, "PodGroup", "w", {"minMember": least}, meta={"ownerReferences": [owner]})
+    is_volcano = "volcano" in group_api
+    return group, template(notes={VOLCANO_GROUP: "w"}) if is_volcano else template(labels={GROUP_LABEL: "w"})
+
+
+@pytest.mark.parametrize("group_api", POD_GROUPS)
+@pytest.mark.parametrize(
+    ("policy", "least", "room", "bound", "warning"),
+    [
+        ("WaitForWorkersReady", 3, 3, 3, "minMember 3 can never start together, MPIJob w creates role launcher when"),
+        ("WaitForWorkersReady", 3, 1, 0, LATE),
+        ("WaitForWorkersReady", 2, 3, 3, ""),
+        ("WaitForWorkersReady", 1, 3, 3, ""),
+        ("WaitForWorkersReady", 4, 3, 0, ""),
+        ("AtStartup", 3, 3, 3, ""),
+        ("AtStartup", 3, 2, 0, ""),
+        ("AtStartup", 4, 4, 0, ""),
+    ],
+)
+def test_a_pod_group_that_counts_a_launcher_created_after_the_workers_is_passed_over(
+    tmp_path: Path, group_api: str, policy: str, least: int, room: int, bound: int, warning: str
+) -> None:
+    api = "kubeflow.org/v2beta1"
+    group, named = written_by_operator(group_api, "MPIJob", api, least)
+    roles = {"Launcher": {"template": named}, "Worker": {"replicas": 2, "template": named}}
+    spec = {"launcherCreationPolicy": policy, "mpiReplicaSpecs": roles}
+    answer = simulate(tmp_path, *nodes(room), group, workload(api, "MPIJob", "w", spec, meta={"uid": "w1"}))
+    assert len(answer.bound) == bound
+    assert warning in answer.err if warning else LATE not in answer.err
+    assert sorted(answer.gangs) == (
+        ["w:launcher", "w:worker"] if warning and bound else ["w:worker"] if warning else ["w"]
+    )
+
+
+@pytest.mark.parametrize("group_api", POD_GROUPS)
+@pytest.mark.parametrize(
+    ("state", "least", "bound", "warning"),
+    [
+        ("Ready", 3, 3, "minMember 3 can never start together, TrainJob w creates role launcher when role node Ready"),
+        ("Ready", 2, 3, ""),
+        ("Ready", 4, 3, "minMember 4 can never exist at once, TrainJob w has steps of 3: each step is its own gang"),
+        ("Complete", 3, 2, "minMember 3 can never exist at once, TrainJob w has steps of 2 and 1"),
+    ],
+)
+def test_roles_of_a_train_job_that_wait_for_others_are_their_own_gangs(
+    tmp_path: Path, group_api: str, state: str, least: int, bound: int, warning: str
+) -> None:
+    trainer = "trainer.kubeflow.org/v1alpha1"
+    group, named = written_by_operator(group_api, "TrainJob", trainer, least)
+    later = {**role("launcher", 1, 1, named), "dependsOn": [{"name": "node", "status": state}]}
+    runtime = {"template": {"spec": {"replicatedJobs": [role("node", 1, 2, named), later]}}}
+    objects = [
+        *nodes(3),
+        group,
+        workload(trainer, "ClusterTrainingRuntime", "rt", runtime),
+        workload(trainer, "TrainJob", "w", {"runtimeRef": {"name": "rt"}}, meta={"uid": "w1"}),
+    ]
+    answer = simulate(tmp_path, *objects)
+    assert len(answer.bound) == bound
+    assert warning in answer.err if warning else "can never" not in answer.err
+
+
 @pytest.mark.parametrize(("gpus", "bound"), [(1, 0), (2, 4)])
 def test_the_tasks_of_volcano_have_their_own_minima(tmp_path: Path, gpus: int, bound: int) -> None:
     group = workload("scheduling.volcano.sh/v1beta1", "PodGroup", "g", {"minMember": 3, "minTaskMember": {"gpu": 2}})
@@ -316,7 +388,7 @@ def test_pods_without_a_quota_count_in_the_queue_of_their_group(
     assert own.bound == ["p0"]
 
 
-@pytest.mark.parametrize(("queue", "told"), [("team", "team"), ("default", "")])
+@pytest.mark.parametrize(("queue", "told"), [("team", "team"), ("default", "koordinator-default-quota")])
 def test_of_who_waits_the_queue_of_a_group_is_told_where_it_is_a_quota(queue: str, told: str, tmp_path: Path) -> None:
     quota = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
@@ -331,5 +403,33 @@ def test_of_who_waits_the_queue_of_a_group_is_told_where_it_is_a_quota(queue: st
         argparse.Namespace(paths=[str(file)], config=None, now=DEFAULT_NOW, started=[], scheduler_names=[])
     )
     cluster = ReadCluster(ready.state, ready.config, ready.now.timestamp(), 0.0, "1", "", "default", "", [])
-    found = clusterviews.queue(argparse.Namespace(namespace=None), cluster)
+    found = cluster_views.queue(argparse.Namespace(namespace=None), cluster)
     assert [one["quota"] for one in found["units"]] == [told]
+
+
+@pytest.mark.parametrize(
+    ("group", "workers"),
+    [
+        ({}, 0),
+        ({"minReplicas": 0, "maxReplicas": 4}, 0),
+        ({"minReplicas": 2, "maxReplicas": 4}, 2),
+        ({"replicas": 1, "minReplicas": 2, "maxReplicas": 4}, 2),
+        ({"replicas": 9, "maxReplicas": 4}, 4),
+        ({"replicas": 3}, 3),
+        ({"maxReplicas": 0}, 0),
+        ({"minReplicas": 2, "numOfHosts": 2}, 4),
+        ({"minReplicas": 2, "suspend": True}, 0),
+    ],
+)
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_group_of_ray_has_the_replicas_that_kuberay_gives_it(
+    group: Json, workers: int, kind: str, scaled: bool, tmp_path: Path
+) -> None:
+    groups = [{"groupName": "g", "template": template(), **group}]
+    cluster: Json = {"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups}
+    cluster["enableInTreeAutoscaling"] = scaled
+    cluster["autoscalerOptions"] = {"resources": {"requests": {"cpu": "100m"}}}
+    spec = {"RayCluster": cluster, "RayJob": {"rayClusterSpec": cluster}, "RayService": {"rayClusterConfig": cluster}}
+    answer = simulate(tmp_path, *nodes(12, cpu=2), workload("ray.io/v1", kind, "r", spec[kind]))
+    assert answer.bound == sorted(["r-head", *(f"r-g-worker-{i}" for i in range(workers))])

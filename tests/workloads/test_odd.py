@@ -14,20 +14,20 @@ import pytest
 from msgspec import convert, structs
 from msgspec.json import decode
 
-from koordpy.api.config import Gangs
-from koordpy.api.faults import UnreadableError
-from koordpy.api.indexes import indexes
+from koordpy.api.field_faults import UnreadableError
 from koordpy.api.objects import OwnerReference
-from koordpy.api.owners import WorkloadObject
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.workloads import WatchedKinds, WorkloadChanges
-from koordpy.planning.round import plan_round
-from koordpy.sim.making import followed
-from koordpy.workloads.kinds.jobs import read_job
+from koordpy.api.owner_objects import WorkloadObject
+from koordpy.config.configuration import Gangs
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.changes.workload_changes import WatchedKinds, WorkloadChanges
+from koordpy.planner.planning_round import plan_round
+from koordpy.simulation.pod_making import followed
+from koordpy.workloads.kinds.batch_jobs import read_job
 from koordpy.workloads.kinds.jobsets import read_jobset
-from koordpy.workloads.kinds.registry import BY_KEY, kind_of, workload_of
-from koordpy.workloads.source import AskedFields, Source, head_of
-from koordpy.workloads.volcano import VolcanoGroup
+from koordpy.workloads.kinds.kind_registry import BY_KEY, kind_of, workload_of
+from koordpy.workloads.pod_indexes import indexes
+from koordpy.workloads.volcano_gangs import VolcanoGroup
+from koordpy.workloads.workload_manifest import AskedFields, Source, head_of
 from tests.cluster.test_hostile import CALLS_OF_NOTHING, calls_of
 from tests.scenarios.cluster import nodes_of
 from tests.scenarios.cluster import pod as plain_pod
@@ -254,7 +254,7 @@ def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> No
         size = len(json.dumps(raw))
         if size > 2 << 20:
             continue
-        state = ClusterState(gangs=Gangs())
+        state = make_state(gangs=Gangs())
         kind = kind_of(head_of(Source(raw)))
         assert kind is not None
         changes = WorkloadChanges(kind, WatchedKinds(state.workloads, lambda: None))
@@ -277,7 +277,7 @@ def test_a_hostile_workload_and_its_pods_cost_work_by_its_bytes(seed: int) -> No
 
 def test_a_pod_group_of_volcano_of_twice_as_many_tasks_takes_twice_the_work() -> None:
     def calls(number: int) -> int:
-        state = ClusterState(gangs=Gangs(volcano="on"))
+        state = make_state(gangs=Gangs(volcano="on"))
         state.read_volcano(True)
         state.upsert(nodes_of("s1{b1: n1:9}")[0])
         tasks = {"minMember": 1, "minTaskMember": {f"t{i}": 1 for i in range(number)}}

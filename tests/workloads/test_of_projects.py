@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from koordpy.offline import options
+from koordpy.offline import offline_options
 from tests.workloads.cluster import Answer, Json, job, jobset, nodes, role, simulate, template, workload
 
-NAMED = {"gang.scheduling.koordinator.sh/name": "pi", "gang.scheduling.koordinator.sh/min-available": "3"}
+NAMED = {"gang.scheduling.koordinator.sh/name": "pi", "gang.scheduling.koordinator.sh/min-available": "2"}
 CPU, GPU = template(), template(gpu=1)
 STEP = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 
@@ -33,7 +33,7 @@ def _uid(made: Json, uid: str) -> Json:
 
 
 def _spark(name: str, part: str) -> Json:
-    made = template(NAMED, {"spark-role": part, "spark-app-selector": "spark-1"})
+    made = template(NAMED if part == "executor" else {}, {"spark-role": part, "spark-app-selector": "spark-1"})
     meta = {"name": name, **made["metadata"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made["spec"]}
 
@@ -145,10 +145,8 @@ EXAMPLES = {
         3,
         suffixed=True,
     ),
-    # a driver and its executors, as spark-submit writes them
-    "spark": Example(
-        (_spark("pi-driver", "driver"), _spark("pi-exec-1", "executor"), _spark("pi-exec-2", "executor")), {"pi": 3}, 3
-    ),
+    # executors, as their driver creates them
+    "spark": Example((_spark("pi-exec-1", "executor"), _spark("pi-exec-2", "executor")), {"pi": 2}, 2),
     # a server with a volume each: no gang
     "statefulset": Example(
         (
@@ -206,8 +204,10 @@ def dump_of(one: Example, path: Path) -> tuple[list[Json], list[Json]]:
     """(objects as an API server has them, the pods of theirs, each on a node of its own)."""
     objects = [_uid(json.loads(json.dumps(made)), f"uid-{i}") for i, made in enumerate(one.objects)]
     path.write_text("\n---\n".join(map(json.dumps, [*room(10), *objects])))
-    ready = options.prepare(
-        argparse.Namespace(paths=[str(path)], now=options.DEFAULT_NOW, config=None, scheduler_names=None, started=[])
+    ready = offline_options.prepare(
+        argparse.Namespace(
+            paths=[str(path)], now=offline_options.DEFAULT_NOW, config=None, scheduler_names=None, started=[]
+        )
     )
     pods = []
     for i, info in enumerate(sorted(ready.state.pods(), key=lambda info: info.name)):
@@ -236,3 +236,14 @@ def test_a_dump_in_which_the_pods_exist(name: str, tmp_path: Path) -> None:
     (told,) = again.workloads.values()
     assert (told["made"], told["present"], len(again.bound)) == (1, one.made - 1, 1)
     assert minima(again) == one.minima
+
+
+@pytest.mark.parametrize("cpu", [1, 2, 3])
+def test_a_driver_of_spark_starts_before_its_executors(cpu: int, tmp_path: Path) -> None:
+    driver, executors = _spark("pi-driver", "driver"), EXAMPLES["spark"].objects
+    assert simulate(tmp_path, *nodes(1, cpu), driver).bound == ["pi-driver"]
+    there = {**driver, "spec": {**driver["spec"], "nodeName": "n0"}}
+    late = simulate(tmp_path, *nodes(1, cpu), there, *executors)
+    assert late.bound == ([] if cpu < 3 else ["pi-exec-1", "pi-exec-2"])
+    together = simulate(tmp_path, *nodes(1, cpu), driver, *executors)
+    assert together.bound == ["pi-driver", *late.bound]

@@ -1,15 +1,31 @@
 """The rules of workloads one by one: what is a gang, its minimum, who holds it, what is made."""
 
+import json
 from itertools import product
 from pathlib import Path
 
 import pytest
+import yaml
 
-from koordpy.api.indexes import indexes
-from koordpy.offline.children import merged
-from koordpy.workloads.kinds.jobs import job_part
-from koordpy.workloads.source import Source
-from tests.workloads.cluster import AUTO, MIN, Json, job, jobset, nodes, pod, role, simulate, template, workload
+from koordpy.apiserver.applied_patches import strategic
+from koordpy.cli.main import main
+from koordpy.workloads.kinds.batch_jobs import job_part
+from koordpy.workloads.pod_indexes import indexes
+from koordpy.workloads.workload_manifest import Source
+from tests.workloads.cluster import (
+    AUTO,
+    MIN,
+    NETWORK,
+    Json,
+    job,
+    jobset,
+    nodes,
+    pod,
+    role,
+    simulate,
+    template,
+    workload,
+)
 
 GROUP = "scheduling.x-k8s.io/pod-group"
 JOB_UID: Json = {"uid": "j1"}
@@ -181,7 +197,7 @@ def test_roles_whose_pods_name_a_gang_are_left_to_it(tmp_path: Path) -> None:
 def test_strategic_merge_knows_lists_by_name() -> None:
     old = {"containers": [{"name": "a", "image": "1", "args": ["x"]}, {"name": "b"}], "kept": 1}
     new = {"containers": [{"name": "a", "args": ["y"]}, {"name": "c"}]}
-    assert merged(old, new) == {
+    assert strategic(old, new) == {
         "containers": [{"name": "a", "image": "1", "args": ["y"]}, {"name": "b"}, {"name": "c"}],
         "kept": 1,
     }
@@ -201,3 +217,28 @@ def test_a_jobset_that_is_not_in_the_input_is_known_by_its_jobs(tmp_path: Path) 
     answer = simulate(tmp_path, *nodes(3), *jobs)
     assert {name: one["bound"] for name, one in answer.gangs.items()} == {"js:driver": 1, "js:workers": 2}
     assert {name: one["made"] for name, one in answer.workloads.items()} == {"js-driver-0": 1, "js-workers-0": 2}
+
+
+def test_an_elastic_gang_that_runs_is_shown_as_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    least = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    path = tmp_path / "in.yaml"
+    runs = [pod(f"train-{i}", i, node=f"n{i}") for i in range(2)]
+    path.write_text(yaml.safe_dump_all([*nodes(2), job(number=4, notes=least, meta=JOB_UID), *runs]))
+    main(["simulate", "-f", str(path)])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("default/train  Sched")]
+    assert line.split() == ["default/train", "Scheduled", "2/4", "2", "-", "runs,", "2", "more", "wait"]
+
+
+@pytest.mark.parametrize(
+    ("number", "least", "said"),
+    [(8, 8, " (8 members are no multiple of 6)"), (11, 7, " (7 to 11 members are no multiple of 6)"), (8, 6, "")],
+)
+def test_members_that_are_no_multiple_say_so(tmp_path: Path, number: int, least: int, said: str) -> None:
+    layers = {"hierarchy": [{"layerName": "rackLayer", "labelKey": "rack"}]}
+    topology = workload("scheduling.koordinator.sh/v1alpha1", "ClusterNetworkTopology", "default", layers)
+    rule = {"gatherStrategy": [{"layer": "rackLayer", "strategy": "PreferGather", "podCountMultiple": 6}]}
+    notes = {NETWORK: json.dumps(rule), "kueue.x-k8s.io/job-min-parallelism": str(least)}
+    room = [*nodes(12, name="a", labels={"rack": "a"})] if said else [*nodes(5, name="a", labels={"rack": "a"})]
+    answer = simulate(tmp_path, *room, topology, job(number=number, notes=notes))
+    assert not answer.bound
+    assert answer.message("train-0").endswith(f"; podCountMultiple rackLayer=6{said}.")

@@ -1,11 +1,15 @@
 """Steps of workloads as they begin, dumps of which pods exist already, and templates that differ within a role."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+import yaml
 
+from koordpy.cli.main import main
 from tests.workloads.cluster import (
     MIN,
     NETWORK,
@@ -89,24 +93,29 @@ def minima(answer: Answer) -> dict[str, int]:
 def test_slots_are_counted_without_regard_to_parts_that_have_begun(tmp_path: Path) -> None:
     made = with_uid(jobset(role("w", 2, 2), notes={NETWORK: REPLICAS}), "js1")
     answer = simulate(tmp_path, TREE, *blocks(1, 3), made, of_jobset(0, 0, "b0-0"))
-    text = "gang default/js: needed 3, available in the cluster: 3; each replica (largest 2) in one blockLayer"
-    assert answer.bound == [] and answer.message("js-w-0-1").endswith(text)
+    text = "gang default/js: needed 3, available in the cluster: 3; each replica (largest 2) in one blockLayer."
+    assert answer.bound == [] and text in answer.message("js-w-0-1")
 
 
 def test_the_way_out_for_independent_tasks_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def misses(*objects: Json) -> list[str]:
+    def misses(*objects: Json, config: Json | None = None) -> list[str]:
         from koordpy.cli.main import main
 
-        path = tmp_path / "in.yaml"
+        path, settings = tmp_path / "in.yaml", tmp_path / "config.json"
         path.write_text("\n---\n".join(json.dumps(one) for one in objects))
-        assert main(["explain", "-f", str(path), "--pod", "train-0", "-o", "json"]) == 0
+        settings.write_text(json.dumps(config or {}))
+        assert main(["explain", "-f", str(path), "--config", str(settings), "--pod", "train-0", "-o", "json"]) == 0
         found: list[str] = json.loads(capsys.readouterr().out)["wouldFitIf"]
         return found
 
     way = (
         'its pods were independent: annotation gang.scheduling.koordinator.sh/auto: "off" on Job train makes them plain'
     )
-    assert misses(*nodes(2), job()) == ["1 more slot were free in the cluster", way]
+    more = "there were 1 more node with 1 cpu in the cluster, like node n0"
+    assert misses(*nodes(2), job()) == [more]  # one of the pods would still wait
+    gather = {"gangs": {"defaults": {"gather": [{"layer": "blockLayer", "strategy": "MustGather"}]}}}
+    assert misses(TREE, *blocks(2, 2), job(), config=gather)[-1] == way
+    assert way not in misses(TREE, *blocks(1, 1), job(), config=gather)
     assert way not in misses(*nodes(3), job())  # it can start
     assert way not in misses(*nodes(2), job(notes={MIN: "3"}))  # somebody asked for the gang
     assert way not in misses(*nodes(2), job(notes={"gang.scheduling.koordinator.sh/auto": "on"}))
@@ -293,3 +302,38 @@ def test_who_declines_a_gang_is_not_told_of_the_keys_that_would_make_it(tmp_path
 
     assert (alone(off).bound, alone(off).err) == (["p"], "")
     assert alone(count).bound == []
+
+
+LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+
+
+def test_objects_that_are_made_have_valid_identities(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    roles = [{"name": "node", "template": {"metadata": {"labels": step}, "spec": {"template": template()}}}]
+    runtime = workload(
+        "trainer.kubeflow.org/v1alpha1",
+        "ClusterTrainingRuntime",
+        "torch",
+        {"template": {"spec": {"replicatedJobs": roles}}},
+    )
+    train = workload("trainer.kubeflow.org/v1alpha1", "TrainJob", "tj", {"runtimeRef": {"name": "torch"}})
+    cron = workload("batch/v1", "CronJob", "c", {"jobTemplate": {"spec": {"template": template()}}})
+    given = [*nodes(9), jobset(role("w", 2, 2)), leader_worker_set(), runtime, train, cron, job("a", 2)]
+    path = tmp_path / "in.yaml"
+    path.write_text(yaml.safe_dump_all(given))
+    runs = []
+    for _ in range(2):
+        assert main(["simulate", "-f", str(path), "-o", "manifests"]) == 0
+        runs.append(capsys.readouterr().out)
+    assert runs[0] == runs[1]
+    pods = [one for one in yaml.safe_load_all(runs[0]) if one["kind"] == "Pod"]
+    metas = [one["metadata"] for one in pods]
+    assert len(pods) == len({one["uid"] for one in metas}) >= 4 + 3 + 1 + 2
+    assert any("batch.kubernetes.io/controller-uid" in one["labels"] for one in metas)
+    for meta in metas:
+        uids = [meta["uid"], *(owner["uid"] for owner in meta["ownerReferences"])]
+        assert [str(UUID(one)) for one in uids] == uids
+        odd = {k: v for k, v in meta["labels"].items() if len(v) > 63 or not LABEL_VALUE.fullmatch(v)}
+        assert odd == {}
+        if of := meta["labels"].get("batch.kubernetes.io/controller-uid"):
+            assert of == meta["ownerReferences"][0]["uid"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from koordpy.agent.plugin.messages import DEVICE_PLUGIN, MESSAGES, message
+from koordpy.agent.plugin.kubelet_messages import DEVICE_PLUGIN, MESSAGES, message
 
 
 class RefusedError(Exception):

@@ -2,9 +2,9 @@
 
 import json
 
-from koordpy.agent.machine import MachineGpu
-from koordpy.agent.plugin.annotations import both, given
-from koordpy.cluster.gpu_book import named_minors
+from koordpy.agent.gpu_facts import MachineGpu
+from koordpy.agent.plugin.gpu_annotations import both, given
+from koordpy.devices.gpu.held_gpus import named_minors
 
 GPU = "topology.scheduling.koordinator.sh/gpu"
 VISIBLE = "topology.scheduling.koordinator.sh/nvidia-visible-devices"

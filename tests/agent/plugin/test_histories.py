@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from koordpy.agent.machine import MachineGpu
-from koordpy.agent.plugin import annotations
+from koordpy.agent.gpu_facts import MachineGpu
+from koordpy.agent.plugin import gpu_annotations
 from koordpy.agent.plugin.checkpoint import read_checkpoint, write_checkpoint
-from koordpy.agent.plugin.ledger import Ledger, NoCandidateError, ReservedGpus
-from koordpy.agent.plugin.pods import reserved_of
+from koordpy.agent.plugin.delivery_ledger import Ledger, NoCandidateError, ReservedGpus
+from koordpy.agent.plugin.node_pods import reserved_of
 from koordpy.api.objects import Pod
 from tests.agent.plugin.manager import MAIN, ONCE, SIDE, CrashError, DeviceManager, PodAsk, RefusedError
 from tests.scenarios.gpus import GPU, GpuWorld, gpu_pod, measured
@@ -37,6 +37,8 @@ class Node:
         self.kubelet = DeviceManager(healthy, self, dice, self.between, self.answered, lists_refused)
         self.lost: set[str] = set()
         self.trouble: list[tuple[str, type[Exception]]] = []
+        self.going_on: dict[str, set[str]] = {}
+        """Pod that was deleted by force -> GPUs that its processes use, until they end."""
 
     # -- the plugin ---------------------------------------------------------------------------------------------------
 
@@ -54,7 +56,8 @@ class Node:
         return delivery.gpus
 
     def refresh(self) -> None:
-        self.book.pods([one for pod in self.pods.values() if (one := self.reserved(pod))], self.kubelet.listed())
+        known = [one for pod in self.pods.values() if (one := self.reserved(pod))]
+        self.book.pods(known, self.kubelet.listed(), lambda one, ended: one.slot[0] in self.going_on)
 
     def reserved(self, pod: Pod) -> ReservedGpus | None:
         return reserved_of(pod, GPUS, GPU)
@@ -63,7 +66,7 @@ class Node:
         self.refresh()
         self.book.reconcile(self.kubelet.listed())
         write_checkpoint(self.checkpoint, self.book)
-        for write in (annotations.both, annotations.given):
+        for write in (gpu_annotations.both, gpu_annotations.given):
             for one in self.book.corrections():
                 pod = self.pods[one.uid]
                 places = {p.place: [g for g in GPUS if g.uuid in p.gpus] for p in one.parts}
@@ -108,7 +111,8 @@ class Node:
             except RefusedError as why:
                 # an answer about a container that the list leaves out, of which a kubelet that ended knows nothing
                 lost = one in self.lost and ("no pod of this node waits" in str(why) or "a new kubelet" in str(why))
-                if not (self.kubelet.lists_refused or "another provider" in str(why) or lost):
+                held = "is gone, may still use" in str(why) and self.going_on
+                if not (self.kubelet.lists_refused or "another provider" in str(why) or lost or held):
                     raise
                 self.failed(one)
             except CrashError:
@@ -142,6 +146,12 @@ class Node:
         del self.pods[uid]
         self.started.discard(uid)
 
+    def delete_by_force(self, uid: str) -> None:
+        """Its processes run on, of which neither the API server nor the kubelet's list says anything."""
+        own = (gpus for (pod, _), gpus in self.kubelet.sees.items() if pod == uid)
+        self.going_on[uid] = {gpu for gpus in own for gpu in gpus}
+        self.end(uid)
+
     def tell_started(self) -> None:
         for uid in self.started & self.pods.keys():
             pod = self.pods[uid]
@@ -150,7 +160,7 @@ class Node:
     # -- what has to hold ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        users: dict[str, str] = {}
+        users = {gpu: uid for uid, gpus in self.going_on.items() for gpu in gpus}
         for (uid, _), gpus in self.kubelet.sees.items():
             for gpu in gpus if uid in self.kubelet.pods else ():
                 assert users.setdefault(gpu, uid) == uid
@@ -178,6 +188,7 @@ pods = st.tuples(
 )
 TROUBLE = [("between", CrashError), ("between", RefusedError), ("answered", CrashError)]
 ACTIONS = ["come", "come", "admit", "admit", "all", "end", "reconcile", "plugin", "lost", "kubelet", "started"]
+ACTIONS += ["force", "over"]
 
 
 def history(data: st.DataObject, *, lists_refused: bool) -> None:
@@ -198,12 +209,17 @@ def history(data: st.DataObject, *, lists_refused: bool) -> None:
             elif action == "end" and node.started & node.pods.keys():
                 node.reconcile()
                 node.end(data.draw(st.sampled_from(sorted(node.started & node.pods.keys()))))
+            elif action == "force" and node.started & node.pods.keys():
+                node.reconcile()
+                node.delete_by_force(data.draw(st.sampled_from(sorted(node.started & node.pods.keys()))))
+            elif action == "over" and node.going_on:
+                del node.going_on[data.draw(st.sampled_from(sorted(node.going_on)))]
             elif action == "reconcile":
                 node.reconcile()
             elif action == "plugin":
                 node.book = read_checkpoint(node.checkpoint)
                 node.book.registered()
-            elif action == "lost":
+            elif action == "lost" and not node.going_on:
                 node.tell_started()
                 node.reconcile()
                 node.book = Ledger()

@@ -2,7 +2,15 @@
 
 import pytest
 
-from koordpy.agent.plugin.ledger import Delivery, Ledger, NoCandidateError, Part, ReservedGpus, View
+from koordpy.agent.plugin.delivery_ledger import (
+    Delivery,
+    Ledger,
+    NoCandidateError,
+    Part,
+    ReservedGpus,
+    StillHeldError,
+    View,
+)
 
 
 def part(name: str, *gpus: str, once: bool = False) -> Part:
@@ -85,7 +93,9 @@ def test_so_is_one_that_a_pod_has_which_was_deleted_by_force_and_still_runs() ->
     book.deliver(listed("a"), ["g0", "g1"])
     late, still = pod("late", "g0", "g1"), listed("late", a={"c": ["g0", "g1"]})
     book.pods([late], still)
-    with pytest.raises(NoCandidateError, match="another pod of this node has g0, g1"):
+    with pytest.raises(
+        StillHeldError, match="pod default/a, which is gone, may still use g0, g1, chosen for pod default/late"
+    ):
         book.deliver(still, ["g2", "g3"])
     book.pods([late], listed("late"))
     assert book.deliver(listed("late"), ["g2", "g3"]).gpus == ("g0", "g1")
@@ -138,7 +148,7 @@ def test_a_plugin_without_checkpoint_takes_running_pods_to_have_what_they_reserv
     book = ledger(A, B)
     book.reconcile(listed(a={"c": ["g6", "g7"]}))
     assert book.corrections() == []
-    assert book.deliveries == (Delivery(("g6", "g7"), ("g0", "g1"), A.slot(0)),)
+    assert book.deliveries == (Delivery(("g6", "g7"), ("g0", "g1"), A.slot(0), "default/a"),)
 
 
 def test_a_checkpoint_remembers_who_was_served() -> None:

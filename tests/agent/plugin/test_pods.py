@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from koordpy.agent.machine import MachineGpu
-from koordpy.agent.plugin.ledger import ReservedGpus
-from koordpy.agent.plugin.pods import NodePods
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
+from koordpy.agent.gpu_facts import MachineGpu
+from koordpy.agent.plugin.delivery_ledger import ReservedGpus
+from koordpy.agent.plugin.node_pods import NodePods
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.credentials import ClusterAccess
 from tests.agent.plugin.test_annotations import CUDA, GPU, notes
 from tests.clusters import node
 from tests.faults import FaultyServer
@@ -131,3 +131,39 @@ async def test_a_pod_that_has_gone_or_was_made_anew_is_passed_over(client: ApiCl
     await pods.write(exchanged(a, b))
     found = {one.pod: one.parts[0].gpus for one in await pods.read()}
     assert found == {"a": ("GPU-3",), "b": ("GPU-0",)}
+
+
+@pytest.mark.parametrize(
+    ("phase", "states", "finished", "ended"),
+    [
+        ("Running", [{"running": {}}], False, False),
+        ("Running", [{"terminated": {"exitCode": 0}}], False, False),
+        ("Succeeded", [{"terminated": {"exitCode": 0}}], True, True),
+        ("Failed", [], True, True),
+        ("Failed", [{"terminated": {"exitCode": 1}}, {"running": {}}], True, False),
+        ("Failed", [{"waiting": {}}], True, False),
+    ],
+)
+async def test_a_phase_that_its_kubelet_did_not_write_is_told_by_containers_that_run(
+    client: ApiClient, phase: str, states: list[Any], finished: bool, ended: bool
+) -> None:
+    await client.post(PODS, pod("a", 1, annotations=notes([0]), terminationGracePeriodSeconds=7))
+    statuses = [{"name": f"c{n}", "state": state} for n, state in enumerate(states)]
+    await client.patch(f"{PODS}/a/status", {"status": {"phase": phase, "containerStatuses": statuses}})
+    (found,) = await pods_of(client).read()
+    assert (found.finished, found.ended, found.grace_seconds) == (finished, ended, 7.0)
+
+
+async def test_a_pod_of_the_gpushare_form_is_marked_once_it_has_its_gpus(client: ApiClient) -> None:
+    waits = {"ALIYUN_COM_GPU_ASSIGNED": "false", "ALIYUN_COM_GPU_ASSUME_TIME": "1"}
+    await client.post(PODS, pod("a", 1, annotations={**notes([0]), **waits}))
+    await client.post(PODS, pod("b", 1, annotations={**notes([1]), **waits}))
+    await client.post(PODS, pod("c", 1, annotations=notes([2])))
+    pods = pods_of(client)
+    uids = {one.pod: one.uid for one in await pods.read()}
+    await pods.confirm([uids["a"], uids["c"], "gone"])
+    marks = {}
+    for name in "abc":
+        found = (await client.get(f"{PODS}/{name}", type=dict[str, Any]))["metadata"]["annotations"]
+        marks[name] = found.get("ALIYUN_COM_GPU_ASSIGNED"), int(found.get("ALIYUN_COM_GPU_ASSUME_TIME", "0")) > 1
+    assert marks == {"a": ("true", True), "b": ("false", False), "c": (None, False)}

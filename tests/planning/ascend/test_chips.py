@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpy.planning.ascend.chips import affinity, copies, cost, take
-from koordpy.planning.ascend.division import Demand, divide
-from koordpy.planning.ascend.presets import PRESETS, PickRule, Preset
+from koordpy.devices.ascend.tables.chip_costs import affinity, copies, cost, take
+from koordpy.devices.ascend.tables.chip_division import Demand, divide
+from koordpy.devices.ascend.tables.npu_presets import PRESETS, PickRule, Preset
 
 BY_NAME = {preset.name: preset for preset in PRESETS}
 
@@ -125,7 +125,7 @@ PICKS: list[tuple[str, int, str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "request_", "free", "want"), PICKS)
-def test_chips_taken_follow_the_table(name: str, request_: int, free: str, want: str) -> None:
+def test_devices_lost_follow_the_table(name: str, request_: int, free: str, want: str) -> None:
     assert chips(take(BY_NAME[name], request_, mask(free), False)) == chips(mask(want))
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpy.planning.ascend.chips import cost, take
-from koordpy.planning.ascend.division import Demand, divide, servable
-from koordpy.planning.ascend.presets import PRESETS, PickRule, Preset
+from koordpy.devices.ascend.tables.chip_costs import cost, take
+from koordpy.devices.ascend.tables.chip_division import Demand, divide, servable
+from koordpy.devices.ascend.tables.npu_presets import PRESETS, PickRule, Preset
 from tests.planning.ascend.test_chips import BY_NAME, chips, legal, mask
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from koordpy.planning.ascend.superpods import Grid, by_code, by_objective, short_blocks
+from koordpy.devices.ascend.tables.superpod_shares import Grid, divide_blocks, divide_short_blocks
 
 
 def divisions(most: list[int], need: int) -> Iterator[list[int]]:
@@ -55,7 +55,7 @@ def best(sizes: list[int], need: int, size: int, reserve: int) -> list[tuple[int
 @example([10, 16, 18], 2, 8, 2)
 @example([3, 3, 5, 5, 7], 6, 2, 3)
 def test_the_division_is_the_best_of_all(sizes: list[int], need: int, size: int, reserve: int) -> None:
-    assert by_objective(sizes, need, Grid(size, reserve)) == best(sizes, need, size, reserve)
+    assert divide_blocks(sizes, need, Grid(size, reserve)) == best(sizes, need, size, reserve)
 
 
 def test_one_superpod_of_each_size_is_preferred_in_the_published_order() -> None:
@@ -63,7 +63,7 @@ def test_one_superpod_of_each_size_is_preferred_in_the_published_order() -> None
     left = list(range(18, 49))
     order = []
     while left:
-        found = by_objective(left, 2, Grid(8, 2))
+        found = divide_blocks(left, 2, Grid(8, 2))
         assert found is not None and len(found) == 1
         order.append(left.pop(found[0][0]))
     rows = [size for pair in zip(range(18, 26), range(26, 34), strict=True) for size in pair]
@@ -77,32 +77,21 @@ def test_one_superpod_of_each_size_is_preferred_in_the_published_order() -> None
 )
 def test_reserve_comes_before_fewest(sizes: list[int], want: list[tuple[int, int]]) -> None:
     """Worked example 13."""
-    found = by_objective(sizes, 2, Grid(8, 2))
+    found = divide_blocks(sizes, 2, Grid(8, 2))
     assert found is not None and sorted(found) == want
 
 
 def test_hard_and_soft_of_worked_example_14() -> None:
     grid = Grid(16, 2)
-    assert by_objective([16, 10, 6], 2, grid) is None
-    assert by_objective([16, 10, 6], 1, grid) == [(0, 1)]
-    assert short_blocks([0, 10, 6], [True, False, False], 16, grid) == [(1, 10), (2, 6)]
-
-
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(1, 8), st.integers(1, 5), st.integers(0, 3))
-def test_the_order_of_the_code_places_whatever_fits(sizes: list[int], need: int, size: int, reserve: int) -> None:
-    found = by_code(sizes, need, Grid(size, reserve))
-    if sum(nodes // size for nodes in sizes) < need:
-        assert found is None
-        return
-    assert found is not None
-    assert sum(share for _, share in found) == need
-    assert all(share * size <= sizes[i] for i, share in found)
+    assert divide_blocks([16, 10, 6], 2, grid) is None
+    assert divide_blocks([16, 10, 6], 1, grid) == [(0, 1)]
+    assert divide_short_blocks([0, 10, 6], [True, False, False], 16, grid) == [(1, 10), (2, 6)]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 30), st.integers(2, 8))
 def test_short_blocks_take_the_largest_remainders_first(left: list[int], missing: int, size: int) -> None:
     left = [nodes % size for nodes in left]
-    found = short_blocks(left, [False] * len(left), missing, Grid(size, 0))
+    found = divide_short_blocks(left, [False] * len(left), missing, Grid(size, 0))
     if sum(left) < missing:
         assert found is None
         return

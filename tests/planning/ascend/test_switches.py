@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordpy.planning.ascend import tor1, tor2
-from koordpy.planning.ascend.job import Tor
-from koordpy.planning.ascend.leaves import LeafState, Seat, Server
+from koordpy.devices.ascend.tables import switch_rules_v1, switch_rules_v2
+from koordpy.devices.ascend.tables.ascend_job import Tor
+from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, Server
 
 
 def leaf(number: int, slices: Sequence[int], *spanning: Tor, whole: bool = False) -> LeafState:
@@ -47,26 +47,26 @@ WIDE = leaves(range(4), range(3), range(2), range(1))
     ],
 )
 def test_rows_of_worked_example_8(number: int, kind: Tor, want: str | None) -> None:
-    assert names(tor1.place(WIDE, number, 4, kind)) == (want.split() if want else None)
+    assert names(switch_rules_v1.place(WIDE, number, 4, kind)) == (want.split() if want else None)
 
 
 def test_two_logical_rows_of_worked_example_9() -> None:
     """Four leaves, leaf k without slice 3 - k: rank 4 has rank 0's slice."""
-    found = tor1.place(leaves((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)), 8, 4, Tor.FOUNDATION)
+    found = switch_rules_v1.place(leaves((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)), 8, 4, Tor.FOUNDATION)
     assert found is not None
     assert [seat.server.at for seat in found[:4]] == [seat.server.at for seat in found[4:]]
 
 
 def test_fewer_pods_than_positions_take_the_last_row_that_holds_them() -> None:
-    found = tor1.logical(leaves((0, 1), (0, 2), (1, 2)), 3, 4)
+    found = switch_rules_v1.take_logical_rows(leaves((0, 1), (0, 2), (1, 2)), 3, 4)
     assert names(found) == ["b0", "c1", "c2"]
 
 
 def test_a_leaf_with_a_foreign_uplink_is_blank_to_a_job_that_would_span() -> None:
     own = [leaf(0, range(4), Tor.COMMON), leaf(1, range(4)), leaf(2, range(4))]
-    assert names(tor1.place(own, 4, 4, Tor.FOUNDATION)) == ["a0", "a1", "a2", "a3"]
-    assert names(tor1.place(own, 5, 4, Tor.FOUNDATION)) == ["b0", "b1", "b2", "b3", "c0"]
-    assert names(tor1.place(own, 5, 4, Tor.COMMON)) == ["a0", "a1", "a2", "a3", "b0"]
+    assert names(switch_rules_v1.place(own, 4, 4, Tor.FOUNDATION)) == ["a0", "a1", "a2", "a3"]
+    assert names(switch_rules_v1.place(own, 5, 4, Tor.FOUNDATION)) == ["b0", "b1", "b2", "b3", "c0"]
+    assert names(switch_rules_v1.place(own, 5, 4, Tor.COMMON)) == ["a0", "a1", "a2", "a3", "b0"]
 
 
 def possible(own: Sequence[LeafState], number: int, positions: int) -> bool:
@@ -85,7 +85,7 @@ slots = st.lists(st.sets(st.integers(0, 3)), min_size=1, max_size=6).map(lambda 
 
 @given(slots, st.integers(4, 14))
 def test_a_foundation_model_is_placed_exactly_when_rows_exist(own: list[LeafState], number: int) -> None:
-    found = tor1.place(own, number, 4, Tor.FOUNDATION)
+    found = switch_rules_v1.place(own, number, 4, Tor.FOUNDATION)
     assert (found is not None) == possible(own, number, 4)
     if found is None:
         return
@@ -98,20 +98,20 @@ def test_a_foundation_model_is_placed_exactly_when_rows_exist(own: list[LeafStat
 
 @given(slots, st.integers(1, 14))
 def test_a_common_job_waits_only_for_want_of_servers(own: list[LeafState], number: int) -> None:
-    found = tor1.place(own, number, 4, Tor.COMMON)
+    found = switch_rules_v1.place(own, number, 4, Tor.COMMON)
     assert (found is not None) == (sum(one.count for one in own) >= number)
 
 
 @given(slots, st.integers(5, 14), st.data())
 def test_lost_ranks_come_back_to_their_slice_position(own: list[LeafState], number: int, data: st.DataObject) -> None:
-    found = tor1.place(own, number, 4, Tor.FOUNDATION)
+    found = switch_rules_v1.place(own, number, 4, Tor.FOUNDATION)
     if found is None:
         return
     lost = data.draw(st.sets(st.integers(0, number - 1), min_size=1, max_size=3))
     at = {rank: (seat.leaf.number, seat.server.at) for rank, seat in enumerate(found) if rank not in lost}
     held = {seat.server.node for rank, seat in enumerate(found) if rank not in lost}
     left = [leaf(one.number, [server.at for server in one.servers if server.node not in held]) for one in own]
-    again = tor1.place_again(left, at, sorted(lost), 4, Tor.FOUNDATION)
+    again = switch_rules_v1.place_again(left, at, sorted(lost), 4, Tor.FOUNDATION)
     assert again is not None, "the lost servers are still there"
     columns: dict[int, set[int]] = {}
     for rank in range(number):
@@ -124,19 +124,21 @@ def test_lost_ranks_come_back_to_their_slice_position(own: list[LeafState], numb
 def test_a_lost_rank_prefers_the_leaf_of_its_row_then_the_job_then_the_fullest_leaf() -> None:
     at = {rank: (0, rank) for rank in range(3)} | {rank + 4: (1, rank) for rank in range(4)}
     free = [leaf(0, [3]), leaf(1, []), leaf(2, [0, 1, 2, 3]), leaf(3, [3])]
-    assert names(list((tor1.place_again(free, at, [3], 4, Tor.FOUNDATION) or {}).values())) == ["a3"]
+    assert names(list((switch_rules_v1.place_again(free, at, [3], 4, Tor.FOUNDATION) or {}).values())) == ["a3"]
     free[0] = leaf(0, [])
-    assert names(list((tor1.place_again(free, at, [3], 4, Tor.FOUNDATION) or {}).values())) == ["d3"]
+    assert names(list((switch_rules_v1.place_again(free, at, [3], 4, Tor.FOUNDATION) or {}).values())) == ["d3"]
     free[1] = leaf(1, [3])
-    assert names(list((tor1.place_again(free, at, [3], 4, Tor.FOUNDATION) or {}).values())) == ["b3"]
-    assert tor1.place_again([leaf(2, [0, 1, 2])], at, [3], 4, Tor.FOUNDATION) is None
-    assert names(list((tor1.place_again([leaf(2, [0, 1, 2])], at, [3], 4, Tor.COMMON) or {}).values())) == ["c0"]
+    assert names(list((switch_rules_v1.place_again(free, at, [3], 4, Tor.FOUNDATION) or {}).values())) == ["b3"]
+    assert switch_rules_v1.place_again([leaf(2, [0, 1, 2])], at, [3], 4, Tor.FOUNDATION) is None
+    assert names(list((switch_rules_v1.place_again([leaf(2, [0, 1, 2])], at, [3], 4, Tor.COMMON) or {}).values())) == [
+        "c0"
+    ]
 
 
 def test_a_lost_padding_rank_waits_for_its_leaf() -> None:
     at = {0: (0, 0), 1: (0, 1)}
-    assert tor1.place_again([leaf(0, []), leaf(1, [2])], at, [2], 4, Tor.PADDING) is None
-    assert names(list((tor1.place_again([leaf(0, [3])], at, [2], 4, Tor.PADDING) or {}).values())) == ["a3"]
+    assert switch_rules_v1.place_again([leaf(0, []), leaf(1, [2])], at, [2], 4, Tor.PADDING) is None
+    assert names(list((switch_rules_v1.place_again([leaf(0, [3])], at, [2], 4, Tor.PADDING) or {}).values())) == ["a3"]
 
 
 # --- version 2.0 --------------------------------------------------------------------------------------------------
@@ -146,12 +148,12 @@ SHARED = (Tor.FOUNDATION, Tor.FOUNDATION)
 
 def marked(found: list[Seat], kind: Tor) -> dict[str, str]:
     """Leaf -> isSharedTor."""
-    notes = tor2.marks(found, kind)
+    notes = switch_rules_v2.leaf_notes(found, kind)
     return {"abcdefgh"[seat.leaf.number]: own["isSharedTor"] for seat, own in zip(found, notes, strict=True)}
 
 
 def place2(own: list[LeafState], number: int, kind: Tor = Tor.FOUNDATION, q: int = 2) -> list[Seat] | None:
-    return tor2.place(own, number, 4, kind=kind, shared_most=q)
+    return switch_rules_v2.place(own, number, 4, kind=kind, shared_most=q)
 
 
 def test_leaves_taken_whole_of_worked_example_10() -> None:
@@ -178,7 +180,7 @@ def test_small_jobs_try_exclusive_then_unhealthy_then_healthy_then_idle_leaves()
     for want in ("a", "b", "c", "d"):
         found = place2(own, 2, Tor.PADDING)
         assert found is not None and names(found) == [f"{want}0", f"{want}1"]
-        assert {note["isSharedTor"] for note in tor2.marks(found, Tor.PADDING)} == {"0"}
+        assert {note["isSharedTor"] for note in switch_rules_v2.leaf_notes(found, Tor.PADDING)} == {"0"}
         own = own[1:]
     assert place2(own, 2, Tor.PADDING) is None
 
@@ -188,8 +190,8 @@ def test_a_common_job_beyond_the_cap_takes_unhealthy_before_healthy_leaves() -> 
     assert place2(own, 11, q=1) is None
     assert names(place2(own, 9, Tor.COMMON, q=1)) == ["a0", "a1", "a2", "a3", "b0", "b1", "c0", "c1", "c2"]
     found = place2(own, 9, Tor.COMMON, q=1) or []
-    assert {note["isHealthy"] for note in tor2.marks(found, Tor.COMMON)} == {"0", "1"}
-    assert [note.get("sharedTorIp", "") for note in tor2.marks(found, Tor.COMMON)][3:5] == ["", "ip1"]
+    assert {note["isHealthy"] for note in switch_rules_v2.leaf_notes(found, Tor.COMMON)} == {"0", "1"}
+    assert [note.get("sharedTorIp", "") for note in switch_rules_v2.leaf_notes(found, Tor.COMMON)][3:5] == ["", "ip1"]
     exclusive = leaf(4, range(4), Tor.FOUNDATION, whole=True)
     assert place2([*own, exclusive], 13, Tor.COMMON) is None, "never an exclusive leaf"
 
@@ -224,9 +226,15 @@ def test_lost_ranks_prefer_own_exclusive_then_own_shared_then_idle_leaves() -> N
         leaf(3, [0, 1], *SHARED),
         leaf(4, [0, 1], *SHARED),
     ]
-    found = tor2.place_again(free, own, 5, kind=Tor.FOUNDATION, shared_most=2)
+    found = switch_rules_v2.place_again(free, own, 5, kind=Tor.FOUNDATION, shared_most=2)
     assert names(found) == ["a3", "b3", "c0", "c1", "d0"]
-    assert [note["isSharedTor"] for note in tor2.marks(found or [], Tor.FOUNDATION, own)] == ["2", "1", "2", "2", "1"]
-    assert tor2.place_again(free, own, 7, kind=Tor.FOUNDATION, shared_most=2) is None
-    assert tor2.place_again(free, own, 2, kind=Tor.PADDING, shared_most=2) is not None
-    assert tor2.place_again(free, own, 3, kind=Tor.PADDING, shared_most=2) is None
+    assert [note["isSharedTor"] for note in switch_rules_v2.leaf_notes(found or [], Tor.FOUNDATION, own)] == [
+        "2",
+        "1",
+        "2",
+        "2",
+        "1",
+    ]
+    assert switch_rules_v2.place_again(free, own, 7, kind=Tor.FOUNDATION, shared_most=2) is None
+    assert switch_rules_v2.place_again(free, own, 2, kind=Tor.PADDING, shared_most=2) is not None
+    assert switch_rules_v2.place_again(free, own, 3, kind=Tor.PADDING, shared_most=2) is None

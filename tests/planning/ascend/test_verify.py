@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.snapshot import Draft
-from koordpy.planning.figures import Figures
-from koordpy.planning.verify.ascend import check_places
-from koordpy.planning.verify.npus import check_npus
+from koordpy.cache.plan_draft import Draft
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.ascend.family.npu_chips_check import check_npus
+from koordpy.devices.ascend.family.npu_places_check import check_places
+from koordpy.feasibility.round_state import RoundState
 from tests.scenarios.cluster import World
 from tests.scenarios.npus import (
     N310,
@@ -29,8 +29,8 @@ LARGE = {keys.TOR_AFFINITY: "large-model-schema"}
 COMMON = {keys.TOR_AFFINITY: "normal-schema"}
 
 
-def figures_of(objects: list[Any], config: KoordpyConfiguration | None = None) -> Figures:
-    return Figures(Draft(World().add(*objects).snapshot()), config or KoordpyConfiguration())
+def figures_of(objects: list[Any], config: KoordpyConfiguration | None = None) -> RoundState:
+    return RoundState(Draft(World().add(*objects).snapshot()), config or KoordpyConfiguration())
 
 
 CHIPS: list[tuple[str, list[Any], Mapping[str, tuple[int, ...]], str]] = [

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration, Preemption
-from koordpy.planning.plan import Proof, RoundPlan
+from koordpy.config.configuration import KoordpyConfiguration, Preemption
+from koordpy.plan.round_plan import Proof, RoundPlan
 from tests.scenarios.cluster import World
 from tests.scenarios.npus import ascend, npu_gang, npu_pod, super_pods, switched
 
@@ -89,7 +89,7 @@ class Case:
 
     def config(self, *, preempts: bool = True) -> KoordpyConfiguration:
         section = ascend(nslb_version="2.0" if self.second else "1.0", reserve_nodes=self.reserve).ascend
-        return KoordpyConfiguration(ascend=section, preemption=Preemption(enabled=preempts))
+        return KoordpyConfiguration(ascend=section, preemption=Preemption(enabled=preempts, surplus_victims="any"))
 
     def plan(self, gone: Sequence[Held] = (), *, preempts: bool = True) -> RoundPlan:
         world = World().add(*self.cluster)

@@ -4,14 +4,14 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from koordpy.api.config import Gpu
-from koordpy.api.custom import Device, DeviceEntry, DeviceMatrices, DeviceMatrix, DeviceSpec, DeviceTopology
+from koordpy.api.custom_objects import Device, DeviceEntry, DeviceMatrices, DeviceMatrix, DeviceSpec, DeviceTopology
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.gpus import Machine, read_machine
-from koordpy.planning.gpu.choice import Objective
-from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import PodWant, want_on
+from koordpy.config.configuration import Gpu
+from koordpy.devices.gpu.choice.gpu_choice import Objective
+from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
+from koordpy.devices.gpu.gpu_machine import Machine, read_machine
 
 M = [
     [750.48, 48.39, 48.33, 96.41, 15.77, 15.52, 96.4, 15.74],

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordpy.api import keys
-from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import PodWant, want_on
+from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
 from tests.planning.gpu.brute import best_choice
 from tests.planning.gpu.machines import BRIDGES, UNIFORM, M, chosen, machine, mask
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.gpu.choosers import chooser_of
-from koordpy.planning.gpu.large import LargeChooser
-from koordpy.planning.gpu.submasks import bits_of
-from koordpy.planning.gpu.wants import PodWant, want_on
-from koordpy.planning.plan import Proof
+from koordpy.devices.gpu.choice.gpu_choosers import chooser_of
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of
+from koordpy.devices.gpu.choice.gpu_wants import PodWant, want_on
+from koordpy.devices.gpu.choice.large_chooser import LargeChooser
+from koordpy.plan.round_plan import Proof
 from tests.planning.gpu.machines import chosen, machine, mask
 from tests.scenarios.cluster import group
 from tests.scenarios.gpus import GpuWorld, gpu_pod, measured

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordpy.planning.gpu.partitioning import Partitioner
-from koordpy.planning.gpu.submasks import bits_of, masks_of_size
+from koordpy.devices.gpu.choice.gpu_partitioning import Partitioner
+from koordpy.devices.gpu.choice.gpu_submasks import bits_of, masks_of_size
 
 GPUS = 7
 

@@ -1,0 +1,1 @@
+"""How the package is built: its rooms, and figures of how few modules a change and a pod touch."""
