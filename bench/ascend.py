@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from bench.objects import group, node, pod, state_of
 from bench.timing import Row, against, milliseconds, rounds
 from koordpy.api import keys
-from koordpy.api.config import Ascend, KoordpyConfiguration
 from koordpy.api.objects import ConfigMap, ObjectMeta, Quantities, Wire
-from koordpy.planning.figures import PlannerCache
+from koordpy.config.configuration import Ascend, KoordpyConfiguration
+from koordpy.feasibility.round_state import PlannerCache
 
 REPEATS = 5
 NPU = keys.NPU_RESOURCES[0]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from bench.objects import group, node, pod
 from bench.timing import Row, rounds
 from koordpy.api import keys
-from koordpy.api.custom import (
+from koordpy.api.custom_objects import (
     ClusterNetworkTopology,
     ClusterNetworkTopologySpec,
     ElasticQuota,
@@ -21,7 +21,8 @@ from koordpy.api.custom import (
     HierarchyEntry,
 )
 from koordpy.api.objects import ObjectMeta, Wire
-from koordpy.cluster.state import ClusterState
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import make_state
 
 GPU = keys.GPU_RESOURCES[0]
 PRIORITIES = (0, 100, 1000)
@@ -33,7 +34,7 @@ _SIZES = ((1, 1), (1, 8), (4, 8), (8, 4), (8, 8), (16, 1), (16, 8), (32, 8))
 def cluster(nodes: int, units: int, *, quotas: int = 6, seed: int = 1) -> ClusterState:
     """The cluster with everybody in place."""
     chance = random.Random(seed)
-    state = ClusterState()
+    state = make_state()
     for one in _objects(nodes, units, quotas, chance):
         state.upsert(one)
     return state

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from bench.busy import GPU, PRIORITIES, measured
 from bench.objects import group, node, pod, state_of
 from koordpy.api import keys
-from koordpy.api.custom import (
+from koordpy.api.custom_objects import (
     ClusterNetworkTopology,
     ClusterNetworkTopologySpec,
     ElasticQuota,
@@ -31,7 +31,7 @@ from koordpy.api.objects import (
     Quantities,
     Wire,
 )
-from koordpy.cluster.state import ClusterState
+from koordpy.cache.cluster_state import ClusterState
 
 RACK, BLOCK = 8, 64
 _RUNNING = ((1, 1), (1, 2), (1, 8), (2, 4), (4, 2), (4, 8), (6, 3), (8, 8), (16, 8), (RACK, 8))

@@ -13,11 +13,11 @@ import msgspec
 
 from bench.timing import Row
 from koordpy.api.objects import Node, Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.changes.hub import Hub
-from koordpy.engine.changes.kinds import ClaimUsers, node_changes
-from koordpy.engine.changes.pods import PodChanges
-from koordpy.engine.queue import UnitQueue
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.changes.change_hub import Hub
+from koordpy.engine.changes.object_changes import ClaimUsers, node_changes
+from koordpy.engine.changes.pod_changes_live import PodChanges
+from koordpy.engine.scheduling_queue import UnitQueue
 from tests.clusters import gang, pod, training_cluster
 
 PODS, NODES = 3000, 1000
@@ -53,7 +53,7 @@ class _Cache:
     """The scheduler's cache with nodes in it."""
 
     def __init__(self, nodes: list[Node]) -> None:
-        self.state, self.queue = ClusterState(), UnitQueue()
+        self.state, self.queue = make_state(), UnitQueue()
         hub = Hub(self.state, self.queue)
         self.pods = PodChanges(hub, ClaimUsers())
         of_nodes = node_changes(hub)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from koordpy.api import keys
-from koordpy.api.groups import PodGroup, PodGroupSpec
 from koordpy.api.objects import (
     Container,
     Node,
@@ -18,7 +17,9 @@ from koordpy.api.objects import (
     ResourceRequirements,
     Wire,
 )
-from koordpy.cluster.state import ClusterState
+from koordpy.api.pod_groups import PodGroup, PodGroupSpec
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import make_state
 
 NAMESPACE = "default"
 
@@ -62,7 +63,7 @@ def group(name: str, members: int, *, annotations: Mapping[str, str] | None = No
 
 def state_of(objects: Iterable[Wire]) -> ClusterState:
     """A cluster that has taken the objects in."""
-    state = ClusterState()
+    state = make_state()
     for obj in objects:
         state.upsert(obj)
     return state

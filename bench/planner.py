@@ -19,10 +19,11 @@ import msgspec
 
 from bench.timing import Row, against, milliseconds, rounds
 from koordpy.api import keys
-from koordpy.api.custom import ClusterNetworkTopology, Device
-from koordpy.api.groups import PodGroup
+from koordpy.api.custom_objects import ClusterNetworkTopology, Device
 from koordpy.api.objects import Node, Pod
-from koordpy.cluster.state import ClusterState
+from koordpy.api.pod_groups import PodGroup
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import make_state
 from tests.clusters import gang, pod, training_cluster
 
 _KINDS: dict[str, Any] = {
@@ -63,7 +64,7 @@ class Case:
 
     def state(self) -> ClusterState:
         """The cluster with everything pending."""
-        state = ClusterState()
+        state = make_state()
         cluster = training_cluster(self.nodes, **self.settings)
         running = _running(cluster.nodes, named=self.linked) if self.loaded else []
         devices = _devices(cluster.nodes) if self.linked else []
@@ -169,7 +170,7 @@ def cases() -> list[Case]:
 @contextmanager
 def _solver_seconds() -> Iterator[list[float]]:
     """Adds up what the solver's runs take."""
-    from koordpy.planning.solver.budget import TimeBudget
+    from koordpy.placement.solver.time_budget import TimeBudget
 
     spent, solve = [0.0], TimeBudget.solve
 

@@ -18,10 +18,10 @@ from aiohttp import web
 
 from bench.live.usage import usage_of
 from koordpy.api.objects import Pod
-from koordpy.engine.apiserver.client import ApiClient
-from koordpy.engine.apiserver.credentials import ClusterAccess
-from koordpy.engine.apiserver.resources import PODS
-from koordpy.engine.watching.intake import PodIntake
+from koordpy.engine.client.api_client import ApiClient
+from koordpy.engine.client.api_resources import PODS
+from koordpy.engine.client.credentials import ClusterAccess
+from koordpy.engine.watching.pod_intake import PodIntake
 from koordpy.engine.watching.reflector import Reflector, ReflectorPolicy
 
 GANG_SIZE = 64

@@ -17,9 +17,10 @@ from bench.objects import group, node, pod
 from bench.timing import Row, against, milliseconds, timed
 from koordpy.api import keys
 from koordpy.api.objects import Node, Pod
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.figures import PlannerCache
-from koordpy.planning.round import plan_round
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import make_state
+from koordpy.feasibility.round_state import PlannerCache
+from koordpy.planner.planning_round import plan_round
 from tests.scenarios.cluster import hierarchy
 
 SIZES = (5_000, 20_000, 100_000)
@@ -34,7 +35,7 @@ AMOUNTS = {"cpu": "192", "memory": "2048Gi", GPU: "8"}
 
 
 def _cluster(nodes: int) -> ClusterState:
-    state = ClusterState()
+    state = make_state()
     state.upsert(hierarchy(("spineLayer", "spine"), ("blockLayer", "block")))
     ask = {"cpu": "8", "memory": "64Gi", GPU: "2"}
     for i in range(nodes):

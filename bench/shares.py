@@ -9,15 +9,16 @@ from functools import partial
 from bench.objects import node, pod
 from bench.timing import Row, milliseconds, timed
 from koordpy.api import keys
-from koordpy.api.config import Fairness, Quota
-from koordpy.api.custom import ElasticQuota, ElasticQuotaSpec
+from koordpy.api.custom_objects import ElasticQuota, ElasticQuotaSpec
 from koordpy.api.objects import ObjectMeta
-from koordpy.cluster.snapshot import Draft, Snapshot
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.queue.order import UnitOrder
-from koordpy.planning.quota.runtime import quota_figures
-from koordpy.planning.quota.shares import Claim, exact_and_whole_shares, kai_shares
-from koordpy.planning.units import Groups
+from koordpy.cache.plan_draft import Draft
+from koordpy.cache.snapshot import Snapshot
+from koordpy.config.configuration import Fairness, Quota
+from koordpy.devices.family_registry import make_state
+from koordpy.fairness.fair_shares import Claim, exact_and_whole_shares, kai_shares
+from koordpy.fairness.quota_runtime import quota_figures
+from koordpy.gangs.queue_units import Groups
+from koordpy.planner.queue.unit_order import UnitOrder
 
 QUEUES = 10_000
 REPEATS = 5
@@ -41,7 +42,7 @@ def _claims(count: int, *, branches: int = 0) -> list[Claim]:
 
 def _quotas(count: int) -> Snapshot:
     """A hundred departments of equally many quotas, each with a pod that waits."""
-    state = ClusterState()
+    state = make_state()
     state.upsert(node("n", {GPU: count * 2}))
     for d in range(100):
         labels = {keys.QUOTA_IS_PARENT: "true"}

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.cluster.state import ClusterState
-from koordpy.planning.figures import PlannerCache
-from koordpy.planning.plan import RoundPlan
-from koordpy.planning.round import plan_round
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.feasibility.round_state import PlannerCache
+from koordpy.plan.round_plan import RoundPlan
+from koordpy.planner.planning_round import plan_round
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bench.objects import group, node, pod
 from bench.timing import Row, against, milliseconds, rounds
 from koordpy.api import keys
-from koordpy.api.custom import (
+from koordpy.api.custom_objects import (
     ClusterNetworkTopology,
     ClusterNetworkTopologySpec,
     ElasticQuota,
@@ -27,7 +27,8 @@ from koordpy.api.objects import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from koordpy.cluster.state import ClusterState
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.devices.family_registry import make_state
 
 GPU = keys.GPU_RESOURCES[0]
 REPEATS = 3
@@ -53,7 +54,7 @@ class Case:
 
     def state(self) -> ClusterState:
         """The cluster with everybody in place."""
-        state, rng = ClusterState(), random.Random(1)
+        state, rng = make_state(), random.Random(1)
         if self.gather:
             layers = [HierarchyEntry(layer_name="blockLayer", label_key="block", parent_topology_layer="spineLayer")]
             layers.append(_top())

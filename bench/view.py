@@ -14,13 +14,14 @@ import orjson
 from bench import objects
 from bench.timing import Row, against, milliseconds, timed
 from koordpy.api import keys
-from koordpy.api.config import KoordpyConfiguration
-from koordpy.api.custom import ClusterNetworkTopology
+from koordpy.api.custom_objects import ClusterNetworkTopology
 from koordpy.api.objects import Node
-from koordpy.cluster.state import ClusterState
-from koordpy.view.document import LiveDocument, Remarks
-from koordpy.view.live import Feed
-from koordpy.view.serve import page_of
+from koordpy.cache.cluster_state import ClusterState
+from koordpy.config.configuration import KoordpyConfiguration
+from koordpy.devices.family_registry import make_state
+from koordpy.view.live_documents import Feed
+from koordpy.view.page_server import page_of
+from koordpy.view.view_document import LiveDocument, Remarks
 from tests.clusters import training_cluster
 from tests.view.browser import Browser, found
 
@@ -82,7 +83,7 @@ def run() -> Iterator[Row]:
 
 def _cluster() -> ClusterState:
     made = training_cluster(NODES, nodes_per_accelerator=4, accelerators_per_block=8, blocks_per_spine=16)
-    state = ClusterState(gpu=CONFIG.gpu)
+    state = make_state(gpu=CONFIG.gpu)
     state.upsert(msgspec.convert(made.topology, ClusterNetworkTopology, strict=False))
     for node in made.nodes:
         state.upsert(msgspec.convert(node, Node))

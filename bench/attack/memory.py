@@ -20,14 +20,14 @@ from typing import Any
 
 from bench.attack.session import MEMORY_BAR
 from bench.live.usage import usage_of
+from koordpy.api.bounded_memory import forget_all
 from koordpy.api.keys import DEFAULT_SCHEDULER_NAME
 from koordpy.api.objects import Node, Pod
-from koordpy.api.remembered import forget_all
-from koordpy.api.wirejson import WireReader
-from koordpy.cluster.state import ClusterState
-from koordpy.engine.watching.mirror import Mirror
-from koordpy.planning.figures import PlannerCache
-from koordpy.planning.round import plan_round
+from koordpy.decoding.wire_json import WireReader
+from koordpy.devices.family_registry import make_state
+from koordpy.engine.watching.object_mirror import Mirror
+from koordpy.feasibility.round_state import PlannerCache
+from koordpy.planner.planning_round import plan_round
 
 WAVE = 1000
 NODES = 100
@@ -58,7 +58,7 @@ class _Sink:
     """The state, as the engine has it hear."""
 
     def __init__(self) -> None:
-        self.state = ClusterState(scheduler_names=frozenset([DEFAULT_SCHEDULER_NAME]))
+        self.state = make_state(scheduler_names=frozenset([DEFAULT_SCHEDULER_NAME]))
 
     def upsert(self, obj: Pod, old: Pod | None) -> None:
         self.state.upsert(obj)

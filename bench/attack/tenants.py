@@ -14,7 +14,7 @@ import aiohttp
 
 from bench.attack.session import CLAIMS, EVIL, HONEST, JOBS, Arena, Attack, text
 from koordpy.api import keys
-from koordpy.api.limits import GATHER_ENTRIES, JSON_BYTES, LINKED_GANGS, TIES_BYTES
+from koordpy.api.reading_limits import GATHER_ENTRIES, JSON_BYTES, LINKED_GANGS, TIES_BYTES
 
 SEVERAL = "all at once"
 NOTES_BYTES = 250_000

@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from bench.live.cluster import LiveCluster
-from koordpy.sim.server import ApiServer
+from koordpy.apiserver.embedded_server import ApiServer
 from tests.e2e.client import Client
 
 
