@@ -12,7 +12,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs chart image test-pythons controlplane clean oracle storms
+.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs chart image test-pythons controlplane clean oracle golden measures suggestions storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ $(COMPILED): $(STAMP) $(SOURCES)
 
 install: $(COMPILED) ## Make .venv with everything the project needs, from the lock file
 
-# What the image does not take of its packages' own: nothing of koordpy imports it (planning/solver/cpsat.py).
+# What the image does not take of its packages' own: nothing of koordpy imports it (placement/solver/cpsat.py).
 NOT_IN_IMAGE := pandas tzdata pygments
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
@@ -92,6 +92,15 @@ oracle: install ## The planner and the solver against enumeration, COUNT (1000) 
 	$(BIN)/python -m tests.planning.victims_at_size $(or $(COUNT),1000)
 	$(BIN)/python -m tests.cli.random_manifests 0 $(or $(COUNT),1000)
 	$(BIN)/python -m tests.cli.mutations 0 $(or $(COUNT),1000)
+
+golden: install ## Plans of all scenarios, benchmarks and 2,200 random clusters beside their recorded hashes (ARGS="--quick", "--record", "--show FAMILY SEED")
+	$(BIN)/python -m tests.golden -j 2 $(ARGS)
+
+measures: install ## Figures of the structure: modules that a device family, a plain pod, a gang and one with victims touch (ARGS=--static)
+	$(BIN)/python -m tests.structure.measures $(ARGS)
+
+suggestions: install ## Suggestions of explain carried out on random clusters, faults printed (COUNT=100 clusters, about 1,000 waiting units)
+	$(BIN)/python -m tests.cli.test_explanations_hold 0 $(or $(COUNT),100)
 
 controlplane: ## etcd, kube-apiserver, helm: from KUBEBUILDER_ASSETS, else built with Go; the last line tells the folder
 	@controlplane/build.sh
