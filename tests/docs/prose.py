@@ -44,11 +44,11 @@ def banned_in_page(text: str) -> list[str]:
 def banned_in_code(path: Path) -> list[Finding]:
     """Returns the banned words in the prose of a module, in order."""
     source = path.read_text(encoding="utf-8")
-    out = []
-    for line, text in sorted({*_comments(source), *_strings(source)}):
-        for found in BANNED.finditer(QUOTED.sub(" ", text)):
-            out.append(Finding(path, line, found.group(0), " ".join(text.split())))
-    return out
+    return [
+        Finding(path, line, found.group(0), " ".join(text.split()))
+        for line, text in sorted({*_comments(source), *_strings(source)})
+        for found in BANNED.finditer(QUOTED.sub(" ", text))
+    ]
 
 
 def _comments(source: str) -> Iterator[tuple[int, str]]:
