@@ -1,254 +1,261 @@
-"""Every threshold of the planner, with its unit: from where on another method is taken, and how far each may go.
+"""Every threshold of the planner, with its unit: when another method is used, and how much work each method may do.
 
-Which method runs when: docs/design.md, "Methods".
+docs/design.md, "Methods", says which method runs when.
 """
 
 # --- Placement: exact counting ---
 TABLES_AT_ONCE = 64
-"""Kinds of equal domains of a level from which on their tables are made in one array operation."""
+"""Number of kinds of equal domains of a level from which their tables are computed in one array operation."""
 TABLE_AT_ONCE_ENTRIES = 512
-"""Entries of a table up to which that is done; longer ones are as fast one at a time."""
+"""Maximum number of entries of a table for that; longer tables are as fast one at a time."""
 MEASURES = 2
-"""Measures of room that are counted for a region, the scarcest first."""
+"""Number of capacity measures (resources) that are counted for a region, the scarcest first."""
 MEASURE_UNITS = 2048
-"""A measure is counted in at most so many units; larger amounts are rounded in favour of the bound."""
+"""Maximum number of units in which a measure is counted; larger amounts are rounded in favour of the bound."""
 
 # --- Words ---
 SENTENCE_CHARACTERS = 120
-"""Characters of the sentence that begins the message of a gang's member, its full stop included."""
+"""Maximum number of characters of the first sentence of a gang member's message, including its full stop."""
 LISTED_DOMAINS = 5
-"""Domains that one sentence names at most."""
+"""Maximum number of domains that one sentence names."""
 OUTGOING_TRIED = 4
-"""Old pods of a rollout that are tried, one by one, for the one that holds the room of a new pod."""
+"""Maximum number of old pods of a rollout that are tried, one by one, as the pod that occupies a new pod's capacity."""
 SICK_GPU_NODES_TRIED = 4
-"""Nodes that are tried for a pod whose sick GPU keeps a healthy one from a waiting pod."""
+"""Maximum number of nodes tried for a pod with an unhealthy GPU that keeps a healthy GPU from a pending pod."""
 
 LIMITING_RULES_TRIED = 4
-"""Rules among the members of a gang without which, one by one, its placement is tried."""
+"""Maximum number of rules among the members of a gang that are dropped, one by one, to find which one blocks it."""
 LIMITING_RULES_MEMBERS = 64
-"""Pending members of a gang of several rules up to which that is done."""
+"""Maximum number of pending members for that, if the gang has several rules."""
 
 # --- Advice ---
 ADVICE_TRIALS = 40
-"""Rounds that are planned at most to find what would help one unit."""
+"""Maximum number of rounds that are planned to find what would help one unit."""
 ADVICE_TRIALS_LEAST = 12
-"""Rounds that are planned for that however large the cluster is."""
+"""Number of such rounds that are allowed in a cluster of any size."""
 ADVICE_WORK = 4_000_000
-"""Pods times nodes of all these rounds, above which no more than the least number is planned."""
+"""Limit on pods times nodes, summed over these rounds. Above it only the least number of rounds is planned."""
 ADVICE_REDUCTIONS = 32
-"""Further what-ifs that make one suggestion smaller; more, and it is not told."""
+"""Maximum number of further what-ifs that reduce one suggestion; a suggestion that needs more is not shown."""
 ADVICE_LINES = 5
-"""Suggestions for one unit."""
+"""Maximum number of suggestions for one unit."""
 ADVICE_KINDS = 8
-"""Kinds of pods of a unit that changes are looked for."""
+"""Maximum number of kinds of pods of a unit for which changes are searched."""
 ADVICE_NAMED = 3
-"""Nodes, domains, taints, values or pods that one suggestion names, and of which each is tried by itself."""
+"""Maximum number of nodes, domains, taints, values or pods that one suggestion names; each is tried by itself."""
 ADVICE_PAIRED = 2
-"""Changes of each kind that are tried together with one of another kind."""
+"""Maximum number of changes of each kind that are tried together with a change of another kind."""
 ADVICE_TEMPLATES = 3
-"""Sorts of nodes of which new ones are tried, and numbers of new nodes of each."""
+"""Maximum number of node templates of which new nodes are tried, and of node counts tried for each."""
 ADVICE_NEW_NODES = 64
-"""New nodes at most."""
+"""Maximum number of new nodes."""
 ADVICE_ENDING = 8
-"""Pods of one node whose end is tried for one further slot."""
+"""Maximum number of pods of one node that are tried as ended, to gain one more slot."""
 ADVICE_ENDING_TRIED = 16
-"""Pods of one node of which the end of each alone is tried, those that hold most first."""
+"""Maximum number of pods of one node that are each tried as ended alone, the largest pods first."""
 ADVICE_NODES_TRIED = 32
-"""Nodes on which pods that could end are looked for, those with most room first."""
+"""Maximum number of nodes on which pods that could end are searched, those with the most free capacity first."""
 ADVICE_POOL = 48
-"""Pods of which the fewest that have to end are looked for, those of the nodes with most room first."""
+"""Maximum number of pods from which the smallest set that must end is chosen, nodes with most free capacity first."""
 ADVICE_UNITS_ENDED = 4
-"""Running gangs of which the end is tried."""
+"""Maximum number of running gangs that are tried as ended."""
 ADVICE_LESS = 8
-"""Amounts of a device that are tried one by one, the highest first, for a pod that asks for less."""
+"""Maximum number of smaller amounts of a device that are tried for a pod, one by one, the highest first."""
 ADVICE_MEMBERS = 16
-"""Further members that a multiple may ask for."""
+"""Maximum number of further members that are tried to satisfy a multiple."""
 ADVICE_RAISES = 6
-"""Times that quotas are raised together until none refuses."""
+"""Maximum number of times that quotas are raised together until none refuses the unit."""
 ADVICE_WEIGHTS = 4
-"""Times that a weight is doubled."""
+"""Maximum number of times that a weight is doubled."""
 
 # --- Placement: CP-SAT models ---
 SETUP_TIME = 1e-5
-"""Deterministic time that one variable or constraint is charged."""
+"""Deterministic time that is charged for building one variable or constraint."""
 STAGE_SHARE = 0.6
-"""Part of the deterministic time left that one stage may take."""
+"""Share of the remaining deterministic time that one stage may use."""
 UNPROVEN_SHARE = 0.1
-"""What a stage gets of its share once an earlier one is open: no proof can be had, and a good answer comes early."""
+"""Factor on a stage's share once an earlier stage is unproven: a proof is impossible, and good answers are found
+early."""
 MODEL_NODES = 384
-"""Nodes with room in a region from which on it is modelled in part first."""
+"""Number of nodes with capacity in a region from which only a part of the region is modelled first."""
 MODEL_FILLINGS = 24
-"""Node types with more maximal fillings are modelled node by node."""
+"""Number of maximal fillings above which a node type is modelled node by node."""
 MODEL_VARIABLES = 20_000
-"""0/1 variables of one model; beyond, the goal is left out and nothing is proven."""
+"""Maximum number of 0/1 variables of one model; above it the goal is left out and nothing is proven."""
 DOMAINS_TRIED = 16
-"""Domains of a level that are tried where the solver's time is up."""
+"""Maximum number of domains of a level that are tried after the solver's time is used up."""
 CLASS_FILLINGS = 500
-"""Ways to fill one node up to which equal nodes that are worth something by their pods are counted together."""
+"""Maximum number of ways to fill one node for which equal nodes are counted together, if their pods affect the
+score."""
 MODEL_PODS = 20_000
-"""Nodes times kinds of pods that they hold, one by one, in one model; beyond, nodes are filled greedily and nothing is
-proven."""
+"""Maximum of nodes times the kinds of pods on them in one model of single pods. Above it nodes are filled greedily and
+nothing is proven."""
 MODEL_TIES = 250_000
-"""Nodes times kinds that kinds speak of, in one model; beyond, the same."""
+"""Maximum of nodes times kinds named by inter-pod rules in one model. Above it nodes are filled greedily, too."""
 OPENED_PLACES = 256
-"""Domains that a gang with required affinity to itself may open, up to which counting tries each; beyond, a model
-chooses."""
+"""Maximum number of domains in which a gang with required affinity to itself may start for which each is tried by
+counting. Above it a model chooses."""
 OPENED_MODELS = 8
-"""The same for pods of several kinds, each place in a model of its own: places that differ in more than names."""
+"""The same limit for pods of several kinds, where each distinct domain needs a model."""
 COMPARED_COLUMNS = 64
-"""Resources up to which it is asked which of them another holds as well."""
+"""Maximum number of resources for which dominated resources are searched."""
 NAMED_VARIABLES = 1_000
-"""Variables of a model of single nodes up to which it settles their names, too: a solve or two for each pod."""
+"""Maximum number of variables of a model of single nodes that also decides their names: one or two solves for each
+pod."""
 NAMES_SHARE = 0.1
-"""Part of the deterministic time left that one such solve may take; where that is not enough, none follows."""
+"""Share of the remaining deterministic time for one such solve; after a solve that is not proven none follows."""
 SPLITS = 200
-"""Partitions of a unit's nodes that are tried where devices cannot serve its pods together."""
+"""Maximum number of partitions of a unit's nodes that are tried if devices cannot serve its pods together."""
 OFFLINE_WATCHDOG_SECONDS = 3600.0
-"""Seconds of the wall for a solve offline: far above what deterministic time lets it take."""
+"""Wall-clock seconds for an offline solve: far more than its deterministic time needs."""
 
 # --- Order of ranks ---
 RANK_STEPS = 6_000
-"""Steps of one search for an order of ranks: exchanges tried, or domains put in order."""
+"""Maximum number of steps of one search for an order of ranks: exchanges tried, or domains put in order."""
 
 # --- Victims ---
 RUNTIME_STEPS = 256
-"""Steps in which a runtime follows the total that victims in no quota give to; with more values of that each step is
-rounded down."""
+"""Number of steps in which a runtime is computed as a function of the total that victims in no quota free; with more
+values each step is rounded down."""
 BLOCKERS = 2000
-"""Pods that a shape's filters look at up to which each is tried as a victim by itself."""
+"""Maximum number of pods that a shape's filters depend on for which each is tried as a single victim."""
 COUNTED_VICTIMS_STEPS = 3_000_000
-"""Additions of the min-plus tables beyond which the solver is no slower."""
+"""Maximum number of additions of the min-plus tables; above it the solver is as fast."""
 COUNTED_VICTIMS_STATES = 60_000
-"""Pods times what a quota wants back times nodes, beyond which the solver is asked."""
+"""Maximum of nodes times (pods + 1) times (amount that a quota reclaims + 1); above it the solver is used."""
 GATHERED_VICTIMS_STEPS = 2_000_000
-"""Ways to split pods over domains that are looked at for priorities and level 9."""
+"""Maximum number of ways to split pods over domains that are compared for priorities and cost level 9."""
 NODE_COVER_STATES = 4096
-"""States of the dynamic programme that finds the cheapest victims of one node; beyond, CP-SAT chooses."""
+"""Maximum number of states of the dynamic program that finds the cheapest victims of one node; above it CP-SAT
+chooses."""
 NODE_COVER_COMBINATIONS = 8
-"""Combinations of gangs broken or not that it looks at; beyond, CP-SAT chooses."""
+"""Maximum number of combinations of gangs broken or not that it tries; above it CP-SAT chooses."""
 MOVES = 20_000
-"""Pods times nodes up to which running pods are moved to make room."""
+"""Maximum of pods times nodes for which running pods are moved to free capacity."""
 LEVEL_9_UNITS = 40
-"""Units of cost level 9 that one solve decides: their weights are powers of two."""
+"""Maximum number of units of cost level 9 that one solve decides: their weights are powers of two."""
 PRIORITY_PARTS = 4
-"""Priorities up to which victims of each are looked at by themselves, before all are."""
+"""Maximum number of priorities for which victims are searched separately, before all priorities are."""
 LEVEL_WEIGHT = 1 << 26
-"""Weight of the first of several cost levels that one solve decides; beyond, levels are solved in turn."""
+"""Weight of the first of several cost levels that one solve decides; larger models solve the levels in turn."""
 EARLY_LEVEL_SHARE = 0.35
-"""Part of the deterministic time left that a solve for cost levels 1 to 6 may take: where they are not proven by then,
-twice the time hardly ever proves them."""
+"""Share of the remaining deterministic time for a solve of cost levels 1 to 6: twice the time hardly ever proves a
+solve that is unproven by then."""
 LATE_LEVEL_SHARE = 0.1
-"""Part of the deterministic time left that a solve for cost levels 7 to 9 may take: they are no part of a proof."""
+"""Share of the remaining deterministic time for a solve of cost levels 7 to 9, which the proof does not cover."""
 BEST_PLACES_SHARE = 0.1
-"""Deterministic time for the best places beside chosen victims, as a part of a placement's: the model has some."""
+"""Deterministic time to find the best placement with the chosen victims, as a share of a placement's: the model has
+some already."""
 VICTIM_TRIES = 200
-"""Choices of victims that the trial may refuse before the search gives up."""
+"""Maximum number of victim choices that the dry run may reject before the search gives up."""
 ASCEND_VICTIM_TRIES = 20
-"""The same where the Ascend planner orders members itself, before the greedy way is asked."""
+"""The same limit if the Ascend planner orders the members itself; after it the greedy way runs."""
 VICTIM_TRIALS = 24
-"""Placements tried for a refused choice, to learn how many victims are still too few."""
+"""Maximum number of placements tried for a rejected choice, to learn how many victims are still too few."""
 REPRIEVES = 150
-"""Tries to give victims back of a plan that is not proven."""
+"""Maximum number of reprieves that are tried for an unproven plan."""
 REPRIEVE_PODS = 100_000
-"""Nodes times kinds of pods in all of them together; one with twice as many takes twice as long."""
+"""Limit on nodes times kinds of pods, summed over these tries; a try with twice as many takes twice as long."""
 REPRIEVE_SHARE = 0.05
-"""Deterministic time of each of them, as a part of a placement's."""
+"""Deterministic time of one try, as a share of a placement's."""
 NEEDLESS_UNITS_TRIED = 4
-"""Victim units of one plan that are tried with all filters to count plans that are not minimal."""
+"""Maximum number of victim units of one plan that are tried with all filters, to count plans that are not minimal."""
 
 # --- Queue ---
 COUNTED_KINDS = 16
-"""Kinds of pods of a gang up to which an ordinary round looks for nodes; a gang of more is left to a search, because
-the figures of thousands of kinds alone take seconds."""
+"""Maximum number of kinds of pods of a gang that an ordinary round plans. A gang with more is left to a search, because
+the state of thousands of kinds takes seconds to compute."""
 STARVING_BESIDE = 64
-"""Starving units that are not due and looked at in a round."""
+"""Maximum number of starving units that are not due and are checked in a round."""
 
 EMPTIED_UNITS = 16
-"""Kinds of units that a round places on the emptied cluster, to learn whether they could ever fit."""
+"""Maximum number of kinds of units that a round places on the emptied cluster, to learn whether they could ever fit."""
 EMPTIED_PODS = 20_000
-"""Pods that leave the emptied cluster in a round, all units together: 3 us each, and more where filters follow them."""
+"""Maximum number of pods removed from the emptied cluster in a round, for all units together: 3 us each, and more if
+filters depend on them."""
 EMPTIED_OFFLINE = 25
-"""How many times as many of both offline, where no pod waits for the round."""
+"""Factor on both limits offline, where no pod waits for the round."""
 EMPTIED_REGIONS = 32
-"""Domains that one such placement tries; where more may hold the unit it is not decided."""
+"""Maximum number of domains that one such placement tries; if more could hold the unit, the answer is unknown."""
 EMPTIED_TIME = 0.2
-"""Deterministic time of one such placement; beyond, the unit may fit."""
+"""Deterministic time of one such placement; if it is used up, the unit counts as one that may fit."""
 NEVER_KEPT = 4_000
-"""Answers whether a unit could ever fit that are kept between rounds."""
+"""Maximum number of answers "could the unit ever fit" that are cached between rounds."""
 
 GIVE_BACK_TRIALS = 64
-"""Dry runs of the queue that a round makes to find who starts for what quotas give back; what is open then goes."""
+"""Maximum number of dry runs of the queue in a round, to find which units start with capacity that quotas give back.
+Units that are undecided after that are evicted."""
 
-# --- Figures and filters ---
+# --- Round state and filters ---
 SHAPES_KEPT = 256
-"""Static figures of shapes that are kept when none of their pods waits."""
+"""Maximum number of shapes without a pending pod for which static state is cached."""
 STATIC_KEPT = 5_000_000
-"""Static figures times nodes, some 30 bytes each, above which static figures are forgotten whoever waits."""
+"""Limit on cached shapes times nodes, about 30 bytes each; above it all static state is dropped."""
 DOMAIN_LABELS = 256
-"""Label keys of nodes by which domains are known; pods may name any."""
+"""Maximum number of node label keys by which domains are indexed; pods may name any key."""
 FEW_ROWS = 4
-"""Changed nodes that are worked out one by one rather than as arrays."""
+"""Maximum number of changed nodes that are recomputed one by one rather than as arrays."""
 CEL_NESTING = 50
-"""Brackets and negations inside one another; an API server's parser gives up at 250."""
+"""Maximum nesting of brackets and negations; an API server's parser gives up at 250."""
 NODE_PODS = 1 << 16
-"""Beyond this many pods a node's number of pods is no figure of a real node; products of it stay small."""
+"""Limit on a node's number of pods: larger numbers are not realistic. It keeps products of it small."""
 
 # --- Devices ---
 EXACT_GPUS = 16
-"""GPUs of a machine up to which tables over all sets are made."""
+"""Maximum number of GPUs of a machine for which tables over all sets are built."""
 MASKS_AT_ONCE = 1 << 16
-"""Entries of one temporary array over sets of GPUs."""
+"""Maximum number of entries of one temporary array over sets of GPUs."""
 GPU_RING = 8
-"""GPUs of a set up to which its best ring is told; rings of larger sets count as equal."""
+"""Maximum number of GPUs of a set for which its best ring is computed; rings of larger sets count as equal."""
 JUDGEMENTS_KEPT = 20_000
-"""Answers kept of one machine, or of one pattern of links."""
+"""Maximum number of cached answers for one machine, or for one link pattern."""
 CLIQUE_STEPS = 20_000
-"""Steps of one search for cliques on a machine of more GPUs than EXACT_GPUS."""
+"""Maximum number of steps of one search for cliques on a machine with more GPUs than `EXACT_GPUS`."""
 
-# --- Questions of tenants ---
+# --- Requests of tenants ---
 ASKED_EACH_SECOND = 2.0
-"""Questions a second that one tenant may ask on average."""
+"""Requests per second that one tenant may send on average."""
 ASKED_AT_ONCE = 20
-"""Questions that one tenant may ask at once after a pause."""
+"""Burst of requests that one tenant may send after a pause."""
 TENANTS_METERED = 4_096
-"""Tenants whose questions are counted; of more the longest silent one is forgotten."""
+"""Maximum number of tenants for which requests are counted; above it the longest inactive tenant is dropped."""
 QUESTIONS_OPEN = 64
-"""Open questions of all tenants from which on no tenant may have a second one open."""
+"""Number of open requests of all tenants from which each tenant may have only one open."""
 QUESTIONS_OPEN_EACH = 4
-"""Questions of one tenant that may be open at once, and explanations of one namespace that may be due at once."""
+"""Maximum number of open requests of one tenant, and of pending explanations of one namespace."""
 REFUSAL_SECONDS = 2.0
-"""Seconds after which a question above a limit is refused, so that a loop of questions is a slow one."""
+"""Seconds after which a request above a limit is refused, so that a loop of requests is slow."""
 REFUSALS_WAITING = 256
-"""Refusals that wait at once; further ones are sent at once."""
+"""Maximum number of refusals that are delayed at once; further refusals are sent immediately."""
 REVIEWS_EACH_SECOND = 20.0
-"""SubjectAccessReviews a second that questions may cost the API server."""
+"""Maximum rate of SubjectAccessReviews that requests cause, per second."""
 REVIEWS_AT_ONCE = 40
-"""SubjectAccessReviews that questions may cost at once after a pause."""
+"""Burst of SubjectAccessReviews that requests may cause after a pause."""
 REVIEW_SECONDS = 10.0
-"""Seconds for which the answer of a SubjectAccessReview holds."""
+"""Seconds for which the answer of a SubjectAccessReview is valid."""
 REVIEWS_KEPT = 1_024
-"""Answers of SubjectAccessReviews that are kept."""
+"""Maximum number of cached answers of SubjectAccessReviews."""
 BOARD_SECONDS = 2.0
-"""Seconds for which the view of the cluster that questions are answered from is kept."""
+"""Seconds for which the cluster view that answers requests is cached."""
 BOARD_PACE = 10.0
-"""The view is kept for at least so many times the seconds that it took to make."""
+"""Minimum lifetime of that view, as a multiple of the seconds that it took to build."""
 WORK_PACE = 4.0
-"""Seconds of pause after a second of explaining, for all tenants together ..."""
+"""Seconds of pause after one second of explaining, for all tenants together."""
 WORK_PAUSE_SECONDS = 10.0
-"""... and the longest such pause."""
+"""Maximum length of that pause, in seconds."""
 TENANT_PACE = 20.0
-"""Seconds of pause after a second of explaining for one tenant, for that tenant ..."""
+"""Seconds of pause after one second of explaining for one tenant, for that tenant."""
 TENANT_PAUSE_SECONDS = 300.0
-"""... and the longest such pause."""
+"""Maximum length of that pause, in seconds."""
 ANSWER_SECONDS = 10.0
-"""Seconds that a question waits for its explanation; then it is answered without."""
+"""Seconds that a request waits for its explanation; after that the answer has none."""
 ANSWERS_HELD_SECONDS = 20.0
-"""Seconds for which an explanation holds."""
+"""Seconds for which an explanation is valid."""
 ANSWERS_KEPT = 256
-"""Explanations that are kept."""
+"""Maximum number of cached explanations."""
 ANSWER_ROWS = 500
-"""Pods, units or domains that one answer lists; the rest is counted."""
+"""Maximum number of pods, units or domains that one answer lists; the rest is counted."""
 ASKED_NAME_BYTES = 512
-"""Bytes of a name in a question; no object has a longer one."""
+"""Maximum number of bytes of a name in a request; no object has a longer name."""
 HINTED_NAMES = 500
-"""Names of a namespace among which a misspelt one is looked for."""
+"""Maximum number of names of a namespace that are compared with a misspelt name."""

@@ -1,7 +1,7 @@
-"""The bound of one live round, and how its planning time is divided among tenants.
+"""The time limit of one live round, and how its planning time is divided among tenants.
 
-An ordinary round places what fits and searches for nothing: it defers units that need victims, units to move, or the
-solver. A search is a round of such units alone. It runs beside ordinary rounds on a snapshot and a draft of its own
+An ordinary round places what fits and does not search: it defers units that need victims, units to move, or the solver.
+A search is a round of such units alone. It runs beside ordinary rounds on a separate snapshot and draft
 (`engine/search_worker.py`) and is never interrupted. Offline rounds have no budget, so that the same input gives the
 same plan.
 """
@@ -15,27 +15,27 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class PlanningBudget:
-    """The bound of one round. Its functions are called in the planner's thread; times are seconds of `clock`."""
+    """The time limit of one round. Its functions are called in the planner's thread; times are seconds of `clock`."""
 
     searches: bool
-    """True for a search. False for an ordinary round, which defers every unit that needs one."""
+    """True for a search. False for an ordinary round, which defers every unit that needs a search."""
     ends: Callable[[], bool]
-    """Returns True if the round ends after the unit under way; units without a turn are deferred. An ordinary round
-    still tries units of tenants that have not had their part of it (`shared`). One unit at least is tried."""
+    """Returns True if the round ends after the current unit; units that had no turn are deferred. At least one unit is
+    tried. An ordinary round still tries units of tenants that used less than their part of the time (`shared`)."""
     begins: Callable[[], None] = lambda: None
     """Called before the first unit is tried."""
     gives_back: bool = True
-    """Whether quotas above their runtime are looked at."""
+    """True if quotas above their runtime give back in this round."""
     clock: Callable[[], float] | None = None
-    """Seconds; None where attempts are not measured."""
+    """Returns the time in seconds; None if attempts are not measured."""
     shared: Callable[[], float] = lambda: inf
-    """Seconds of planning after which tenants that had their part of them let other tenants go first."""
+    """Returns the seconds of planning after which tenants that used their part of them let other tenants go first."""
     came: Callable[[], Mapping[str, int]] = dict
-    """Namespaces of pods that were created since the round took its units, with the highest priority of each."""
+    """Returns the namespaces of pods created since the round began -> the highest priority of these pods."""
 
 
 class Turn(Protocol):
-    """A unit, as far as its tenant's part of the round is concerned."""
+    """A unit, as far as its tenant's part of the round depends on it."""
 
     @property
     def namespace(self) -> str: ...
@@ -45,24 +45,24 @@ class Turn(Protocol):
 
 
 class RoundShares:
-    """Planning time that each tenant had in one round, and the tenants that wait for their turn.
+    """Planning time that each tenant used in one round, and the tenants that wait for their turn.
 
     A tenant is a namespace, or all namespaces that one ElasticQuota lists (`planning.shareBy`).
 
-    The order of the queue does not divide planning time: a tenant may come first with thousands of units, each of
-    which takes long to be refused. Once a round has planned for `shared` seconds, a tenant that had an equal part of
-    them is passed over while units of other tenants that had less, of the same priority or a higher one, have not had
-    their turn, or were created meanwhile. Before that, and where only less important units wait, the order of the
-    queue alone decides.
+    The order of the queue does not divide planning time: a tenant may come first with thousands of units, each of which
+    takes long to be refused. Once a round has planned for `shared` seconds, a tenant that used an equal part of them is
+    passed over while other tenants that used less have units of the same or a higher priority. These are units that
+    have not had their turn, or that were created during the round. Before that, and if only less important units wait,
+    the order of the queue alone decides.
     """
 
     def __init__(self, units: Iterable[Turn], budget: PlanningBudget, tenant_of: Callable[[str], str] = str) -> None:
-        """units: all that the round is to try. tenant_of: namespace -> tenant."""
+        """units: all units that the round tries. tenant_of: namespace -> tenant."""
         self._whole, self._of = budget.shared, tenant_of
         self._had: defaultdict[str, float] = defaultdict(float)
         self._lasted = 0.0
         self._passed: set[str] = set()
-        """Tenants of which a unit was passed over: no later unit of theirs goes first."""
+        """Tenants that were passed over once: their later units are passed over, too."""
         self._left: dict[int, Counter[str]] = {}
         """Priority -> tenant -> units that have not had their turn."""
         for unit in units:
@@ -70,7 +70,7 @@ class RoundShares:
         self._tenants = {tenant for left in self._left.values() for tenant in left}
 
     def take_turn(self, unit: Turn) -> None:
-        """Notes that a unit has its turn, whatever its outcome."""
+        """Records that a unit has its turn, whatever its outcome."""
         left, own = self._left[unit.priority], self._of(unit.namespace)
         left[own] -= 1
         if not left[own]:
@@ -82,14 +82,14 @@ class RoundShares:
         self._lasted += seconds
 
     def had_part(self, unit: Turn) -> bool:
-        """Returns True if the unit's tenant had an equal part of the shared time; always where no time is shared."""
+        """Returns True if the unit's tenant used an equal part of the shared time; always True if no time is shared."""
         whole = self._whole()
         return whole == inf or self._had[self._of(unit.namespace)] * len(self._tenants) >= whole
 
     def passes_over(self, unit: Turn, came: Mapping[str, int]) -> bool:
         """Returns True if other tenants go first.
 
-        came: namespaces of pods that were created meanwhile, with the highest priority of each.
+        came: namespaces of pods created during the round -> the highest priority of these pods.
         """
         whole = self._whole()
         if self._lasted < whole:
@@ -101,7 +101,7 @@ class RoundShares:
         if self._had[own] * len(self._tenants | others) < whole:
             return False
         others |= {tenant for level, left in self._left.items() if level >= priority for tenant in left}
-        # a tenant that had more does not go first
+        # a tenant that used more does not go first
         if not any(self._had[other] < self._had[own] for other in others - self._passed):
             return False
         self._passed.add(own)

@@ -1,7 +1,6 @@
-"""What the planner answers: a RoundPlan of plain values, the same offline and live.
+"""The result of a round: a RoundPlan of plain values, the same offline and live.
 
-One direction: nothing in here points back to the planner. Unschedulable is a value with its explanation, never an
-exception.
+Values have no reference back to the planner. An unschedulable unit is a value with its explanation, never an exception.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class Proof(StrEnum):
-    """What is known of an answer (simulate.md 3.4)."""
+    """Certainty of an answer (simulate.md 3.4)."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -23,23 +22,25 @@ class Proof(StrEnum):
 
 
 def proof_of(*, placed: bool, sure: bool) -> Proof:
-    """What a search knows of its answer. placed: whether it has one; sure: whether nothing was left open on the way."""
+    """Returns the certainty of a search's answer. placed: a placement was found. sure: the search left nothing
+    undecided."""
     if placed:
         return Proof.OPTIMAL if sure else Proof.FEASIBLE
     return Proof.INFEASIBLE if sure else Proof.UNKNOWN
 
 
 def combined(proofs: Iterable[Proof], *, placed: bool) -> Proof:
-    """What is known of the best of several answers, of which the proofs are given; placed: whether there is any."""
+    """Returns the certainty of the best of several answers. proofs: of each answer. placed: at least one placement
+    exists."""
     return proof_of(placed=placed, sure=set(proofs) <= {Proof.OPTIMAL, Proof.INFEASIBLE})
 
 
 class Reason(StrEnum):
-    """Reason of PodScheduled=False, and of pending[] offline."""
+    """Reason of PodScheduled=False, and of `pending[]` offline."""
 
     UNSCHEDULABLE = "Unschedulable"
     NEVER_FITS = "NeverFits"
-    """Of pending[] offline alone: the condition says Unschedulable, because larger nodes may be for sale."""
+    """Reason in `pending[]` offline only. The condition says Unschedulable, because larger nodes may be added."""
     SCHEDULER_ERROR = "SchedulerError"
     JOB_VALIDATE_FAILED = "JobValidateFailed"
 
@@ -55,7 +56,7 @@ class GangStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One pod to be bound: node and what the Binding is annotated with. `unit` names the unit it was planned in."""
+    """One pod to be bound: its node and the annotations of the Binding. `unit` names the unit it was planned in."""
 
     pod_key: str
     uid: str
@@ -63,11 +64,11 @@ class Placement:
     annotations: Mapping[str, str]
     unit: str
     claims: Mapping[str, str] = field(default_factory=dict)
-    """Claim (`namespace/name`) -> volume that it is to be bound to, empty where one is to be provisioned for the node;
-    written before the Binding (kube-parity.md 2.8)."""
+    """Claim (`namespace/name`) -> volume to bind it to, written before the Binding. An empty volume means that one is
+    provisioned for the node (kube-parity.md 2.8)."""
     given: Given = field(default_factory=lambda: NOTHING_GIVEN)
-    """Devices of each family that it is given by name. Annotations say them, or objects that are written before the
-    Binding: allocations of resource claims, with the pod's reservation (kube-parity.md 6)."""
+    """Devices of each family that are allocated to the pod by name. They are written as annotations, or as objects
+    before the Binding: allocations of resource claims, with the pod's reservation (kube-parity.md 6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,16 @@ class FamilyAllocation:
     """Devices of one family for a plan's pods, by pod key (`namespace/name`)."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
-    """What each pod is given, in the family's own form; pods that are given nothing by name are left out."""
+    """Devices of each pod, in the family's form. A pod without devices by name has no entry."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Annotations of the pod's Binding."""
     faults: tuple[str, ...] = ()
-    """Pods that cannot have what they were placed for: then the plan is not carried out, and says so."""
+    """Reasons why pods cannot have the devices they were placed for. A plan with faults is not carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanAllocation:
-    """Devices of all families for a plan's pods, by pod key; as those of one family."""
+    """Devices of all families for a plan's pods, by pod key. The fields are those of `FamilyAllocation`."""
 
     given: Mapping[str, Given] = field(default_factory=dict)
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -98,8 +99,8 @@ NOTHING_ALLOCATED = PlanAllocation()
 class Eviction:
     """One pod to be evicted, under the contract of simulate.md 3.2.
 
-    rule: priority, quota, fair-share, consolidation or stale-gang. unit: the unit that takes the room, whose placements
-    wait for the victims. reason and message: of the event on the victim (preemption.md 8).
+    rule: priority, quota, fair-share, consolidation or stale-gang. unit: the preemptor; its placements wait until the
+    victims are gone. reason and message: of the event on the victim (preemption.md 8).
     """
 
     pod_key: str
@@ -112,17 +113,18 @@ class Eviction:
     message: str = ""
     priority: int = 0
     grace_seconds: int = 30
-    """What the pod's spec gives it to end in."""
+    """Termination grace period of the pod's spec, in seconds."""
     returns_to: str = ""
-    """Node whose room is kept for it (consolidation)."""
+    """Node on which capacity is reserved for the moved pod (rule consolidation); empty for other rules."""
     yields: str = ""
-    """Id of the unit that it goes with, which takes nothing back from `unit` (preemption.md 3.6); empty where nobody
-    reclaims anything."""
+    """Id of the unit that is evicted with this pod and must not reclaim from `unit` (preemption.md 3.6); empty if the
+    rule has no such protection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A pod whose room is being made: it goes to status.nominatedNodeName until the victims are gone."""
+    """A pod that waits for victims on its node: the node is written to status.nominatedNodeName until the victims are
+    gone."""
 
     pod_key: str
     uid: str
@@ -132,7 +134,7 @@ class Nomination:
 
 @dataclass(frozen=True, slots=True)
 class Benefit:
-    """The totals of one beneficiary's plan, for its own event: what it costs, and whether that is proven least."""
+    """The totals of one beneficiary's plan, for its event: the cost, and whether that is proven least."""
 
     unit: str
     beneficiary: str
@@ -141,7 +143,7 @@ class Benefit:
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """One pod that stays pending, and why. `wakes` names what would change the verdict (kube-parity.md 4.3)."""
+    """One pod that stays pending, with the reason. `wakes` names what would change the verdict (kube-parity.md 4.3)."""
 
     pod_key: str
     unit: str
@@ -149,21 +151,22 @@ class PendingPod:
     reason: Reason
     message: str
     gated: bool = False
-    """Held before planning: missing group or members, unreadable setting (gang-network.md 2.3)."""
+    """True if a gate blocks the pod before planning: missing group or members, invalid setting (gang-network.md
+    2.3)."""
     plugins: tuple[str, ...] = ()
-    """Filters that refused a node; empty for a gang's own verdict."""
+    """Filters that refused a node; empty if the verdict is about the gang."""
     never: str = ""
-    """Why its unit never fits, as the message says (gang-network.md 6); empty where it may."""
+    """Why its unit can never fit, as in the message (gang-network.md 6); empty if it may fit."""
 
     @property
     def offline_reason(self) -> Reason:
-        """Its reason in the output of the offline commands."""
+        """Reason in the output of the offline commands."""
         return Reason.NEVER_FITS if self.never and self.reason is Reason.UNSCHEDULABLE else self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class GangReport:
-    """One gang after the round. proof is None where this round planned nothing for it."""
+    """One gang after the round. `proof` is None if the round planned nothing for it."""
 
     name: str
     members: int
@@ -171,54 +174,56 @@ class GangReport:
     bound: int
     status: GangStatus
     domain: tuple[str, str] | None
-    """(layer, path) of the lowest domain that holds every bound member."""
+    """(layer, path) of the lowest domain that contains every bound member; None if there is none."""
     proof: Proof | None
     message: str
     source: GangSource = GangSource.GROUP
     origin: str = ""
-    """Why it is a gang."""
+    """Why the pods are a gang."""
     workload: Mapping[str, str] | None = None
-    """Which workload it follows from."""
+    """The workload from which the gang is derived; None for a gang from a group."""
     remark: str = ""
-    """What its owner should know of the plan that starts it."""
+    """A hint for the owner about the plan that starts the gang; empty if there is none."""
     awaits: bool = False
-    """Whether it waits for room that pods are leaving, which is kept for it."""
+    """True if the gang waits for terminating pods. Their capacity is reserved for it."""
     never: str = ""
-    """Why it never fits; empty where it may."""
+    """Why the gang can never fit; empty if it may fit."""
 
     @property
     def ref(self) -> GangRef:
-        """Which gang it is: groups of different kinds may share a name."""
+        """Returns the identity of the gang: groups of different kinds may share a name."""
         return GangRef.of(self.name, self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class SolverRun:
-    """One use of the solver, for metrics; its time is deterministic, not of the wall."""
+    """One use of the solver, for metrics. Its time is deterministic, not wall-clock time."""
 
     stage: str
     status: Proof
     deterministic_time: float
     fault: str = ""
-    """Why the solver would not, or could not rightly, answer: a mistake in the problem or in the planner."""
+    """Why the solver rejected the problem or failed: an error in the problem or in the planner. Empty without a
+    fault."""
 
 
 RANKS, NAMES = "ranks", "names"
-"""Stages that order pods on chosen nodes: the ring of ranks (gang-network.md 5, goal 7), of which a run says that the
-order is open, and ties by natural name. What they leave open takes nothing from the proof of the goals before."""
+"""Stages that order pods on chosen nodes: the ring of ranks (gang-network.md 5, goal 7), and ties by natural name. If
+they are unproven, the proof of earlier goals stays valid."""
 
 
 RANKS_OPEN = SolverRun(RANKS, Proof.UNKNOWN, 0.0)
-"""What says that the order of ranks is not proven best."""
+"""Marks an order of ranks that is not proven best."""
 
 
 def ranks_proven(runs: Iterable[SolverRun]) -> bool:
-    """Whether no order of ranks is better (goal 7); an order that is not proven is the same for the same problem."""
+    """Returns True if no order of ranks is better (goal 7). An unproven order is still the same for the same
+    problem."""
     return all(run.stage != RANKS for run in runs)
 
 
 class Method(StrEnum):
-    """What found a unit's plan, or showed that there is none; with victims it is `victims-` and the way of choosing."""
+    """The method that found a unit's plan, or showed that there is none; with victims it is `victims-` and the way."""
 
     SCORES = "scores"
     COUNTING = "counting"
@@ -237,34 +242,34 @@ class UnitReport:
     layer: str | None
     """Lowest common layer that a gather goal reached."""
     method: str = ""
-    """What found it; empty where nothing was looked for."""
+    """Method of the answer; empty if no placement was searched."""
     seconds: float | None = None
-    """What it took; None where nobody asked."""
+    """Planning time in seconds; None if it was not measured."""
     solver: tuple[SolverRun, ...] = ()
     pipeline_crossings: Mapping[str, int] | None = None
-    """Layer -> pipeline groups whose lowest common layer it is."""
+    """Layer -> number of pipeline groups with this lowest common layer; None without pipeline groups."""
     ring_crossings: int | None = None
     withheld: tuple[str, ...] = ()
-    """What alone keeps its plan with victims from being carried out: `share` (preemption.acrossUsers), `harm`
-    (protection.maxHarm), `surplus` (preemption.surplusVictims)."""
+    """Limits that alone block its plan with victims: `share` (preemption.acrossUsers), `harm` (protection.maxHarm),
+    `surplus` (preemption.surplusVictims)."""
     gpu_bottlenecks_gbps: tuple[float, ...] = ()
-    """Weakest link within the GPUs of each pod that is given two or more by name, where links are known."""
+    """Bandwidth of the weakest link within the GPUs of each pod that has two or more by name, if links are known."""
     never: str = ""
-    """Why it never fits; empty where it may."""
+    """Why the unit can never fit; empty if it may fit."""
 
     @property
     def solver_faults(self) -> tuple[str, ...]:
-        """What the solver would not answer, once each: mistakes, not lack of time."""
+        """Distinct faults of the solver: errors, not lack of time."""
         found = (f"the solver refused ({run.stage}): {run.fault}" for run in self.solver if run.fault)
         return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedPlan:
-    """A unit's plan that an independent check refused: a mistake of the planner. It was not carried out.
+    """A unit's plan that an independent check rejected: an error of the planner. It was not carried out.
 
-    faults: (check, text); way: of choosing the victims, empty without any; victims: (pod key, rule); nodes: (pod key,
-    node name) of the members, and of pods that would have moved.
+    faults: (check, text). way: the way of choosing victims, empty without victims. victims: (pod key, rule). nodes:
+    (pod key, node name) of the members, and of pods that would have moved.
     """
 
     unit: str
@@ -275,18 +280,18 @@ class RejectedPlan:
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Those that refused it, once each."""
+        """Distinct checks that rejected the plan."""
         return tuple(dict.fromkeys(check for check, _ in self.faults))
 
     @property
     def text(self) -> str:
-        """As people are told."""
+        """Message for users."""
         return f"a plan was refused by its check ({', '.join(self.checks)}): {self.faults[0][1]}"
 
 
 @dataclass(frozen=True, slots=True)
 class PromisedStart:
-    """Room kept for a unit that waits for running pods to end (`queue.backfill`)."""
+    """Capacity reserved for a unit that waits for running pods to end (`queue.backfill`)."""
 
     unit: str
     start: float
@@ -294,28 +299,29 @@ class PromisedStart:
     nodes: Mapping[str, str]
     """Pod key -> node of the placement then."""
     kept: Mapping[str, str] = field(default_factory=dict)
-    """Unit -> what it is told, of those that it keeps from room they could take now."""
+    """Id of each unit that may not use reserved capacity although it would fit -> message for that unit."""
 
 
 class DeferralReason(StrEnum):
-    """Why a unit was not decided in a round."""
+    """Why a round did not decide a unit."""
 
     SEARCH = "search"
-    """It needs victims, units to move, or the solver. A search decides."""
+    """The unit needs victims, units to move, or the solver. A search decides."""
     CUT = "cut"
-    """The round ended before its turn."""
+    """The round ended before the unit's turn."""
     TURN = "turn"
-    """Its namespace had its part of the round, and units of others wait that are as important."""
+    """The unit's tenant used its part of the round, and units of other tenants with the same or a higher priority
+    wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """A unit that was not decided. A later round tries it."""
+    """A unit that the round did not decide. A later round tries it."""
 
     unit: str
     reason: DeferralReason = DeferralReason.SEARCH
     seconds: float | None = field(default=None, compare=False)
-    """Wall time of its attempt; None where it is not measured."""
+    """Wall time of its attempt in seconds; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,16 +336,16 @@ class RoundPlan:
     nominations: tuple[Nomination, ...] = ()
     """Placements of units that evict: nothing is bound there before the victims are gone (preemption.md 4)."""
     awaiting: tuple[Nomination, ...] = ()
-    """Where units will stand that wait for pods which are ending already; nobody is evicted for them."""
+    """Nodes of units that wait for pods which are terminating already; no pod is evicted for these units."""
     benefits: tuple[Benefit, ...] = ()
     warnings: tuple[tuple[str, str], ...] = ()
     """(object such as PodGroup/default/g, text): InvalidAnnotation events live, lines on stderr offline."""
     counted: tuple[tuple[str, str], ...] = ()
-    """(object, resource) of resources that mean parts of devices and are counted by number: of each the first pod of
-    the round that asks for it. It is said once a run or process."""
+    """(object, resource) of resources that mean parts of devices but are counted by number, each with the first
+    pod of the round that requests it. It is reported once a run or process."""
     rejected: tuple[RejectedPlan, ...] = ()
     reservation: PromisedStart | None = None
     deferred: tuple[Deferral, ...] = ()
     """Units that were not decided, in queue order."""
     not_minimal: tuple[str, ...] = ()
-    """Units whose plan evicts a unit that could stay where it is; as far as that is looked at (preemption.md 5)."""
+    """Units with a plan that evicts more than necessary, as far as the round checked it (preemption.md 5)."""

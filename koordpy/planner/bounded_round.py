@@ -1,4 +1,4 @@
-"""Attempts of a round whose planning time is bounded (`planning_budget.py`)."""
+"""Attempts of a round with a limit on its planning time (`planning_budget.py`)."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,7 +10,7 @@ from koordpy.plan.round_plan import DeferralReason, Proof
 
 
 class BoundedRound:
-    """Tries units in the order of the queue until the budget ends. Without a budget it tries every unit."""
+    """Tries units in queue order until the budget ends, and defers the rest. Without a budget it tries every unit."""
 
     def __init__(
         self,
@@ -19,21 +19,21 @@ class BoundedRound:
         attempt: Callable[[Unit], UnitOutcome],
         units: Iterable[Unit],
     ) -> None:
-        """units: those that the round is to try."""
+        """units: all units that the round is to try."""
         self._budget, self._attempt = budget, attempt
         by_quota = figures.config.planning.share_by == "quota"
         tenant_of = figures.snapshot.quotas.tree.tenant_of if by_quota else str
         self._shares = RoundShares(units, budget, tenant_of) if budget is not None else None
         self._begun = False
         self.ended = False
-        """True once the budget has ended: units of tenants that had their part are not tried any more."""
+        """True once the budget has ended: units of tenants that used their part are deferred from then on."""
 
     def attempt_by(self, attempt: Callable[[Unit], UnitOutcome]) -> None:
-        """Later units are tried by another function."""
+        """Makes another function try later units."""
         self._attempt = attempt
 
     def take_turn(self, unit: Unit) -> None:
-        """Notes that a unit has its turn."""
+        """Records that a unit has its turn."""
         if self._shares is not None:
             self._shares.take_turn(unit)
 

@@ -1,8 +1,8 @@
-"""One round: a list of actions on one snapshot, and the report of what they decided.
+"""One round: a list of actions on one snapshot, and the report of their decisions.
 
-The one function that the live scheduler, `simulate`, `explain` and the tests call. The same Snapshot and configuration
-give the same RoundPlan; nothing is kept between calls but figures that depend on the nodes alone (PlannerCache).
-Sources: gang-network.md sections 2, 6 and 8; simulate.md 2.
+The live scheduler, `simulate`, `explain` and the tests all call `plan_round`. The same Snapshot and configuration give
+the same RoundPlan: between calls only state that depends on the nodes alone is cached (`PlannerCache`). Sources:
+gang-network.md sections 2, 6 and 8; simulate.md 2.
 """
 
 from collections.abc import Sequence
@@ -39,12 +39,11 @@ def plan_round(
 ) -> RoundPlan:
     """Plans the pending units (or those of `only`, by unit id) in queue order.
 
-    evict: whether units that find no room may have others evicted, as far as the configuration allows.
-    ways: of choosing these, the only ones that are tried. budget: the bound of the round, None for a round without
-    one; units that it leaves undecided are the plan's `deferred`. watch: a pending pod whose decision is
-    handed out with the round's figures.
+    evict: True if pods may be evicted for units without capacity, as far as the configuration allows. ways: the ways of
+    choosing victims that are tried. budget: the time limit of the round, None for none; units that it leaves undecided
+    are the plan's `deferred`. watch: a pending pod; it receives the decision on that pod with the round state.
 
-    The gangs reported are all of the snapshot's, with `only` those of the units tried.
+    The plan reports all gangs of the snapshot; with `only`, those of the units tried.
     """
     config = config or KoordpyConfiguration()
     if budget is None:  # the same input gives the same plan, however busy the machine
@@ -54,7 +53,7 @@ def plan_round(
         only=only,
         ways=ways if evict else (),
         gives_back=budget is None or budget.gives_back,
-        # with backfill it is known only at the end which units may pass the first of the queue
+        # backfill knows only at the end of a round which units may pass the first of the queue
         budget=None if config.queue.backfill else budget,
         watch=watch,
     )
@@ -68,7 +67,7 @@ def plan_round(
 
 
 def _report(context: RoundContext) -> RoundPlan:
-    """Returns the plan of a round whose actions are done, and hands out the decision on the watched pod."""
+    """Returns the plan of the round after its actions, and passes the decision on the watched pod to `watch`."""
     withheld = context.withheld
     outcomes = [one for one in context.outcomes if context.is_due(one.unit)]
     plan = report_round(

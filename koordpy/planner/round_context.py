@@ -1,7 +1,7 @@
 """The state of one round: the request, the cluster, and the decisions so far. The actions of the round change it.
 
 An action (`actions`) reads the outcomes of the actions before it, changes the draft in `figures`, and adds outcomes,
-evictions, rejected plans and warnings. The report of the round is made from these alone.
+evictions, rejected plans and warnings. The report of the round uses nothing else.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from koordpy.preemption.selection.preemption_names import Way
 
 @dataclass(eq=False)
 class RoundContext:
-    """One round. Valid until `close`."""
+    """The state of one round. Valid until `close`."""
 
     figures: RoundState
     """The snapshot, its draft with all decisions so far, and the configuration."""
@@ -34,25 +34,26 @@ class RoundContext:
     ways: Sequence[Way] = ()
     """Ways of choosing victims; empty for a round without evictions."""
     gives_back: bool = True
-    """Whether quotas above their runtime are looked at."""
+    """True if quotas above their runtime give back in this round."""
     budget: PlanningBudget | None = None
-    """Bound of the planning time; None for no bound."""
+    """Limit of the planning time; None for no limit."""
     watch: Watch[Any] | None = None
-    """A pending pod, the decision on which is handed out."""
+    """A pending pod that receives the decision on it with the round state; None for none."""
     outcomes: list[UnitOutcome] = field(default_factory=list)
-    """Of the units tried so far, in the order of their turns."""
+    """Outcomes of the units tried so far, in the order of their turns."""
     evictions: list[Eviction] = field(default_factory=list)
-    """Evictions that make room for no unit of the round."""
+    """Evictions that free capacity for no unit of the round."""
     rejected: list[RejectedPlan] = field(default_factory=list)
-    """Plans of actions that their check refused, those of units apart."""
+    """Plans of actions that their check rejected; rejected plans of units are in `outcomes`."""
     warnings: list[tuple[str, str]] = field(default_factory=list)
     """(object such as Node/n1, text) to report."""
     policies: Sequence[QueuePolicy] = ()
-    """Policies that reserve capacity; empty before units are tried, and where none applies."""
+    """Policies that reserve capacity; empty before units are tried, and if no policy applies."""
     followers: list[int] = field(default_factory=list)
-    """Positions in `outcomes` of plain pods without capacity whose affinity or spread a later placement may satisfy."""
+    """Positions in `outcomes` of plain pods without capacity, if a later placement may satisfy their affinity or
+    spread."""
     bound: BoundedRound | None = None
-    """Attempts within the bound of the planning time; None before units are tried, and without a bound."""
+    """Attempts within the limit of the planning time; None before units are tried, and without a limit."""
     _preemptor: PreemptionSearch | None = None
 
     def __post_init__(self) -> None:
@@ -60,17 +61,17 @@ class RoundContext:
             self.watch.begins(self.figures)
 
     def close(self) -> None:
-        """Ends the round: its objects refer to each other in circles."""
+        """Ends the round and breaks the reference cycles between its objects."""
         self.figures.take_apart()
         if self._preemptor is not None:
             self._preemptor.take_apart()
         vars(self).clear()
 
-    # --- what an action may ask ---------------------------------------------------------------------------------------
+    # --- state that an action may read --------------------------------------------------------------------------------
 
     @property
     def evicts(self) -> bool:
-        """Whether pods may be evicted in the round."""
+        """True if pods may be evicted in the round."""
         return bool(self.ways)
 
     def is_due(self, unit: Unit) -> bool:
@@ -79,29 +80,29 @@ class RoundContext:
 
     @property
     def defers(self) -> bool:
-        """Whether units that need victims, units to move, or the solver are left to a search."""
+        """True if units that need victims, units to move, or the solver are left to a search."""
         return self.budget is not None and not self.budget.searches
 
     @property
     def preemptor(self) -> PreemptionSearch:
-        """The search for victims, made when first asked for. Only for rounds with evictions."""
+        """The search for victims, created on first use. Only for rounds with evictions."""
         if self._preemptor is None:
             self._preemptor = PreemptionSearch(self.figures, self.ways, defers=self.defers)
         return self._preemptor
 
     @property
     def not_minimal(self) -> Sequence[str]:
-        """Units with a lawful plan that evicts more pods than it needs."""
+        """Units with a valid plan that evicts more pods than it needs."""
         return self._preemptor.not_minimal if self._preemptor is not None else ()
 
     @property
     def withheld(self) -> Reservation | None:
-        """Capacity that is withheld for a promised start; None for none."""
+        """Capacity that is withheld for a promised start; None without a promise."""
         return next((found for policy in self.policies if (found := policy.withheld) is not None), None)
 
     @property
     def has_promise(self) -> bool:
-        """Whether a start is promised to a unit."""
+        """True if a start is promised to a unit."""
         return any(policy.promise is not None for policy in self.policies)
 
     # --- conditions of actions ----------------------------------------------------------------------------------------
@@ -111,11 +112,11 @@ class RoundContext:
         return self.evicts and self.gives_back and self.figures.config.quota.monitor_all_quotas
 
     def has_followers(self) -> bool:
-        """Returns True if a later placement may have given a pod capacity."""
+        """Returns True if a later placement may have satisfied the affinity or spread of a plain pod."""
         return bool(self.followers)
 
     def has_loans(self) -> bool:
-        """Returns True if a runtime refused a unit, and no start is promised."""
+        """Returns True if a quota's runtime refused a unit, and no start is promised."""
         return any(map(is_refused_by_runtime, self.outcomes)) and not self.has_promise
 
     def has_bound_gangs(self) -> bool:
@@ -126,11 +127,11 @@ class RoundContext:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the planning time of the round is used up."""
+        """True if the planning time of the round is used up."""
         return self.bound is not None and self.bound.ended
 
     def take_turn(self, unit: Unit) -> None:
-        """Notes that a unit is the next of the queue."""
+        """Records that a unit is the next of the queue."""
         if self.bound is not None:
             self.bound.take_turn(unit)
 
@@ -139,7 +140,7 @@ class RoundContext:
         return self.place(unit) if self.bound is None else self.bound.attempt(unit)
 
     def attempt_in_free_capacity(self, unit: Unit, figures: RoundState) -> UnitOutcome:
-        """Tries a unit whatever time is left. No pod is evicted for it. figures: of the round, in any view."""
+        """Tries a unit whatever time is left. No pod is evicted for it. figures: round state, in any view."""
 
         def place(unit: Unit) -> UnitOutcome:
             self._note(unit)

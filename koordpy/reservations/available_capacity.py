@@ -1,8 +1,8 @@
-"""Capacity that is available to a unit: what is free, without what other holders have reserved (kube-parity.md 2.2).
+"""Capacity that is available to a unit: free capacity without reservations of other holders (kube-parity.md 2.2).
 
-The answer of `ReservationLedger.available_to`. A pod must pass every filter twice: with the nominated pods that it has
-to leave capacity to on their node, and without them. So it neither takes their capacity nor depends on a pod that may
-never start. As in kube-scheduler, a node is judged with the pods nominated to it, not with those nominated elsewhere.
+The result of `ReservationLedger.available_to`. A pod must pass every filter twice: with the nominated pods that have
+capacity closed to it, and without them. So it neither uses their capacity nor depends on a pod that may never start. As
+in kube-scheduler, a node is filtered with the pods nominated to it, not with pods nominated to other nodes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,15 +27,16 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class AvailableCapacity:
-    """What other holders have reserved, as one unit has to respect it. Arrays are computed when first asked for."""
+    """Reservations of other holders that one unit must respect. Arrays are computed on first use."""
 
     snapshot: Snapshot
     others: Mapping[str, int]
-    """Key -> node position of the nominated pods that capacity must be left to; at least one."""
+    """Key -> node position of the nominated pods that have capacity closed to the unit; at least one."""
     freed: Callable[[int], Ints]
-    """Node position -> [resources] requests of the pods that are terminating there."""
+    """Returns for a node position [resources]: requests of the pods that are terminating there."""
     takes_freed: Callable[[PodInfo, str], bool]
-    """Whether a nominated pod takes first what terminating pods free on its node (of that name)."""
+    """Returns True if a nominated pod is charged first to capacity that terminating pods free on the node of that
+    name."""
 
     @cached_property
     def pods(self) -> Mapping[int, Sequence[PodInfo]]:
@@ -47,12 +48,13 @@ class AvailableCapacity:
 
     @cached_property
     def at(self) -> Ints:
-        """[n] positions of their nodes, ascending."""
+        """[n] positions of the nodes with such nominated pods, ascending."""
         return np.array(sorted(self.pods), dtype=np.int64)
 
     @cached_property
     def held(self) -> Ints:
-        """[n, resources] requests of the nominated pods on these nodes, beyond what they take of freed capacity."""
+        """[n, resources] requests of the nominated pods on these nodes, beyond the freed capacity that they are charged
+        to."""
         snapshot = self.snapshot
         out = np.zeros((len(self.at), snapshot.allocatable.shape[1]), dtype=np.int64)
         for i, node in enumerate(self.at.tolist()):
@@ -65,7 +67,7 @@ class AvailableCapacity:
         return out
 
     def passes(self, rules: Sequence[Rule]) -> Ints:
-        """[n] 1 where every rule also passes with the nominated pods there."""
+        """Returns [n]: 1 where every rule also passes with the nominated pods there, else 0."""
         out = np.ones(len(self.at), dtype=np.int64)
         for i, node in enumerate(self.at.tolist()):
             if self._come(rules, node, 1):
@@ -81,7 +83,8 @@ class AvailableCapacity:
         request: Sequence[tuple[int, int]],
         names: Sequence[str],
     ) -> Verdict:
-        """The word of ports, room and the other filters with the nominated pods there; other nodes fit."""
+        """Returns the verdict of all filters with the nominated pods on their nodes; nodes without nominated pods
+        pass."""
         which = np.zeros(len(snapshot.nodes), dtype=np.int32)
         refusals: list[Refusal] = []
         for i, node in enumerate(self.at.tolist()):
@@ -99,8 +102,10 @@ class AvailableCapacity:
         return Verdict(which, tuple(refusals))
 
     def copies(self, rules: Sequence[Rule], columns: Mapping[str, int]) -> Ints:
-        """[n] how many copies of the pod every rule lets on each node beside the nominated pods. columns: resource ->
-        its column of `held`."""
+        """Returns [n]: how many copies of the pod every rule allows on each node beside the nominated pods.
+
+        columns: resource -> its column of `held`.
+        """
         most = np.iinfo(np.int64).max
         rows = range(len(self.at))
         found = (min((count for count, _ in self._beside(rules, i, columns)), default=most) for i in rows)
@@ -111,7 +116,8 @@ class AvailableCapacity:
         return [found for rule in rules if (found := rule.beside(node, held)) is not None]
 
     def requests(self, i: int, columns: Mapping[str, int]) -> dict[str, int]:
-        """Resource -> what the pods ask on the i-th node. columns: resource -> its column of `held`."""
+        """Returns resource -> requests of the nominated pods on the i-th node. columns: resource -> its column of
+        `held`."""
         row = self.held[i].tolist()
         return {name: row[column] for name, column in columns.items() if row[column]}
 
@@ -124,10 +130,10 @@ class AvailableCapacity:
 
 
 class ClaimsOfNominated:
-    """Volumes and devices that the claims of nominated pods take on their nodes, as the round found them.
+    """Volumes and devices that the claims of nominated pods need on their nodes, computed once a round.
 
-    No other claim may take them, wherever its pod is placed: they may be reached from several nodes, and without them a
-    nominated pod has evicted victims for nothing.
+    No other claim may use them, wherever its pod is placed: they may be reachable from several nodes, and without them
+    a nominated pod has evicted victims for nothing.
     """
 
     def __init__(self, snapshot: Snapshot, reach: VolumeReach) -> None:
@@ -135,9 +141,9 @@ class ClaimsOfNominated:
         self._known: dict[str, Reservation] = {}
 
     def of(self, keys: Iterable[str], nodes: Mapping[str, int], ledger: Mapping[str, Reservation]) -> list[Reservation]:
-        """Reservations of some nominated pods with their volumes and devices.
+        """Returns the reservations of some nominated pods, with their volumes and devices.
 
-        nodes: key -> node position of all nominated pods; each takes what the pods before it have left.
+        nodes: key -> node position of all nominated pods; each pod uses what the pods before it left.
         """
         for key, node in nodes.items():
             if key not in self._known:

@@ -1,8 +1,8 @@
 """The ledger of a round's reservations: which capacity is available to a unit, on nodes and in quotas.
 
-Sources: preemption.md 4, kube-parity.md 2.2. A terminating pod and the pod nominated to its node stand for the same
-capacity. Counting both would evict two pods where one is enough. A search for victims therefore sees the node without
-the terminating pod and with the nominated one. Quota usage is netted alike. A nomination counts only while the pod
+Sources: preemption.md 4, kube-parity.md 2.2. A terminating pod and the pod nominated to its node use the same capacity.
+Counting both would evict two pods where one is enough. A search for victims therefore sees the node without the
+terminating pod and with the nominated pod. Quota usage is netted in the same way. A nomination counts only if the pod
 would still fit the node once the terminating pods are gone.
 """
 
@@ -31,20 +31,20 @@ from koordpy.reservations.capacity_view import View
 EVICTED = "EvictionByEvictionAPI"
 """Reason of the condition DisruptionTarget of pods that the eviction API has evicted."""
 STUCK_SECONDS = 120
-"""For so long after its deletionTimestamp a pod's capacity counts as coming free (preemption.md 4)."""
+"""Seconds after its deletionTimestamp for which a pod's capacity counts as about to be freed (preemption.md 4)."""
 
 
 def frees_capacity(pod: PodInfo, now: float) -> bool:
-    """Whether a pod is terminating and not stuck: its capacity counts as coming free."""
+    """Returns True if a pod is terminating and not stuck, so that its capacity counts as about to be freed."""
     stamp = pod.pod.metadata.deletion_timestamp
     return pod.bound and stamp is not None and now <= seconds(stamp) + STUCK_SECONDS
 
 
 class ReservationLedger:
-    """The reservations of one round, and the one question about them: `available_to`."""
+    """The reservations of one round; `available_to` answers how they limit a unit."""
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, reach: Callable[[], VolumeReach]) -> None:
-        """reach: the nodes that volumes can be used on, asked for where a nominated pod has claims."""
+        """reach: returns the nodes that volumes can be used on; called only if a nominated pod has claims."""
         self.draft, self.snapshot, self.config, self._reach = draft, draft.snapshot, config, reach
         self._losers: dict[str, frozenset[ShareQueue]] = {}
         self._by_gang: tuple[Mapping[str, object], dict[GangRef | None, list[str]]] = {}, {}
@@ -52,16 +52,16 @@ class ReservationLedger:
     def __bool__(self) -> bool:
         return self.draft.has_nominations
 
-    # -- the question -------------------------------------------------------------------------------------------------
+    # -- available capacity -------------------------------------------------------------------------------------------
 
     def available_to(
         self, pods: Collection[PodInfo], together: Collection[str], *, net: bool = False
     ) -> AvailableCapacity | None:
-        """Returns the capacity that reservations of other holders close to pods of one unit; None if there is none.
+        """Returns the reservations of other holders that are closed to pods of one unit; None if there are none.
 
-        The pod of the lowest priority decides. together: keys of the pods that are planned with them; their own
-        reservations are available. net: each nominated pod is first charged to capacity that terminating pods free.
-        Otherwise only pods are charged to it that are nominated to a node of a pod of `together` and have no higher
+        The pod with the lowest priority decides. together: keys of the pods that are planned with them; reservations of
+        these are available. net: every nominated pod is charged first to capacity that terminating pods free. Without
+        net only some are: pods nominated to a node to which a pod of `together` is nominated, of at most the lowest
         priority.
         """
         asker = min(pods, key=lambda pod: pod.priority)
@@ -77,16 +77,16 @@ class ReservationLedger:
         return AvailableCapacity(self.snapshot, others, self.freed, takes_freed)
 
     def claims_closed_to(self, pod: PodInfo, together: Collection[str]) -> list[Reservation]:
-        """Reservations of other pods, with the volumes and devices that their claims take."""
+        """Returns the reservations of other pods, with the volumes and devices that their claims need."""
         found = self.available_to([pod], together)
         return self._claims.of(found.others, self.feasible, self.draft.reservations) if found is not None else []
 
     def use(self, unit: Unit, base: QuotaUse, *, net: bool, at: Callable[[int], bool] | None = None) -> QuotaUse:
-        """Usage of quotas and users that includes reservations, as the pending members of a unit have to respect it;
-        `base` itself where nothing is reserved or terminating.
+        """Returns usage of quotas and users with the reservations that the pending members of a unit must respect.
 
-        net: reserved amounts count less what is terminating in the quota, and terminating pods do not count. at: the
-        node positions (-1: of no known node) that `base` counts, all where it is None.
+        `base` itself if nothing is reserved or terminating. net: reserved amounts count less what is terminating in the
+        quota, and terminating pods do not count. at: selects the node positions (-1: unknown node) that `base` counts;
+        None for all.
         """
         gone, index = self.draft.evicted, self.snapshot.index
         terminating = [pod for pod in self.terminating if pod.key not in gone] if net else []
@@ -100,7 +100,8 @@ class ReservationLedger:
         return NettedUse(base, pods=unit.pending, leaving=terminating, coming=coming)
 
     def _is_closed(self, key: str, node: int, asker: PodInfo, together: Collection[str]) -> bool:
-        """Whether the capacity of a nominated pod that the draft has not placed is closed to a pod; see `ClosedTo`."""
+        """Returns True if the capacity of a nominated pod that the draft has not placed is closed to a pod; see
+        `ClosedTo`."""
         if key in together or key in self.draft.placed:
             return False
         one, holder = self.draft.reservations[key], self.snapshot.pods[key]
@@ -111,15 +112,15 @@ class ReservationLedger:
     # -- holders ------------------------------------------------------------------------------------------------------
 
     def concerns(self, pod: PodInfo) -> bool:
-        """Whether capacity is reserved for a pod, or a pod leaves capacity that may be reserved."""
+        """Returns True if capacity is reserved for a pod, or the pod is terminating and may free reserved capacity."""
         return self.has(pod) or bool(pod.pod.metadata.deletion_timestamp)
 
     def has(self, pod: PodInfo) -> bool:
-        """Whether capacity is reserved for a pod."""
+        """Returns True if capacity is reserved for a pod."""
         return pod.key in self.draft.reservations
 
     def members(self, gangs: Collection[GangRef]) -> frozenset[str]:
-        """Keys of the members of gangs that capacity is reserved for."""
+        """Returns the keys of the members of gangs for which capacity is reserved."""
         ledger, pods = self.draft.reservations, self.snapshot.pods
         if self._by_gang[0] is not ledger:
             by_gang: dict[GangRef | None, list[str]] = {}
@@ -130,15 +131,18 @@ class ReservationLedger:
 
     @property
     def feasible(self) -> dict[str, int]:
-        """Nominated pods with a valid reservation -> position of their node: those of earlier rounds that fit once
-        terminating pods are gone, and all nominations of this round."""
+        """Nominated pods with a valid reservation -> position of their node.
+
+        These are pods of earlier rounds that fit once terminating pods are gone, and all nominations of this round.
+        """
         at, ledger = self.snapshot.index, self.draft.reservations
         found = {key: at[one.node] for key, one in ledger.items() if one.closed_to is ClosedTo.ALL}
         return {**self._feasible_before, **found}
 
     @cached_property
     def _feasible_before(self) -> dict[str, int]:
-        """The nominations of earlier rounds that fit next to more important ones on the same node, as `feasible`."""
+        """Nominations of earlier rounds that fit beside more important ones on the same node, in the form of
+        `feasible`."""
         snapshot = self.snapshot
         known = snapshot.reservations
         pods = [snapshot.pods[key] for key in known if key in snapshot.pods]
@@ -158,7 +162,7 @@ class ReservationLedger:
         return out
 
     def _suits(self, pod: PodInfo, node: int) -> bool:
-        """Whether the node's name, labels and taints let a pod in."""
+        """Returns True if the node's name, labels and taints admit a pod."""
         added = self.config.filters.node_affinity.added_affinity
         words, refusal = node_filters.first_words(self.snapshot.nodes[node : node + 1], pod.pod, added)
         return refusal is None and all(word.of(0) is None for word in words)
@@ -171,7 +175,7 @@ class ReservationLedger:
 
     @cached_property
     def terminating(self) -> tuple[PodInfo, ...]:
-        """Pods of the snapshot whose capacity is coming free."""
+        """Pods of the snapshot that are terminating and not stuck."""
         snapshot = self.snapshot
         return tuple(pod for pod in snapshot.pods.values() if frees_capacity(pod, snapshot.now))
 
@@ -186,12 +190,12 @@ class ReservationLedger:
         return out
 
     def freed(self, node: int) -> Ints:
-        """[resources] requests of the pods that are terminating on a node and still on the draft."""
+        """Returns [resources]: requests of the pods that are terminating on a node and still on the draft."""
         gone = self.draft.evicted
         return self.snapshot.asked(pod for pod in self._terminating_on.get(node, ()) if pod.key not in gone)
 
     def _lost_by(self, pod: PodInfo, node: int, asker: PodInfo) -> bool:
-        """Whether reserved capacity was reclaimed from the asker's quota or user (preemption.md 4)."""
+        """Returns True if the reserved capacity was reclaimed from a tenant of `asker` (preemption.md 4)."""
         losers = self._losers.get(pod.key)
         if losers is None:
             known = self.snapshot.reservations.get(pod.key)
@@ -200,8 +204,11 @@ class ReservationLedger:
         return bool(losers) and not losers.isdisjoint(parties(asker, self.snapshot.quotas))
 
     def _seen_to_lose(self, pod: PodInfo, node: int) -> frozenset[ShareQueue]:
-        """Quotas and users of the pods that terminate on a pod's nominated node, as far as reclaim can be seen:
-        they are not less important, or the eviction API says that it evicted them."""
+        """Returns quotas and users from which capacity was reclaimed, judged by the pods that terminate on a pod's
+        node.
+
+        Reclaim is assumed if such a pod is not less important, or if the eviction API evicted it.
+        """
         quotas, fairness = self.snapshot.quotas, self.config.fairness
         by_quota = fairness.reclaim != "off" and self.config.preemption.across_quotas != "any"
         tops = {*quotas.tree.quotas, *((DEFAULT_QUOTA,) if self.config.quota.no_quota_yields == "always" else ())}
@@ -227,7 +234,7 @@ class ReservationLedger:
         return replace(view, relief=False) if self.config.quota.no_quota_yields == "never" else view
 
     def reserved_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
-        """Quota, a built-in one too -> requests of nominated pods minus requests of terminating pods.
+        """Returns quota, a built-in one too -> requests of nominated pods minus requests of terminating pods.
 
         Amounts are above 0. relief: pods that the draft has evicted from the built-in quotas are subtracted there, and
         amounts of these quotas may be below 0.
@@ -239,8 +246,11 @@ class ReservationLedger:
         return _counted(out, relief=relief)
 
     def committed_by_quota(self, *, relief: bool) -> dict[str, Amounts]:
-        """`reserved_by_quota` plus requests that the draft has placed, minus those that it has evicted: in every quota
-        with guaranteeUsage, else in the built-in quotas only. relief: amounts of built-in quotas may be below 0."""
+        """Returns `reserved_by_quota` plus requests that the draft has placed, minus requests that it has evicted.
+
+        These changes count in every quota with guaranteeUsage, else in the built-in quotas only. relief: amounts of
+        built-in quotas may be below 0.
+        """
         draft, quotas, out = self.draft, self.snapshot.quotas, self._unplaced_by_quota()
         if self.config.quota.guarantee_usage:
             for sign, keys in ((1, draft.placed), (-1, draft.evicted)):
@@ -255,8 +265,8 @@ class ReservationLedger:
         return _counted(out, relief=relief)
 
     def _unplaced_by_quota(self) -> dict[str, Amounts]:
-        """Quota -> requests of the nominated pods that the draft has not placed, minus requests of the terminating pods
-        that it has not evicted."""
+        """Returns quota -> requests of the nominated pods that the draft has not placed, minus requests of the
+        terminating pods that it has not evicted."""
         pods, quotas, draft = self.snapshot.pods, self.snapshot.quotas, self.draft
         out: dict[str, Amounts] = {}
         for sign, some in (
@@ -269,7 +279,7 @@ class ReservationLedger:
 
 
 def _counted(by_quota: Mapping[str, Amounts], *, relief: bool) -> dict[str, Amounts]:
-    """Amounts above 0 of every quota; with relief also those below 0 of the built-in quotas."""
+    """Returns amounts above 0 of every quota; with relief also amounts below 0 of the built-in quotas."""
     freed = BUILT_IN_QUOTAS if relief else ()
     return {
         name: counted
@@ -279,10 +289,10 @@ def _counted(by_quota: Mapping[str, Amounts], *, relief: bool) -> dict[str, Amou
 
 
 def party_of(pod: PodInfo, quotas: Quotas, mode: str) -> ShareQueue:
-    """The tenant whose share a pod counts in: a user where the mode counts accelerators of users, else a queue."""
+    """Returns the tenant to which a pod is charged: a user in mode gpu-count, else a queue."""
     return ShareQueue("", quotas.user_of(pod)) if mode == "gpu-count" else quotas.queue_of(pod)
 
 
 def parties(pod: PodInfo, quotas: Quotas) -> tuple[ShareQueue, ...]:
-    """The tenants that a pod counts for: its quota, its user, its queue."""
+    """Returns the tenants to which a pod belongs: its quota, its user, its queue."""
     return ShareQueue(quotas.quota_of(pod), ""), ShareQueue("", quotas.user_of(pod)), quotas.queue_of(pod)

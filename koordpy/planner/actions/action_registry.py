@@ -15,9 +15,9 @@ class Action(NamedTuple):
     """One step of a round."""
 
     run: Callable[[RoundContext], None]
-    """Does the step on the context."""
+    """Runs the step on the context."""
     applies: Callable[[RoundContext], bool] | None = None
-    """Returns False for a round in which the action has nothing to do; None for an action of every round."""
+    """Returns False for a round in which the action has nothing to do; None for an action that runs in every round."""
 
 
 ACTIONS: tuple[Action, ...] = (

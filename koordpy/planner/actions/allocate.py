@@ -55,7 +55,7 @@ def allocate(context: RoundContext) -> None:
 
 
 def queued_units(context: RoundContext) -> list[Unit]:
-    """Returns the due units, and others for which capacity may have to be reserved."""
+    """Returns the due units, and further units for which capacity may have to be reserved."""
     groups, only, config = context.figures.groups, context.only, context.figures.config
     if only is None or config.queue.backfill:
         return groups.units()
@@ -84,14 +84,14 @@ def policies_of(queue: UnitOrder, context: RoundContext) -> list[QueuePolicy]:
 
 
 def is_tried(unit: Unit, context: RoundContext) -> bool:
-    """Returns True if a unit of the queue is tried; for others capacity may be reserved."""
+    """Returns True if the round tries a unit of the queue. For other units policies may still reserve capacity."""
     if context.is_due(unit):
         return True
     return any(policy.considers(unit) for policy in context.policies)
 
 
 def failure_key(unit: Unit, failures: Failures, context: RoundContext) -> Hashable | None:
-    """Returns what is equal for units that share an outcome; None for a unit like no other."""
+    """Returns the key of the units that share an outcome; None if the unit's outcome holds for no other unit."""
     if context.is_cut and not failures:
         return None  # few units are tried from here on, and none of them has a known outcome
     key = equivalence_class(unit, context.figures)
@@ -101,7 +101,7 @@ def failure_key(unit: Unit, failures: Failures, context: RoundContext) -> Hashab
 
 
 def holds_for_class(outcome: UnitOutcome) -> TypeGuard[WaitingUnit | DeferredUnit]:
-    """Returns True if the outcome holds for every unit of the same equivalence class."""
+    """Returns True if the outcome applies to every unit of the same equivalence class."""
     match outcome:
         case WaitingUnit():
             return not isinstance(outcome.diagnosis, Gate) and not outcome.awaits

@@ -1,10 +1,11 @@
-"""Quotas that use more than their runtime for too long give back, before any unit is planned.
+"""Evicts units of quotas that use more than their runtime for too long, before any unit is planned.
 
-Source: quota-fairness.md 5. From the least important unit on until the use is within the runtime; then, from the most
-important of these, each is kept that is not needed for that, or that nobody would start for (a dry run of the queue).
-Budgets forbid, protected pods stay. What pods in no quota use does not count as far as they would yield to a unit
-(quota-fairness.md 4): it would take that room back, and be given back for it again.
-What pods hold that are ending counts as given back: else every round until they are gone would take more.
+Source: quota-fairness.md 5. Units are chosen from the least important on, until the quota is within its runtime. Then a
+reprieve, from the most important on, keeps each unit that is not needed for that, and each unit that no pod needs to
+start (a dry run of the queue). Disruption budgets and protected pods are respected. Usage of pods in no quota is
+ignored as far as they would yield to a unit (quota-fairness.md 4): that unit would use the capacity and have to give it
+back again. Capacity of terminating pods counts as given back; otherwise every round until they are gone would evict
+more.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,30 +34,30 @@ from koordpy.report.eviction_words import given_back_evictions
 from koordpy.verify.eviction_check import QUOTA, EvictedUnit, Round, check_given_back, rejection
 
 _Unit = tuple[int, int]
-"""(position of a quota that is due, position of a unit that it would give back)."""
+"""(position of an overdue quota, position of a unit that it would give back)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """What one overdue quota would give back."""
+    """The units that one overdue quota would give back."""
 
     name: str
     limit: Amounts
     over: Amounts
     floors: Mapping[int, Amounts]
-    """Unit -> what the quota uses above the runtime that it has where nobody else asks."""
+    """Unit -> usage of the quota above its runtime, with the runtime computed without demand of other units."""
     taken: list[int]
     held: Mapping[int, Amounts]
-    """Unit -> what it holds in the quota."""
+    """Unit -> amounts that it uses in the quota."""
     multiples: Sequence[Multiple]
 
 
 def give_back_overuse(context: RoundContext) -> None:
-    """Evicts what overdue quotas give back. What the independent check refuses of it stays.
+    """Evicts the units that overdue quotas give back, except those that the independent check rejects.
 
-    Nothing is evicted for units that do not start in any case. What is on some nodes is evicted only as far as the
-    quota is above the runtime that it has beside those that could use these nodes: else it would be lent there again
-    (`lend_runtimes.py`). Of that, only what lets pods of other quotas start is evicted.
+    Nothing is evicted for units that cannot start anyway. A unit counts only against the runtime that its quota has
+    beside the pending units that could use the unit's nodes; otherwise the capacity would be lent to the quota again
+    (`lend_runtimes.py`). Of these units only those are evicted that let pods of other quotas start.
     """
     figures, pool = context.figures, context.preemptor.pool
     draft = figures.draft
@@ -80,7 +81,8 @@ def give_back_overuse(context: RoundContext) -> None:
 
 
 def _due(pool: Pool, figures: RoundState) -> list[_Due]:
-    """What each overdue quota would give back, one after the other; it leaves the draft."""
+    """Returns the units that each overdue quota would give back, one quota after the other, and evicts them from the
+    draft."""
     admission, quotas = figures.admission, figures.snapshot.quotas
     names = overdue(quotas, admission.figures, figures.config.quota, now=figures.snapshot.now)
     waiting = figures.groups.units() if names else []
@@ -90,7 +92,7 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
     out: list[_Due] = []
     for name in names:
         gone = {i for one in out for i in one.taken}
-        # a gang that gives back for one quota has other units left than it had
+        # a gang that gives back for one quota has different victim units afterwards
         gangs = {pool.units[i].group for i in gone if pool.units[i].kind is not UnitKind.PLAIN}
         held = {
             i: amounts
@@ -108,7 +110,7 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
         over_of: dict[int, Amounts] = {}
         floors: dict[int, Amounts] = {}
         for i in held if over else ():
-            # what stands where few of them could go is given back for these few alone
+            # a unit on nodes that few pending units could use is given back for those units alone
             asking = frozenset(one for one, nodes in spans if nodes[at_nodes[i]].any())
             freed = outside.to(i)
             for some in (asking, frozenset[str]()):
@@ -124,15 +126,15 @@ def _due(pool: Pool, figures: RoundState) -> list[_Due]:
 
 
 def _needed(pool: Pool, figures: RoundState, due: Sequence[_Due]) -> list[list[int]]:
-    """A reprieve: of what each would give back, the most important first, all goes on running that nobody starts for.
+    """Reprieves units that no pod needs: keeps each unit that lets no pod start, the most important first.
 
-    Nobody: no pod of another quota. The draft is left as it was.
+    Only pods of other quotas count. The draft is unchanged afterwards.
     """
     draft, quotas, pods = figures.draft, figures.snapshot.quotas, figures.snapshot.pods
     ending = figures.reservations.terminating
 
     def started(gone: Collection[_Unit]) -> dict[str, Sequence[str]]:
-        """Pods in quotas that start once some units are gone: key -> its quotas."""
+        """Returns the pods in quotas that start once some units are gone: key -> their quotas."""
         with draft.trial():
             draft.evict_all([*ending, *(pod for _, i in gone for pod in pool.units[i].pods)])
             paths = {key: quotas.tree.path(quotas.quota_of(pods[key])) for key in starters(figures)}
@@ -168,8 +170,8 @@ def _runtime(
     asking: Collection[str],
     freed: Mapping[str, int] = MappingProxyType({}),
 ) -> Amounts:
-    """What a quota's use is held against: its runtime where of all units that wait only these ask, and pods in no quota
-    use so much less."""
+    """Returns the limit of a quota's use: its runtime if only the units of `asking` have demand, and if pods in no
+    quota use `freed` less."""
     admission, quotas = figures.admission, figures.snapshot.quotas
     others = [unit for unit in waiting if unit.id not in asking]
     view = replace(figures.view, demand=without(others, quotas, {name}))
@@ -177,7 +179,8 @@ def _runtime(
 
 
 def _exceeded(name: str, limit: Amounts, figures: RoundState) -> Amounts:
-    """By how much the use is above a limit, where it is; without what pods hold that are ending."""
+    """Returns by how much the use exceeds a limit, by resource; without terminating pods. Empty if it is within the
+    limit."""
     quotas, use = figures.snapshot.quotas, figures.draft.quotas
     ending = [
         pod.requests for pod in figures.reservations.terminating if name in quotas.tree.path(quotas.quota_of(pod))
@@ -187,7 +190,7 @@ def _exceeded(name: str, limit: Amounts, figures: RoundState) -> Amounts:
 
 
 def _multiples(pool: Pool, figures: RoundState, held: Collection[int]) -> list[Multiple]:
-    """What gangs that stay must be multiples of."""
+    """Returns the multiples that gangs must keep after evictions."""
     own = {i: [i] for i in held}
     groups = {unit.group: figures.groups.unit(unit.gang) for i in held if (unit := pool.units[i]).gang is not None}
     return [one for group in groups.values() for one in multiples_of(group, pool, figures, own)]
@@ -196,7 +199,10 @@ def _multiples(pool: Pool, figures: RoundState, held: Collection[int]) -> list[M
 def _least(
     pool: Pool, inside: Mapping[int, Amounts], over_of: Mapping[int, Amounts], multiples: Sequence[Multiple]
 ) -> list[int]:
-    """Positions of the units to take. inside: unit -> what it holds; over_of: unit -> what must go before it stays."""
+    """Returns the positions of the units to evict.
+
+    inside: unit -> amounts that it uses in the quota. over_of: unit -> amounts that must be evicted before it may stay.
+    """
     held = {i: inside[i] for i, over in over_of.items() if any(inside[i].get(r) for r in over)}
     order = sorted(held, key=lambda i: pool.ranks[i])
     budgets = pool.budgets
@@ -223,7 +229,8 @@ def _least(
 
 
 def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
-    """What is taken with one unit more; empty where its gang goes whole already, or may not lose as much."""
+    """Returns `taken` with one more unit; empty if its gang is evicted as a whole already, or may not lose more
+    members."""
     unit = pool.units[i]
     if unit.kind is UnitKind.CORE:
         return [*(k for k in taken if pool.units[k].group != unit.group), i]
@@ -241,7 +248,8 @@ def _with(pool: Pool, taken: list[int], i: int) -> list[int]:
 
 
 def _inside(pool: Pool, figures: RoundState, name: str) -> dict[int, Amounts]:
-    """Unit -> what it holds in a quota and below it; units of our own schedulers, wholly inside."""
+    """Returns unit -> amounts it uses in a quota and below; only units of koordpy's schedulers wholly inside the
+    quota."""
     holdings, party = pool.holdings(Mins(figures.snapshot.quotas)), Party(name)
     out: dict[int, Amounts] = {}
     for i, alive in enumerate(pool.alive):

@@ -1,11 +1,11 @@
-"""A second turn for jobs that a runtime refuses, where it keeps room for jobs that cannot use it.
+"""Gives units that a runtime refuses a second turn, without demand that cannot use the reserved quota.
 
-Two jobs that each ask for more than what is left beside the other would keep each other waiting in an empty cluster,
-and one that no node could hold, or that waits for a full pool of nodes, would keep room for ever where it never can be.
-So at the end of a round each job that a runtime refuses is asked again, in queue order: requests of jobs that do not
-start however much room they are left count no longer, but for those of its own quotas. Where it is refused again, those
-count no longer either that cannot use all nodes that it could, and what they can use is closed to it. It is placed in
-free room; nobody is evicted for it. Own decision: Koordinator leaves it waiting.
+Two units that each request more than the runtime left beside the other would block each other in an empty cluster. A
+unit that no node can hold, or that waits for a full node pool, would reserve runtime that it can never use. So at the
+end of a round each unit that a runtime refuses is tried again, in queue order. Runtimes are first computed without
+unsatisfiable demand of other quotas. If a runtime still refuses the unit, demand of units that cannot use all of the
+unit's nodes is left out, too, and the capacity that these units can use is closed to it. The unit gets free capacity
+only: no pod is evicted for it. Own decision: Koordinator leaves such a unit waiting.
 """
 
 from collections.abc import Hashable, Iterable
@@ -31,9 +31,9 @@ from koordpy.reservations.capacity_view import QuotaDemand, View
 
 
 def lend_runtimes(context: RoundContext) -> None:
-    """Gives the units that a runtime refused their second turn, in the order of their first ones.
+    """Gives the units that a runtime refused their second turn, in the order of their first turns.
 
-    Also in a round whose planning time is used up: a unit that it has refused is not in the next round.
+    Also runs after the planning time is used up: a unit refused in this round is not tried in the next round.
     """
     outcomes, figures = context.outcomes, context.figures
     second = [one for one in outcomes if is_refused_by_runtime(one)]
@@ -49,7 +49,7 @@ def lend_runtimes(context: RoundContext) -> None:
             continue
         refusals = figures.admission.core_refusals(unit, figures.draft.quotas)
         if not promised.isdisjoint(refusal.quota for refusal in refusals):
-            continue  # what is promised there would be above the runtime, and somebody evicted for it anew
+            continue  # usage would exceed the runtime once the promised pods start, and pods would be evicted again
         outcome = loans.attempt(unit)
         if isinstance(outcome, PlacedUnit | DeferredUnit):
             done[unit.id] = outcome
@@ -60,7 +60,7 @@ def lend_runtimes(context: RoundContext) -> None:
 
 
 def _promised(outcomes: list[UnitOutcome], figures: RoundState) -> frozenset[str]:
-    """Quotas that pods are in or below whose room is being made, or kept: they start in a later round."""
+    """Returns the quotas, with those above them, of pods that start in a later round on freed or reserved capacity."""
     pods, draft, quotas = figures.snapshot.pods, figures.draft, figures.snapshot.quotas
     keys = {key for one in outcomes if isinstance(one, PreemptingUnit) for key in one.nodes}
     keys |= {key for key in figures.reservations.feasible if key not in draft.placed}
@@ -68,7 +68,7 @@ def _promised(outcomes: list[UnitOutcome], figures: RoundState) -> frozenset[str
 
 
 class _Loans:
-    """What the second turns of a round lend."""
+    """The quota lent in the second turns of a round."""
 
     def __init__(self, waiting: list[Unit], context: RoundContext) -> None:
         figures = context.figures
@@ -82,11 +82,11 @@ class _Loans:
             for unit in waiting
             if unit.id not in self._vain
         }
-        """The others that wait, with the quotas that they are in or below."""
+        """Other pending units, each with its quotas and those above them."""
         self._demands: dict[Hashable, QuotaDemand] = {}
 
     def attempt(self, unit: Unit) -> UnitOutcome:
-        """Tries a unit without what is asked for in vain, then on the nodes alone that others could not use."""
+        """Tries a unit without unsatisfiable demand; if refused, only with capacity that other units could not use."""
         figures, quotas = self._figures, self._figures.snapshot.quotas
         own = frozenset(quotas.quota_of(pod) for pod in unit.pending)
         outcome = self._attempt(unit, self._lent(own, []))
@@ -103,13 +103,14 @@ class _Loans:
         return outcome
 
     def _apart(self, unit: Unit, own: frozenset[str]) -> list[Unit]:
-        """Units of other quotas that cannot use some node that this one could."""
+        """Returns units of other quotas that cannot use some node that this unit could use."""
         reach = self._reaches.of(unit)
         others = [other for other, paths in self._able.values() if not paths & own]
         return [other for other in others if (reach & ~self._reaches.of(other)).any()]
 
     def _lent(self, own: frozenset[str], apart: list[Unit]) -> RoundState:
-        """Figures without unsatisfiable demand, and without that of `apart`; demand in the quotas of `own` counts."""
+        """Returns round state without unsatisfiable demand and without that of `apart`; demand in quotas of `own` still
+        counts."""
         key = own, frozenset(unit.id for unit in apart)
         if key not in self._demands:
             quotas = self._figures.snapshot.quotas
@@ -118,8 +119,8 @@ class _Loans:
 
 
 def _usable_capacity(units: Iterable[Unit], figures: RoundState) -> NDArray[np.int64]:
-    """Returns [nodes, columns]: free capacity that pending pods of the units could use, by labels, taints and size,
-    now or once other pods are gone."""
+    """Returns [nodes, columns]: free capacity that pending pods of the units could use, by labels, taints and size, now
+    or once other pods are gone."""
     draft, columns = figures.draft, figures.snapshot.columns
     free, amounts = draft.free(), np.zeros_like(draft.used)
     for pod in {pod.shape: pod for unit in units for pod, _ in unit.kinds}.values():

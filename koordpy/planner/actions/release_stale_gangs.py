@@ -1,8 +1,8 @@
-"""Evicts what is left of gangs that were bound and have lost members, once their grace is over.
+"""Evicts the remaining members of gangs that lost members, once their grace period is over.
 
-Source: preemption.md 7. The action comes after the units were tried: where the missing members got nodes the gang is
-repaired. Nothing is remembered: since when follows from the PodGroup's condition, or from the members that failed
-(`preemption/search/stale_gangs.py`).
+Source: preemption.md 7. The action runs after the units were tried: a gang is repaired if its missing members got
+nodes. The round keeps no memory of stale gangs: the start of the grace period follows from the PodGroup's condition, or
+from the members that failed (`preemption/search/stale_gangs.py`).
 """
 
 from koordpy.api.natural_order import natural_key
@@ -19,7 +19,7 @@ from koordpy.verify.eviction_check import STALE_GANG, EvictedUnit, Round, check_
 
 
 def release_stale_gangs(context: RoundContext) -> None:
-    """Evicts the members of stale gangs; of gangs with pending members only those that the round has tried."""
+    """Evicts the members of stale gangs; of gangs with pending members only if the round has tried them."""
     figures = context.figures
     settings, snapshot, draft, groups = figures.config.stale_gangs, figures.snapshot, figures.draft, figures.groups
     tried = {one.unit.id for one in context.outcomes if not isinstance(one, DeferredUnit)}
@@ -37,7 +37,7 @@ def release_stale_gangs(context: RoundContext) -> None:
         pods = tuple(pod for pod in gang.bound if not terminating(pod) and pod.key not in draft.evicted)
         if grace < 0 or waited < grace or not pods or not _may_go(pods, figures):
             continue
-        if any(pod.key in draft.placed for pod in gang.pending):  # it has lost others in this very round
+        if any(pod.key in draft.placed for pod in gang.pending):  # the gang lost other members in this round
             continue
         at = Round(figures, None, budgets_of(draft))
         if faults := check_stale(gang, pods, at):

@@ -1,11 +1,11 @@
-"""Tries plain pods again whose affinity or spread a pod placed after them may have satisfied."""
+"""Tries plain pods again if a pod placed after them may have satisfied their affinity or spread."""
 
 from koordpy.attempts.unit_outcome import PlacedUnit
 from koordpy.planner.round_context import RoundContext
 
 
 def retry_followers(context: RoundContext) -> None:
-    """Tries each follower that has a slot now, until a pass places none."""
+    """Tries each follower that has a slot, until a pass places none."""
     figures, outcomes = context.figures, context.outcomes
     has_placed = True
     while has_placed:

@@ -1,10 +1,10 @@
-"""Reserve and backfill (`queue.backfill`): a large unit is not starved by small ones behind it (docs/queueing.md).
+"""Reserve and backfill (`queue.backfill`): small units do not starve a large unit before them (docs/queueing.md).
 
-EASY backfilling: the first unit of the queue that fails for room, and would fit an empty cluster, gets a reservation:
-the earliest time at which enough running pods with a known end will have ended for it to be placed, and the placement
-then. Units behind it may use the reserved room only if they will have ended by that time; others get what is left
-beside it. Nothing is remembered: snapshot and `now` tell it anew each round, and what is placed in between can only
-bring the time forward.
+EASY backfilling: the first unit of the queue that lacks capacity, and would fit an empty cluster, gets a reservation.
+Its start is the earliest time at which enough running pods with a known end have ended. Its nodes are those of the
+placement then. Later units may use reserved capacity only if they end by that time; otherwise they get the rest. No
+state is kept between rounds: each round computes the reservation from the snapshot and `now`. Placements in between can
+only make the start earlier.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -36,37 +36,39 @@ NO_PROMISE = "no start can be promised: too few running pods say when they end"
 
 
 def moment(seconds: float) -> str:
-    """`2026-01-01T02:00:00Z`, rounded up to a whole second: a promise is not kept a moment late."""
+    """Returns a time such as `2026-01-01T02:00:00Z`, rounded up to a whole second, so that the start is not promised
+    early."""
     return rfc3339(ceil(seconds))
 
 
 @dataclass(frozen=True, slots=True)
 class _Promise:
-    """A reservation as later units of the round meet it."""
+    """A reservation as later units of the round see it."""
 
     unit: Unit
     start: float
     nodes: Mapping[str, int]
     """Pod key -> node position."""
     asked: Ints
-    """[nodes, resources] what the unit will take."""
+    """[nodes, resources] amounts that the unit will use."""
     leaving: Mapping[int, Sequence[PodInfo]]
-    """Node position -> pods that run there and whose room is counted on: they will have ended by the start."""
+    """Node position -> pods running there that will have ended by the start, so that their capacity is available
+    then."""
 
 
 class Backfill(QueuePolicy):
     """The policy of one round: at most one promised start."""
 
     def __init__(self, figures: RoundState, ways: Sequence[Way]) -> None:
-        """ways: of choosing victims, for units behind the promised start; empty where no pod is evicted."""
+        """ways: of choosing victims, for units after the promised start; empty if no pod is evicted."""
         self._figures, self._ways = figures, ways
         self._all_ended = AllEnded(figures)
         self.runtimes = Runtimes(figures.snapshot)
         self._head = False
-        """Whether the first unit that lacks room has been met."""
+        """True once the first unit that lacks capacity was tried."""
         self._held: _Promise | None = None
         self._told: dict[str, str] = {}
-        """Unit -> what it is told, of those that are kept from reserved room."""
+        """Id of each unit that may not use reserved capacity -> its message."""
 
     @property
     def promise(self) -> PromisedStart | None:
@@ -83,15 +85,15 @@ class Backfill(QueuePolicy):
         return replace(plan, reservation=self.promise, warnings=tuple(warnings))
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
-        """Equal for units of one class on the same side of the promised start."""
+        """Returns an equal key for units of one class that end on the same side of the promised start."""
         return key, self._head, self._held is not None and self._ends_in_time(unit, self._held)
 
     def considers(self, unit: Unit) -> bool:
-        """A unit that is not due is tried before the promised start, because it may hold capacity."""
+        """Returns True before the promised start, because a unit that is not due may need the reservation."""
         return not self._head
 
     def attempt(self, unit: Unit, attempt: Callable[[Unit], UnitOutcome]) -> UnitOutcome:
-        """Places one unit on the round's draft, beside the promised start where there is one."""
+        """Places one unit on the round's draft, without delaying the promised start."""
         if self._held is None:
             outcome = attempt(unit)
             if self._head or not _lacks_capacity(outcome):
@@ -107,7 +109,7 @@ class Backfill(QueuePolicy):
     # -- the reservation ----------------------------------------------------------------------------------------------
 
     def _nodes_at(self, unit: Unit, end: float) -> Mapping[str, int] | None:
-        """The unit's nodes once every pod with a known end by then has ended; None where it has no place."""
+        """Returns the unit's nodes once every pod with a known end until `end` has ended; None if it does not fit."""
         snapshot, main = self._figures.snapshot, self._figures.draft
         draft = Draft(snapshot)
         own = {pod.key for pod in unit.members}
@@ -124,11 +126,11 @@ class Backfill(QueuePolicy):
 
     @cached_property
     def _ends(self) -> list[tuple[float, PodInfo]]:
-        """(end, pod) of the running pods whose end is known, the earliest first."""
+        """(end, pod) of the running pods with a known end, the earliest first."""
         return self.runtimes.known(self._figures.snapshot.pods.values())
 
     def _placed_end(self, key: str) -> float:
-        """End of a pod that this round has placed."""
+        """Returns the end of a pod that this round has placed."""
         pod = self._figures.snapshot.pods[key]
         unit = Unit(id=key, gangs=(), plain=pod) if pod.gang is None else self._figures.groups.unit(pod.gang)
         return self.runtimes.end_from_now(unit)
@@ -148,21 +150,24 @@ class Backfill(QueuePolicy):
 
     @property
     def withheld(self) -> Reservation | None:
-        """What the reservation takes beyond what pods will have left by then, those that run and those that this round
-        has placed: counted as used for units that will not have ended."""
+        """The reservation less the capacity of pods that end by the start, both running and placed in this round.
+
+        It counts as used for units that do not end by then. None without a promise.
+        """
         held = self._held
         if held is None:
             return None
         draft, out = self._figures.draft, held.asked.copy()
         for node in frozenset(held.nodes.values()):
-            # a victim leaves its room at once, and not a second time
+            # the capacity of a victim is free at once, and must not be counted twice
             gone = [pod for pod in held.leaving.get(node, ()) if pod.key not in draft.evicted]
             gone += [pod for key, pod in draft.placed_on.get(node, {}).items() if self._placed_end(key) <= held.start]
             out[node] -= draft.snapshot.asked(gone)
         return withheld(held.unit.title, ClosedTo.LONGER, np.asarray(np.maximum(out, 0)), held.start)
 
     def _earliest(self, unit: Unit) -> tuple[float, Mapping[str, int]] | None:
-        """(time, pod key -> node) of the earliest end after which the unit can be placed."""
+        """Returns (time, pod key -> node) of the earliest end after which the unit can be placed; None if there is
+        none."""
         own = {pod.key for pod in unit.members}
         ends = {end for end, pod in self._ends if pod.key not in own}
         ends |= {end for key in self._figures.draft.placed if (end := self._placed_end(key)) != inf}
@@ -174,7 +179,7 @@ class Backfill(QueuePolicy):
             return None
         found = times[-1], last
         if any(self._figures.of(pod).follows for pod in unit.pending):
-            # more room need not help a pod that wants others near it: the times are tried one by one
+            # a pod that needs other pods near it may fit earlier but not later, so each time is tried
             for time in times[:-1]:
                 if (nodes := self._nodes_at(unit, time)) is not None:
                     return time, nodes
@@ -188,14 +193,14 @@ class Backfill(QueuePolicy):
                 low = middle + 1
         return found
 
-    # -- beside it ----------------------------------------------------------------------------------------------------
+    # -- later units --------------------------------------------------------------------------------------------------
 
     def _ends_in_time(self, unit: Unit, held: _Promise) -> bool:
         return self.runtimes.end_from_now(unit) <= held.start
 
     def _beside(self, unit: Unit, held: _Promise) -> UnitOutcome:
         closed = None if self._ends_in_time(unit, held) else self.withheld
-        # a search of its own: victims are those of the draft as it is now
+        # a separate search, because victims are those of the draft as it is now
         search = cache(lambda: PreemptionSearch(self._figures, self._ways)) if self._ways else None
         if closed is None:
             return plan_unit(unit, self._figures, search)
@@ -220,7 +225,8 @@ class Backfill(QueuePolicy):
         return outcome.note_capacity(promise=reserved, beside_promise=True)
 
     def _disturbs(self, outcome: PlacedUnit, held: _Promise) -> bool:
-        """Whether pods that stay keep the reserved unit from its start by more than the room they take."""
+        """Returns True if a placement delays the reserved unit by more than the capacity it uses, such as by
+        affinity."""
         draft, nodes = self._figures.draft, outcome.nodes
         plain = not any(self._figures.snapshot.pods[key].ties or draft.given(key) for key in nodes)
         plain = plain and not isinstance(outcome, PreemptingUnit)
@@ -230,11 +236,14 @@ class Backfill(QueuePolicy):
         return self._nodes_at(held.unit, held.start) is None
 
     def _slots(self, unit: Unit) -> list[Ints]:
-        """[nodes] of each shape of the unit: how many of its pods the draft has room for."""
+        """Returns [nodes] for each shape of the unit: the number of slots on the draft."""
         return [self._figures.of(pod).slots.copy() for pod in {pod.shape: pod for pod in unit.pending}.values()]
 
     def _kept(self, unit: Unit, held: _Promise, slots: Sequence[Ints]) -> str:
-        """How many nodes a unit finds smaller for the reservation; empty where it is none. slots: beside it."""
+        """Returns a message with the number of nodes on which the reservation costs a unit slots; empty for none.
+
+        slots: as `_slots`, with the reservation.
+        """
         smaller = [free > beside for free, beside in zip(self._slots(unit), slots, strict=True)]
         count = int(np.logical_or.reduce(smaller).sum())
         if not count:
@@ -243,5 +252,6 @@ class Backfill(QueuePolicy):
 
 
 def _lacks_capacity(outcome: UnitOutcome) -> TypeGuard[WaitingUnit]:
-    """Proven not to fit: not held by a gate or a quota, nor refused by the check, nor undecided."""
+    """Returns True if a unit is proven not to fit: not blocked by a gate or a quota, not rejected by a check, not
+    undecided."""
     return isinstance(outcome, WaitingUnit) and outcome.lacks_capacity and outcome.attempt.proof is Proof.INFEASIBLE

@@ -1,8 +1,8 @@
-"""When running pods will have ended, as far as their gangs say (annotation scheduling.koordinator.sh/max-runtime).
+"""Known ends of running pods, from annotation scheduling.koordinator.sh/max-runtime.
 
-A gang runs from the earliest start of its pods; a pod without status.startTime started at its creation (simulate.md
-1.3). A plain pod may carry the annotation itself. One that outlives its time counts as about to end until it has run
-twice as long; then its word is worth nothing and its end is unknown. So is that of a pod that is being deleted.
+A gang runs from the earliest start of its pods. A pod without status.startTime counts as started at its creation
+(simulate.md 1.3). A plain pod may carry the annotation itself. A pod that exceeds its runtime counts as ending now
+until it has run twice as long; after that its end is unknown. The end of a terminating pod is unknown, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,14 +20,14 @@ from koordpy.preemption.selection.victim_units import started
 
 
 class Runtimes:
-    """How long gangs and plain pods of a snapshot say they run at most, and when those that run will have ended."""
+    """Maximum runtimes of the gangs and plain pods of a snapshot, and the ends of the running pods that follow."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._gangs: dict[GangRef, float] = {}
         self._starts: dict[GangRef, float] = {}
         self.unreadable: dict[str, str] = {}
-        """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> what is wrong with its annotation."""
+        """Object (`PodGroup/ns/name`, `Pod/ns/name`) -> the error in its annotation."""
 
     def _read(self, annotations: Mapping[str, str], subject: str) -> float:
         if keys.MAX_RUNTIME not in annotations:
@@ -39,7 +39,7 @@ class Runtimes:
         return parse_duration(annotations[keys.MAX_RUNTIME])
 
     def of_gang(self, ref: GangRef) -> float:
-        """Seconds that a gang runs at most; infinite where it does not say."""
+        """Returns the maximum runtime of a gang in seconds; infinite without the annotation."""
         found = self._gangs.get(ref)
         if found is None:
             meta = settings_of(self._snapshot, ref)
@@ -63,8 +63,8 @@ class Runtimes:
         return found
 
     def end_of(self, pod: PodInfo) -> float:
-        """When a pod on a node will have ended, at the earliest now; infinite for no known end: a pod that is being
-        deleted has none."""
+        """Returns the time at which a bound pod ends, at least now, in seconds since the epoch; infinite if its end is
+        unknown."""
         length = inf if pod.pod.metadata.deletion_timestamp else self._of(pod)
         if length == inf:
             return inf
@@ -72,9 +72,9 @@ class Runtimes:
         return max(now, start + length) if now < start + 2 * length else inf
 
     def end_from_now(self, unit: Unit) -> float:
-        """When a unit will have ended that is placed now; infinite unless every gang in it says so.
+        """Returns the time at which a unit placed now ends; infinite unless every gang in it has a maximum runtime.
 
-        A gang that runs already ends when it would without the new pods.
+        A gang that is running already ends when it would without the new pods.
         """
         now = self._snapshot.now
         if unit.plain is not None:
@@ -89,6 +89,6 @@ class Runtimes:
         return max(ends, default=inf)
 
     def known(self, pods: Iterable[PodInfo]) -> list[tuple[float, PodInfo]]:
-        """(end, pod) of the given bound pods whose end is known, the earliest first."""
+        """Returns (end, pod) of the given bound pods with a known end, the earliest first."""
         ends = [(self.end_of(pod), pod) for pod in pods if pod.bound]
         return sorted(((end, pod) for end, pod in ends if end != inf), key=lambda one: (one[0], one[1].key))

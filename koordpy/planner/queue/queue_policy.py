@@ -1,6 +1,6 @@
 """The protocol of policies that reserve capacity for units at the head of the queue.
 
-A policy is asked at each unit of the queue, in order. This base class reserves nothing; `Backfill` and
+The round calls its policies for each unit of the queue, in order. This base class reserves nothing; `Backfill` and
 `StarvationGuard` are the policies of a round (`policies_of` in `planner/actions/allocate.py`).
 """
 
@@ -22,11 +22,11 @@ class QueuePolicy:
 
     @property
     def withheld(self) -> Reservation | None:
-        """Capacity that units without an end in time may not have; None for none."""
+        """Capacity that is closed to units that do not end before the promised start; None for none."""
         return None
 
     def considers(self, unit: Unit) -> bool:
-        """Looks at a unit that is not due in the round. Returns True if the round is to try it all the same."""
+        """Considers a unit that is not due in the round. Returns True if the round is to try it all the same."""
         return False
 
     def extend_key(self, unit: Unit, key: Hashable) -> Hashable:
@@ -38,9 +38,9 @@ class QueuePolicy:
         return attempt(unit)
 
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
-        """Returns the outcome with what the policy adds to it; may reserve capacity for the unit."""
+        """Returns the outcome with the policy's additions; may reserve capacity for the unit."""
         return outcome
 
     def complete(self, plan: RoundPlan) -> RoundPlan:
-        """Returns the plan of the round with what the policy adds to it."""
+        """Returns the plan of the round with the policy's additions."""
         return plan

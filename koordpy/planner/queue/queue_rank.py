@@ -1,8 +1,8 @@
-"""Where a waiting job stands: its place in the queue, what its user or queue holds, and what it deserves.
+"""The rank of a waiting unit in the queue, and usage and share of its user or queue.
 
-Source: quota-fairness.md 2 and 3. The place is the one it has if everything before it is placed; nothing is
-placed here. Jobs that are held before planning (members or settings that are missing) have no place. The lines
-are those by which shares are taken back (preemption.md 3.3).
+Source: quota-fairness.md 2 and 3. The rank assumes that every unit before it is placed; nothing is placed here. Units
+that a gate blocks (missing members, invalid settings) have no rank. Shares are the entitlements by which capacity is
+reclaimed (preemption.md 3.3).
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,16 @@ from koordpy.planner.queue.unit_order import UnitOrder
 
 _HUNDREDTHS = 100
 GPUS = "gpus"
-"""What accelerators of every kind are called where they are counted together (mode gpu-count)."""
+"""Name of accelerators of every kind where they are counted together (mode gpu-count)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """place: from 1, among `waiting` jobs; None for a job that is held before planning. owner: the user, or the queue
-    where the mode is exact or kai; empty for off.
+    """The rank of one unit.
 
-    held, share: resource -> quantity that the owner's pods have, and that it deserves, of what the job asks for.
+    place: from 1, among `waiting` units; None if a gate blocks the unit. owner: the user, or in modes exact and kai the
+    queue; empty in mode off. held, share: resource -> quantity that the owner's pods use, and that the owner is
+    entitled to, for the resources that the unit requests.
     """
 
     place: int | None
@@ -42,12 +43,12 @@ class Standing:
 
 
 def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> Standing:
-    """Where a pending unit stands on a snapshot."""
+    """Returns the rank of a pending unit on a snapshot."""
     fairness = config.fairness
     units = [one for one in groups.units() if one.plain is not None or gate(one, groups) is None]
     turns = enumerate(in_turn(units, snapshot, config), 1) if any(one.id == unit.id for one in units) else ()
     place = next((place for place, one in turns if one.id == unit.id), None)
-    first = unit.members[0]  # whose queue is the unit's
+    first = unit.members[0]  # its first member decides the unit's queue
     lines = lines_of(snapshot, fairness)
     path = lines.path(first) if lines is not None else ()
     if lines is None or not path:
@@ -63,7 +64,7 @@ def standing(unit: Unit, groups: Groups, snapshot: Snapshot, config: KoordpyConf
 
 
 def in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration) -> Iterator[Unit]:
-    """The units in the order that they have if each is placed when its turn comes."""
+    """Yields the units in the order that they have if each is placed in its turn."""
     ahead = Draft(snapshot).quotas
     order = UnitOrder(units, use=ahead, pods=snapshot.pods.values(), config=config.fairness, now=snapshot.now)
     for one in order:
@@ -74,19 +75,19 @@ def in_turn(units: list[Unit], snapshot: Snapshot, config: KoordpyConfiguration)
 
 
 def waiting(groups: Groups, snapshot: Snapshot, config: KoordpyConfiguration) -> tuple[list[Unit], list[Unit]]:
-    """The units that wait for room, the next one first, and those that are held before planning, by name."""
+    """Returns the units that wait for capacity, the next one first, and the units that a gate blocks, by name."""
     held = {one.id: one for one in groups.units() if one.plain is None and gate(one, groups) is not None}
     units = [one for one in groups.units() if one.id not in held]
     return list(in_turn(units, snapshot, config)), sorted(held.values(), key=lambda one: natural_key(one.group_id))
 
 
 def share_name(resource: str) -> str:
-    """What a resource of the share lines is called."""
+    """Returns the displayed name of a resource of the shares."""
     return GPUS if resource == ACCELERATORS else resource
 
 
 def share_text(resource: str, amount: Fraction | int) -> str:
-    """An amount of the share lines as a quantity; accelerators in devices."""
+    """Returns an amount of the shares as a quantity; accelerators in devices."""
     if resource == ACCELERATORS:
         devices = Fraction(amount) / _HUNDREDTHS
         return str(devices) if devices.denominator == 1 else f"{float(devices):.3f}".rstrip("0")

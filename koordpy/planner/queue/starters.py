@@ -1,4 +1,4 @@
-"""A dry run of the queue: who would start on the draft as it is, in free room. Nothing of it stays."""
+"""A dry run of the queue: the pods that would start on the draft as it is, on free capacity. The draft is unchanged."""
 
 from collections.abc import Hashable
 
@@ -10,7 +10,7 @@ from koordpy.planner.queue.unit_order import UnitOrder
 
 
 def starters(figures: RoundState) -> frozenset[str]:
-    """Keys of the pods that would be placed."""
+    """Returns the keys of the pods that would be placed."""
     draft, snapshot = figures.draft, figures.snapshot
     pods, fairness = snapshot.pods.values(), figures.config.fairness
     queue = UnitOrder(figures.groups.units(), use=draft.quotas, pods=pods, config=fairness, now=snapshot.now)

@@ -1,9 +1,9 @@
-"""The starvation guard: nodes withheld for a job that has waited too long.
+"""The starvation guard: withholds nodes for a unit that has waited too long.
 
-Source: quota-fairness.md 2. A job that fits an empty cluster, but nowhere in the present one, would lose its nodes to
-small jobs for ever. So the first such job has, for one round, a reservation of the nodes of the placement that needs
-the fewest accelerators still to come free, then the fewest pods to end, then natural order. What is short there is
-closed to all jobs behind it; other resources of these nodes are not.
+Source: quota-fairness.md 2. A unit that fits an empty cluster but not the present one would never start, because small
+units keep using its nodes. So the first such unit gets, for one round, a reservation on the nodes of one placement:
+with the fewest accelerators still to be freed, then the fewest pods to end, then natural order. Resources that the unit
+lacks there are closed to all later units; other resources of these nodes are not.
 """
 
 import heapq
@@ -36,7 +36,7 @@ from koordpy.quota.quota_book import card_hundredths
 def starving_beside(groups: Groups, only: Collection[str], latest: float) -> list[Unit]:
     """Returns units that are not due in this round and may be starving, the longest wait first.
 
-    Their nodes are reserved, too. latest: creation time of a starving pod at most, in seconds since the epoch.
+    Nodes are reserved for them, too. latest: latest creation time of a starving pod, in seconds since the epoch.
     """
     waiting = sorted((pod for pod in groups.snapshot.pending if pod.created <= latest), key=lambda pod: pod.created)
     out: dict[str, Unit] = {}
@@ -50,14 +50,14 @@ def starving_beside(groups: Groups, only: Collection[str], latest: float) -> lis
 
 
 class AllEnded:
-    """The cluster once every pod that can end has ended, and what has room there."""
+    """The cluster once every pod that can end has ended, and placements there."""
 
     def __init__(self, figures: RoundState) -> None:
         self._figures = figures
         self._known: RoundState | None = None
 
     def figures(self, unit: Unit) -> RoundState:
-        """Of that cluster, in which the unit's own bound members stay."""
+        """Returns the round state of that cluster, in which the unit's bound members stay."""
         own = {pod.key for pod in unit.members if pod.bound}
         if own:
             return emptied(self._figures, but=own)
@@ -65,27 +65,28 @@ class AllEnded:
         return self._known
 
     def attempt(self, unit: Unit) -> UnitOutcome:
-        """Where the unit would be placed; nothing of it stays."""
+        """Returns the outcome of the unit there; the draft is unchanged afterwards."""
         ended = self.figures(unit)
         with ended.draft.trial():
             return plan_unit(unit, ended)
 
 
 class StarvationGuard(QueuePolicy):
-    """The policy of one round: at most one hold."""
+    """The policy of one round: at most one reservation for a starving unit."""
 
     def __init__(self, figures: RoundState, starving: Collection[str], backfill: QueuePolicy | None = None) -> None:
-        """starving: ids of units. backfill: a promised start of it takes the place of a hold; None without one."""
+        """starving: ids of units. backfill: the backfill policy; its promised start replaces this reservation. None
+        without it."""
         self._figures, self._ended = figures, AllEnded(figures)
         self._starving, self._backfill = starving, backfill
         self._hold: Reservation | None = None
-        """Of the first starving unit; None until one is met."""
+        """Reservation of the first starving unit; None until such a unit lacks capacity."""
 
     def keep(self, unit: Unit) -> str:
         """Reserves nodes for the first starving unit that does not fit.
 
-        On each reserved node all free capacity of the resources that the unit lacks is withheld from other units; where
-        it lacks none, only its own requests are. Returns the message for its pods; empty if another unit has the
+        On each reserved node all free capacity of the resources that the unit lacks is withheld from other units; if it
+        lacks none, only its requests are withheld. Returns the message for its pods; empty if another unit has the
         reservation already, or if the unit would not fit an empty cluster.
         """
         needs = self._find(unit) if self._hold is None else {}
@@ -107,7 +108,8 @@ class StarvationGuard(QueuePolicy):
         return f"holding nodes [{' '.join(names)}]" + (f": waiting for {waiting}" if waiting else "")
 
     def settle(self, unit: Unit, outcome: UnitOutcome) -> UnitOutcome:
-        """Holds nodes for a starving unit without capacity; notes for others what the hold keeps from them."""
+        """Reserves nodes for a starving unit without capacity. Adds to other outcomes on how many nodes the reservation
+        blocks."""
         if not isinstance(outcome, WaitingUnit) or not outcome.lacks_capacity:
             return outcome
         if kept := self.kept_from(unit):
@@ -117,7 +119,8 @@ class StarvationGuard(QueuePolicy):
         return outcome
 
     def considers(self, unit: Unit) -> bool:
-        """Holds nodes for a starving unit that is not due, too. It is not placed. Backfill alone considers others."""
+        """Reserves nodes also for a starving unit that is not due. Returns False: only backfill tries units that are
+        not due."""
         if self._backfill is None and self._hold is None and unit.id in self._starving:
             with self._figures.draft.trial():
                 outcome = plan_unit(unit, self._figures)
@@ -126,7 +129,7 @@ class StarvationGuard(QueuePolicy):
         return False
 
     def kept_from(self, unit: Unit) -> str:
-        """Returns a message with the number of nodes where a unit would fit but for the hold; empty for none."""
+        """Returns a message with the number of nodes where a unit would fit without the reservation; empty for none."""
         hold = self._hold
         if hold is None or hold.amounts is None:
             return ""
@@ -144,7 +147,7 @@ class StarvationGuard(QueuePolicy):
         return f"room on {counted(len(nodes), 'node')} is held for {hold.holder}, which starves" if nodes else ""
 
     def _find(self, unit: Unit) -> dict[int, Amounts]:
-        """Node -> what the unit's pods would ask there, their number under PODS, once all have ended."""
+        """Returns node -> requests of the unit's pods there (their number under PODS), once all pods have ended."""
         found = self._ended.attempt(unit)
         if not isinstance(found, PlacedUnit):
             return {}
@@ -160,7 +163,7 @@ class StarvationGuard(QueuePolicy):
 
 
 def _simple(unit: Unit, problem: Problem) -> bool:
-    """Whether pods go anywhere that has a slot, under a hard layer at most: equal ones without further ties."""
+    """Returns True if any slot suits any pod: equal pods under at most one hard layer, without further constraints."""
     equal = len({problem.members[rank].shape for rank in problem.pending}) == 1
     keyed = any(gang.hard_keys for gang in unit.gangs)
     free = equal and counts_decide(unit.pending[0])
@@ -168,7 +171,7 @@ def _simple(unit: Unit, problem: Problem) -> bool:
 
 
 def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: RoundState) -> list[int]:
-    """Nodes of `number` equal pods, in natural order: pod by pod where the next one waits for least."""
+    """Returns the nodes of `number` equal pods in natural order, each chosen where the next pod waits for the least."""
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
     level = problem.tree.levels[problem.hard]
@@ -187,9 +190,10 @@ def _cheapest(pod: PodInfo, number: int, problem: Problem, figures: RoundState) 
 
 
 def _fill(nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_Waits") -> tuple[tuple[int, int], list[int]]:
-    """((accelerators, pods) to come free, nodes) of so many pods on the given nodes.
+    """Returns ((accelerators, pods) to be freed, nodes) of `number` pods on the given nodes.
 
-    Accelerators to come free grow ever faster with the pods on a node, so taking the cheapest next pod is best.
+    The accelerators to be freed for one more pod on a node never decrease, so choosing the cheapest next pod is
+    optimal.
     """
     taken: dict[int, int] = {}
     heap = [(waits.total(node, 1), node) for node in nodes]
@@ -206,7 +210,7 @@ def _fill(nodes: Iterable[int], number: int, slots: np.ndarray, waits: "_Waits")
 
 
 class _Waits:
-    """What has to end on a node before so many pods of one kind fit."""
+    """Counts what must end on a node before a number of pods of one kind fits."""
 
     def __init__(self, pod: PodInfo, figures: RoundState) -> None:
         self.snapshot: Snapshot = figures.snapshot
@@ -216,7 +220,7 @@ class _Waits:
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
 
     def total(self, node: int, pods: int) -> tuple[int, int]:
-        """(accelerators in hundredths, running pods) that have to go for `pods` pods."""
+        """Returns (accelerators in hundredths, running pods) that must end for `pods` pods."""
         found = self._known.get((node, pods))
         if found is None:
             short = {}
@@ -228,7 +232,7 @@ class _Waits:
         return found
 
     def _ending(self, node: int, short: Amounts) -> int:
-        """How many pods have to end, those first that free the largest part of what is short."""
+        """Returns how many pods must end, those first that free the largest part of the lacking amounts."""
         if not short:
             return 0
         there = [*self.snapshot.pods_on.get(self.snapshot.nodes[node].name, ())]

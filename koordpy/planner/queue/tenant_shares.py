@@ -1,7 +1,7 @@
-"""What every tenant holds and deserves, as `simulate` shows it at the end of a run.
+"""Usage and share of every tenant, as `simulate` shows them at the end of a run.
 
-Source: docs/rules/quota-fairness.md 3. Tenants are users in mode gpu-count, counted in cards, else queues, counted in
-every resource that is shared out to them.
+Source: docs/rules/quota-fairness.md 3. In mode gpu-count tenants are users, counted in cards. In other modes they are
+queues, counted in every resource that is shared out to them.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ Amount = int | float | str
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """One tenant. used, share: cards in mode gpu-count, else by resource. usage: None, because no past use counts."""
+    """One tenant. used, share: cards in mode gpu-count, else by resource. usage: always None, because past use is not
+    counted."""
 
     queue: str
     used: Amount | Mapping[str, Amount]
@@ -30,7 +31,7 @@ class TenantShare:
 
 
 def tenant_shares(snapshot: Snapshot, fairness: Fairness) -> tuple[TenantShare, ...]:
-    """Tenants with pending or bound pods, in natural order; none in mode off."""
+    """Returns tenants with pending or bound pods, in natural order; none in mode off."""
     lines = lines_of(snapshot, fairness)
     if lines is None:
         return ()

@@ -1,9 +1,9 @@
-"""Who is next: the order of the units of one round, and which of them have waited too long.
+"""The order of the units of one round, and which of them have waited too long.
 
-Source: quota-fairness.md 2. Half-bound gangs come first, then system priorities, then starving jobs, then
-a tree of queues: at each level the queue with the least key goes first, and after every placement the queues
-on the way to it are compared anew. Each mode is a way to give a queue its key (`fairness`); jobs inside one
-queue go by priority, age and name. A job that failed gives its turn to the next one of its queue.
+Source: quota-fairness.md 2. Half-bound gangs come first, then system priorities, then starving units, then a tree of
+queues. At each level the queue with the lowest key comes next; after every placement the queues on the path to it are
+compared again. Each fairness mode gives a queue its key (`fairness`). Units of one queue are ordered by priority, age
+and name. A unit that fails passes its turn to the next unit of its queue.
 """
 
 import heapq
@@ -23,26 +23,26 @@ from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 
 def half_bound(unit: Unit) -> bool:
-    """Whether a gang of the unit has some members bound, but fewer than its minimum."""
+    """Returns True if a gang of the unit has some members bound, but fewer than its minimum."""
     return any(0 < len(gang.bound) < gang.min_member for gang in unit.gangs)
 
 
 @dataclass(eq=False, slots=True)
 class _QueueNode:
-    """A queue: with jobs of its own, or with queues below it, or both."""
+    """A queue with jobs, with child queues, or both."""
 
     queue: ShareQueue
     parent: "_QueueNode | None" = None
     jobs: list[Job] = field(default_factory=list)
-    """Its own, the next one last."""
+    """Jobs of this queue without those of its children, the next job last."""
     children: list["_QueueNode"] = field(default_factory=list)
     heap: list[Any] = field(default_factory=list)
-    """(key, tie-break, child) of the children that have a job to offer."""
+    """(key, tie-break, child) of the children that have a next job."""
     ages: list[tuple[float, str]] = field(default_factory=list)
     """(age, unit id) of the jobs in it and below it, the oldest last."""
 
     def head(self) -> Job:
-        """The job it offers."""
+        """Returns the next job of the queue."""
         node = self
         while not node.jobs:
             node = node.heap[0][-1]
@@ -58,12 +58,13 @@ def _by_name(node: _QueueNode) -> Any:
 
 
 class UnitOrder:
-    """Gives the units one by one; tell it with `placed` when the last one was."""
+    """Yields the units one by one. The caller reports with `placed` that the last unit was placed."""
 
     def __init__(
         self, units: list[Unit], *, use: QuotaUse, pods: Iterable[PodInfo], config: Fairness, now: float
     ) -> None:
-        """use: what users and quotas hold; it changes with the draft. pods: all of the snapshot. now: in seconds."""
+        """use: usage of users and quotas; it changes with the draft. pods: all of the snapshot. now: seconds since the
+        epoch."""
         self._use, self._pods = use, pods
         self._config = config
         self._got = False
@@ -76,7 +77,7 @@ class UnitOrder:
             (first if half else system if job.priority >= keys.SYSTEM_PRIORITY_FLOOR else rest).append(job)
         starving = sorted((job for job in rest if self._starves(job, now)), key=attrgetter("since"))
         self.starving = frozenset(job.unit.id for job in starving)
-        """Ids of the units that have waited too long, in a period in which they may hold nodes."""
+        """Ids of units that have waited too long and are in a period in which nodes may be reserved for them."""
         self._first = [*first, *system, *starving]
         self._rest = [job for job in rest if job.unit.id not in self.starving]
 
@@ -86,7 +87,7 @@ class UnitOrder:
         return after > 0 and waited >= after and waited // after % 2 == 1
 
     def placed(self) -> None:
-        """The unit that was given last has been placed; the next queue's turn follows."""
+        """Records that the last unit was placed; another queue may have the next turn."""
         self._got = True
 
     def __iter__(self) -> Iterator[Unit]:
@@ -96,7 +97,7 @@ class UnitOrder:
         root = self._tree(keys_)
         losses = self._use.losses
         while not root.empty:
-            if losses != self._use.losses:  # somebody lost pods: every key may have changed
+            if losses != self._use.losses:  # usage has decreased: every key may have changed
                 losses = self._use.losses
                 self._fill(root, keys_)
             leaf = self._descend(root)
@@ -106,7 +107,7 @@ class UnitOrder:
                 self._gone.add(job.unit.id)
                 yield job.unit
             if self._got and any(keys_.queue_of_pod(pod) != leaf.queue for pod in job.unit.pending):
-                self._fill(root, keys_)  # members in other queues: these hold more now, too
+                self._fill(root, keys_)  # members are in several queues: usage of these has grown, too
             else:
                 self._ascend(leaf, keys_)
 
@@ -135,7 +136,7 @@ class UnitOrder:
         return root
 
     def _fill(self, root: _QueueNode, keys_: QueueKeys) -> None:
-        """Gives every queue its key, the lowest first."""
+        """Computes the key of every queue, and sorts the queues of each level by it."""
         order = [root]
         for node in order:
             order.extend(node.children)
@@ -150,13 +151,13 @@ class UnitOrder:
         return keys_.key(node.queue, node.head(), self._oldest(node)), natural_key(node.queue.user), node
 
     def _oldest(self, node: _QueueNode) -> float:
-        """Age of the oldest job that has not had its turn, in the queue or below it."""
+        """Returns the age of the oldest job that has not had its turn, in the queue or below it."""
         while node.ages and node.ages[-1][1] in self._gone:
             node.ages.pop()
         return node.ages[-1][0] if node.ages else INFINITE
 
     def _descend(self, root: _QueueNode) -> _QueueNode:
-        """The queue whose turn it is; it and the queues above it are off their heaps until `_ascend`."""
+        """Returns the queue that has the next turn. It and the queues above it are off their heaps until `_ascend`."""
         node = root
         while not node.jobs:
             node = heapq.heappop(node.heap)[-1]
