@@ -1,8 +1,8 @@
-"""What pods ask of families of devices, as the cache reads it: a reader a family, by the family's name.
+"""Device requests of pods: the cache reads them with one reader per family of devices.
 
-The cache knows no family. It is given the readers when it is made (`devices.family_registry`), and keeps with each pod
-what they find (`PodInfo.asks`). A pod without an extended resource, a resource claim, or an annotation that a reader
-looks for is shown to no reader.
+The cache knows no family. It receives the readers when it is created (`devices.family_registry`), and stores their
+results with each pod (`PodInfo.asks`). A pod without an extended resource, a resource claim, or an annotation of a
+reader is not passed to any reader.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,38 +14,39 @@ from koordpy.pods.resource_amounts import Amounts
 from koordpy.topology.topology_layers import Layers
 
 Asks = Mapping[str, Any]
-"""Family -> what a pod asks of it; families of which it asks nothing are left out."""
+"""Family -> device request of a pod; families without a request are left out."""
 NO_ASKS: Asks = {}
-"""Of all pods without devices: one object, which nobody changes."""
+"""Requests of all pods without devices: one shared object, which must not be changed."""
 
 
 class AskReader:
-    """Reads what pods ask of one family. Depends on the pod and on the configuration alone."""
+    """Reads the device requests of pods for one family. The result depends only on the pod and the configuration."""
 
     family: str = ""
     resources: frozenset[str] | None = None
-    """Resources of which a pod requests one if it asks anything; None if more of a pod may say so."""
+    """Resources of which a pod must request one to have a device request; None if other parts of a pod may state
+    one."""
     annotations: frozenset[str] = frozenset()
-    """Annotations by which a pod asks for devices without naming a resource."""
+    """Annotations that request devices without a resource."""
     gang_annotations: tuple[str, ...] = ()
     """Annotations of gangs that `gather_rules` reads."""
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Any:
-        """Returns what a pod asks, a value that can be compared; None for nothing.
+        """Returns the device request of a pod, a comparable value; None for none.
 
         requests: amounts above 0 of the whole pod by resource. pending: True if the pod is to be placed.
         """
         return None
 
     def shape(self, pod: Pod, ask: Any) -> Any:
-        """Returns what of a pod tells its shape apart for the family, as plain values that JSON knows."""
+        """Returns what distinguishes the shape of a pod for the family, as values that can be encoded as JSON."""
         return None
 
     def gather_rules(self, said: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
-        """Returns the gather rules that a gang asks for in the family's own annotations.
+        """Returns the gather rules that a gang requests in the family's annotations.
 
-        said: annotation -> its text in the gang's object or a member, None where it is absent. Asked if the gang has
-        one of `gang_annotations`.
+        said: annotation -> its text in the gang's object or a member, None if it is absent. Called if the gang has one
+        of `gang_annotations`.
         """
         return ()
 
@@ -59,7 +60,7 @@ class AskReaders:
         self._annotations = frozenset[str]().union(*(reader.annotations for reader in readers))
 
     def read(self, pod: Pod, requests: Amounts, *, pending: bool) -> Asks:
-        """Returns what a pod asks of each family; `NO_ASKS` for most pods."""
+        """Returns the device requests of a pod by family; `NO_ASKS` for most pods."""
         if not self._may_ask(pod, requests):
             return NO_ASKS
         shown = (one for one in self._readers if one.resources is None or not one.resources.isdisjoint(requests))
@@ -67,11 +68,11 @@ class AskReaders:
         return {family: ask for family, ask in found if ask is not None} or NO_ASKS
 
     def shape(self, pod: Pod, asks: Asks) -> list[Any]:
-        """Returns what of a pod tells its shape apart, family by family."""
+        """Returns what distinguishes the shape of a pod, family by family."""
         return [self._by_family[family].shape(pod, ask) for family, ask in asks.items()]
 
     def gather_rules(self, said: Callable[[str], str | None], layers: Layers) -> tuple[GatherRule, ...]:
-        """Returns the gather rules that a gang asks for in annotations of families; none for most gangs."""
+        """Returns the gather rules that a gang requests in annotations of families; none for most gangs."""
         asked = (one for one in self._readers if any(said(name) is not None for name in one.gang_annotations))
         return tuple(rule for reader in asked for rule in reader.gather_rules(said, layers))
 

@@ -1,12 +1,12 @@
-"""What the cache, the Snapshot and the Draft know of a family of devices: a book, a view and a ledger under its name.
+"""Base classes through which the cache, the Snapshot and the Draft know a family of devices: book, view and ledger.
 
-A book takes in what the cluster says and who holds what; it gives a view of one moment, which the Snapshot keeps; a
-view gives a ledger, in which a Draft writes what its plan gives. What they hold is the family's own affair: the cache
-passes on what a pod is given (`Any`) and never looks into it. The families are given to the cache when it is made
-(`devices.family_registry`), so nothing here, or in the cache, imports one.
+A book is updated by events and records the devices and the pods that use them. A view is the book at one moment; the
+Snapshot stores it. A ledger records the devices that a Draft allocates. The cache passes allocations on (`Any`) and
+never reads them. The cache receives the families when it is created (`devices.family_registry`), so neither this module
+nor the cache imports a family.
 
-A ledger keeps no figures of nodes. What a family works out for a node it works out anew for the nodes of
-`Draft.touched_since`: every change of a Draft, its undo included, touches the node that it is on.
+A ledger stores no state of nodes. A family recomputes its node state for the nodes of `Draft.touched_since`: every
+change of a Draft, and every undo, marks its node as touched.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,171 +19,180 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 
 Given = Mapping[str, Any]
-"""Family -> what a pod is given of it; families that give it nothing by name are left out."""
+"""Family -> allocation of a pod; families that allocate no named device to the pod are left out."""
 NOTHING_GIVEN: Given = {}
 
 
 class DeviceLedger:
-    """What a Draft gives of one family. given: pod key -> what a pod that the Draft has placed is given.
+    """Allocations of one family on a Draft. given: pod key -> allocation of a pod that the Draft has placed.
 
-    The Draft calls `release` for what `assign` did, and `restore` for what `evict` did, the latest first. A family that
-    reads who is gone from `Draft.evicted` needs no more than this.
+    The Draft undoes `assign` with `release` and `evict` with `restore`, the latest change first. A family that reads
+    evicted pods from `Draft.evicted` needs no other methods.
     """
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
 
     def assign(self, pod: PodInfo, node: int, given: Any) -> None:
-        """Takes what a placed pod is given on a node (position)."""
+        """Records the allocation of a placed pod on a node (position)."""
         self.given[pod.key] = given
 
     def release(self, pod: PodInfo) -> None:
-        """Takes back what `assign` did."""
+        """Undoes `assign`."""
         del self.given[pod.key]
 
     def evict(self, pod: PodInfo) -> None:
-        """Takes that a bound pod that asks for devices of the family leaves its node."""
+        """Records that the Draft evicts a bound pod with devices of the family."""
 
     def restore(self, pod: PodInfo) -> None:
-        """Takes back what `evict` did."""
+        """Undoes `evict`."""
 
 
 class FamilyView:
-    """The devices of one family at one moment. Nothing in it changes."""
+    """The devices of one family at one moment. Immutable."""
 
     warnings: tuple[tuple[str, str], ...] = ()
-    """(object, text) of what objects say in vain."""
+    """(object, text) of settings of objects that have no effect."""
 
     def ledger(self) -> DeviceLedger:
         """Returns the ledger of a new Draft."""
         return DeviceLedger()
 
     def without_pods(self, gone: Collection[PodInfo]) -> Self:
-        """Returns the view after bound pods have left their nodes."""
+        """Returns the view without some bound pods."""
         return self
 
     def with_nodes(self, like: Mapping[str, str]) -> Self:
-        """Returns the view with new nodes (name -> the node whose devices each has; empty for none)."""
+        """Returns the view with added nodes. like: name of a new node -> node with the same devices; empty for no
+        devices."""
         return self
 
     def ground(self) -> object:
-        """Returns what answers about the empty cluster depend on; another object once that changed."""
+        """Returns the object that answers about the empty cluster depend on. After a change it is another object."""
         return None
 
     def state_of(self, node: str) -> object:
-        """Returns what is known of a node's devices; another object once that changed. None for nothing."""
+        """Returns the object that describes the devices of a node; None if there is none. After a change it is another
+        object."""
         return None
 
     def moved_pods(self, before: Self) -> Iterable[str]:
-        """Returns the pods that hold devices on nodes where holders changed since an earlier view, by key."""
+        """Returns the keys of pods with devices on nodes on which allocations changed since an earlier view."""
         return ()
 
     def cells_of(self, node: str, pod: str) -> Sequence[int]:
-        """Returns the positions, among all devices of a node, of those that a pod on it (key) holds; empty if they
-        cannot be told."""
+        """Returns the devices of a node that one of its pods (key) uses, as positions among all devices of the node.
+        Empty if they are not known."""
         return ()
 
     def is_room_of(self, before: Self) -> bool:
-        """True if as many devices are free as in an earlier view, as far as the page's figures tell."""
+        """True if the web UI shows as many free devices as in an earlier view."""
         return True
 
     def shown(self, node: str) -> "ShownDevices | None":
-        """Returns what the page draws of a node's devices; None for nothing."""
+        """Returns the devices of a node as the web UI draws them; None for none."""
         return None
 
     def amends(self, node: str) -> bool:
-        """True if the amounts of a node follow from what pods hold there (`FamilyBook.amendment`)."""
+        """True if the amounts of a node depend on the devices that its pods use (`FamilyBook.amendment`)."""
         return False
 
 
 class ShownDevices(NamedTuple):
-    """Devices of one node, as the page draws them. sick: positions; links: what tells them apart and how fast the pairs
-    are, one object for all nodes of equal links, None where not known; product: empty where labels say it."""
+    """Devices of one node, as the web UI draws them."""
 
     size: int
     sick: tuple[int, ...]
+    """Positions of the unhealthy devices."""
     links: "ShownLinks | None" = None
+    """Links between the devices, one object for all nodes with equal links; None if they are not known."""
     product: str = ""
+    """Product name; empty if the node's labels state it."""
 
 
 class ShownLinks(NamedTuple):
-    """Links of the devices of a node. key: one object for all nodes of equal links; lowest: kB/s of each pair."""
+    """Links between the devices of a node."""
 
     key: object
+    """One object for all nodes with equal links."""
     source: str
     lowest: Sequence[Sequence[int]]
+    """[devices][devices] kB/s of each pair, the lower of both directions."""
 
 
 class Amendment:
-    """What a family knows better of a node's amounts than the node. Equal ones amend alike."""
+    """A correction of the amounts that a node states, known to a family. Equal objects correct alike."""
 
     def amended(self, stated: Amounts) -> Amounts:
-        """Returns the amounts that count, of those that the node states."""
+        """Returns the corrected amounts of a node. stated: amounts that the node states."""
         raise NotImplementedError
 
 
 class PlannedAllocation(NamedTuple):
-    """What a plan gives a pod of one family. given: None where it is given nothing by name."""
+    """Allocation of one family to a pod of a plan."""
 
     pod: PodInfo
     node: str
     given: Any
+    """Allocated devices; None if the family allocates none by name."""
     annotations: Mapping[str, str]
-    """Of its Binding."""
+    """Annotations of the pod's Binding."""
 
 
 class FamilyBook:
-    """What the cluster says of one family's devices, and which pods hold them."""
+    """Devices of one family in the cluster, and the pods that use them."""
 
     is_idle = False
-    """True for as long as the book has nothing to say: snapshots then have no view of it, and drafts no ledger. A book
-    that may be idle sets it when it is made, and clears it for good with the first thing that it takes."""
+    """True while the book is empty: snapshots then have no view of it, and drafts no ledger. A book that may be idle
+    sets it on creation, and clears it permanently on the first update."""
     kinds: tuple[type[Wire], ...] = ()
-    """Objects that the book takes beside nodes."""
+    """Kinds of objects, besides nodes, that update the book."""
     told_resources: Collection[str] = ()
-    """Resources of which `hold` tells what an assumed pod has; of others its future annotations do."""
+    """Resources of which an assumed pod's allocation is passed to `hold`. For other resources the pod's future
+    annotations state it."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def put(self, obj: Any) -> None:
-        """Takes an object of `kinds`. Raises UnreadableError where it cannot be read; nothing changes then."""
+        """Adds or updates an object of `kinds`. Raises `UnreadableError` if it cannot be read, and then changes
+        nothing."""
 
     def drop(self, kind: type[Wire], key: str) -> None:
-        """Forgets an object (`namespace/name`, or a cluster-scoped name); an unknown one is no fault."""
+        """Removes an object (`namespace/name`, or a cluster-scoped name). An unknown object is ignored."""
 
     def get(self, kind: type[Wire], key: str) -> Any:
         """Returns an object of `kinds`; None for an unknown one."""
         return None
 
     def put_node(self, node: Node) -> None:
-        """Takes a node as it is now."""
+        """Adds or updates a node."""
 
     def drop_node(self, name: str) -> None:
-        """Forgets a node; pods on it stay known."""
+        """Removes a node; pods on it stay known."""
 
     def hold(self, pod: PodInfo, given: Any) -> None:
-        """Takes a pod that is on a node, or assumed there. given: what an assumed pod is given; None where what is
-        written on the pod tells."""
+        """Adds a pod that is bound or assumed to a node. given: allocation of an assumed pod; None if the pod's
+        annotations state it."""
 
     def release(self, pod: PodInfo) -> None:
-        """Takes back what `hold` took in."""
+        """Undoes `hold`."""
 
     def bind(self, pod: Pod, node: str, given: Any) -> None:
-        """Takes what a confirmed Binding does to the family's objects (offline runs). given: None for nothing."""
+        """Applies a confirmed Binding to the family's objects, in offline runs. given: allocation; None for none."""
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def view(self) -> FamilyView:
-        """Returns the devices of this moment."""
+        """Returns the view of the current state."""
         return FamilyView()
 
     @property
     def amended(self) -> Collection[str]:
-        """Nodes of which `amendment` may be another one since the last view."""
+        """Nodes for which `amendment` may have changed since the last view."""
         return ()
 
     def amendment(self, node: str) -> Amendment | None:
-        """Returns what the family knows better of a node's amounts; None for nothing."""
+        """Returns the family's correction of a node's amounts; None for none."""
         return None
 
     # -- a plan on its way to the API server --------------------------------------------------------------------------
@@ -191,27 +200,27 @@ class FamilyBook:
     def is_lost(
         self, planned: Sequence[PlannedAllocation], going: Callable[[str], bool], *, beside: Sequence[PodInfo]
     ) -> bool:
-        """True if devices that a plan gives are another pod's by now, or may not be given any more.
+        """True if devices that a plan allocates are in use by another pod by now, or may no longer be allocated.
 
-        going: whether a holder (pod key) is about to leave, because the plan evicts it or it is ending; beside: pods
-        that others bound to the plan's nodes since it was made.
+        going: returns whether a pod (key) that uses devices is about to end, because the plan evicts it or it is
+        terminating. beside: pods that were bound to the plan's nodes after the plan was made.
         """
         return False
 
     def is_delivered(self, nodes: Iterable[str]) -> bool:
-        """False while devices of one of the nodes cannot be handed to containers."""
+        """False while the devices of one of the nodes cannot be delivered to containers."""
         return True
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Returns what decides over devices of nodes: other objects once one of them has changed."""
+        """Returns the objects that decide over devices of nodes. After a change they are other objects."""
         return []
 
 
 class LateBook(FamilyBook):
-    """A family's book that is made when the first of its devices, pods or objects is seen.
+    """A family's book that is created on the first device, pod or object of the family.
 
-    Until then it is idle: snapshots have no view of it, and nothing of the family's room runs. Afterwards the book
-    takes everything.
+    Until then it is idle: snapshots have no view of it, and no code of the family runs. Afterwards the book receives
+    every update.
     """
 
     def __init__(
@@ -221,7 +230,7 @@ class LateBook(FamilyBook):
         resources: frozenset[str],
         kinds: tuple[type[Wire], ...] = (),
     ) -> None:
-        """resources: of the nodes and pods that the family is about; kinds: as those of the book."""
+        """resources: resources of nodes and pods that belong to the family. kinds: as those of the book."""
         self._make, self._resources = make, resources
         self.is_idle = True
         self.kinds = kinds
@@ -284,7 +293,7 @@ class LateBook(FamilyBook):
 
 @dataclass(frozen=True)
 class DeviceFamilies:
-    """What a cache is made with: the readers and the books of all families, by name and in the registry's order."""
+    """Readers and books of all families, by name and in the order of the registry; a cache is created with them."""
 
     readers: AskReaders = field(default_factory=AskReaders)
     books: Mapping[str, FamilyBook] = field(default_factory=dict)

@@ -16,21 +16,21 @@ GroupKey = tuple[str, str, str]
 
 
 class GangSource(Enum):
-    """How a pod names its gang (gang-network.md 2.1, in the order of precedence)."""
+    """How a pod names its gang (gang-network.md 2.1), in the order of precedence."""
 
     GROUP = "group"
-    """By a label; the settings are those of a PodGroup object of either CRD group."""
+    """A label names a PodGroup object of either CRD group, which has the settings."""
     UPSTREAM = "upstream"
-    """By spec.schedulingGroup; the settings are those of a scheduling.k8s.io PodGroup."""
+    """spec.schedulingGroup names a PodGroup of scheduling.k8s.io, which has the settings."""
     NAMED = "named"
-    """By labels or annotations of its own; the oldest pod decides the settings."""
+    """Labels or annotations of the pod name the gang; the oldest pod decides the settings."""
     WORKLOAD = "workload"
-    """By nothing: it follows from the workload that the pod belongs to, or from what pods of one owner say."""
+    """The pod names no gang; the gang is derived from the pod's workload, or from pods of the same owner."""
     GPUS = "gpus"
-    """By nothing: the pods of one GPU group outside any gang, which are planned together without a minimum."""
+    """The pod names no gang; the pods of one GPU group are planned together, without a minimum."""
 
     __hash__ = object.__hash__
-    """Members are single objects; Enum's own hash, of the name, is slow where gangs are keys."""
+    """Members are singletons, so identity is a sufficient hash; the hash of Enum is slow in dicts keyed by gangs."""
 
 
 class GangRef(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class GangRef(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(key: str, source: GangSource = GangSource.GROUP) -> "GangRef":
-        """The gang of a `namespace/name`."""
+        """Returns the gang with a key `namespace/name`."""
         namespace, _, name = key.partition("/")
         return GangRef(namespace, name, source)
 
@@ -53,19 +53,19 @@ class GangRef(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The key, told apart from gangs of the same name that another kind of group makes."""
+        """Unique key of the gang: the same name may also exist as a gang from another source."""
         return self.key if self.source is GangSource.GROUP else f"{self.key}@{self.source.value}"
 
 
 def upstream_key(pod: Pod) -> str:
-    """`namespace/name` of the PodGroup of scheduling.k8s.io that a pod names; empty for none."""
+    """Returns `namespace/name` of the PodGroup of scheduling.k8s.io that a pod names; empty for none."""
     group = pod.spec.scheduling_group
     name = group.pod_group_name if group is not None else ""
     return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
 def gpu_group(pod: Pod) -> GroupKey | None:
-    """The GPU group of a pod; a pod with one of the labels only has none."""
+    """Returns the GPU group of a pod; None if one of its two labels is missing."""
     labels = pod.metadata.labels
     name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
     if not name or replica is None:
@@ -74,8 +74,11 @@ def gpu_group(pod: Pod) -> GroupKey | None:
 
 
 def gang_ref(pod: Pod, *, volcano: bool = False, upstream: bool = True) -> GangRef | None:
-    """The gang a pod names; the first hit wins (gang-network.md 2.1). volcano: one of Volcano's follows (workloads.md
-    2), whatever else it names after these. upstream: whether its PodGroup of scheduling.k8s.io counts."""
+    """Returns the gang that a pod names, by the first source that applies (gang-network.md 2.1); None for none.
+
+    volcano: True if Volcano's annotations are read elsewhere (workloads.md 2). They precede the named sources, so that
+    a pod with them gets None. upstream: False if PodGroups of scheduling.k8s.io are ignored.
+    """
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     group = pod.spec.scheduling_group
     if not labels and not annotations and group is None:

@@ -1,7 +1,6 @@
-"""Objects of a few kinds as they come and go, and a view of them that is made once for each state.
+"""An index of objects of a few kinds, updated per event, with a view that is built once for each state.
 
-The storage side, the resource claims and the owners of pods differ in what they answer, not in how their objects are
-kept.
+Storage, resource claims and owners of pods use it: they differ in the view, not in how objects are stored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,13 +16,13 @@ Objects = Mapping[type[Wire], Mapping[str, Any]]
 
 
 def object_key(obj: Any) -> str:
-    """`namespace/name` of an object, the name alone where it has no namespace."""
+    """Returns `namespace/name` of an object; the name alone if it has no namespace."""
     meta = obj.metadata
     return f"{meta.namespace}/{meta.name}" if meta.namespace else str(meta.name)
 
 
 class ObjectBook(Generic[V]):
-    """The objects as they are now."""
+    """The current objects of some kinds."""
 
     def __init__(self, kinds: Iterable[type[Wire]], make_view: Callable[[Objects], V]) -> None:
         self._objects: dict[type[Wire], dict[str, Any]] = {kind: {} for kind in kinds}
@@ -35,14 +34,15 @@ class ObjectBook(Generic[V]):
         return tuple(self._objects)
 
     def put(self, obj: Wire) -> None:
-        """Takes an object. Raises UnreadableError where something in it cannot be read; nothing changes then."""
+        """Adds or updates an object. Raises `UnreadableError` if part of it cannot be read, and then changes
+        nothing."""
         objects, key = self._objects[type(obj)], object_key(obj)
         if self._changes(objects.get(key), obj):
             self._view = None
         objects[key] = obj
 
     def drop(self, kind: type[Wire], key: str) -> None:
-        """Forgets an object; an unknown one is no fault."""
+        """Removes an object; an unknown key is ignored."""
         if self._objects[kind].pop(key, None) is not None:
             self._view = None
 
@@ -51,11 +51,11 @@ class ObjectBook(Generic[V]):
         return found
 
     def view(self) -> V:
-        """The objects of this moment; nothing in it changes."""
+        """Returns the view of the current objects. Immutable."""
         if self._view is None:
             self._view = self._make_view({kind: objects.copy() for kind, objects in self._objects.items()})
         return self._view
 
     def _changes(self, known: Any, obj: Any) -> bool:
-        """Whether the view is another one with the object in place of the known one (None: there was none)."""
+        """Returns whether replacing the known object (None for a new one) invalidates the view."""
         return bool(known != obj)

@@ -1,4 +1,8 @@
-"""A pod as the planner sees it: its request, its place, its gang, its rank index."""
+"""A pod as the planner sees it: requests, node, gang, rank index, owner and shape.
+
+`pod_info` reads a pod once for each of its versions. Whatever later steps need of labels, annotations and spec is read
+here, so that a round does not parse pods.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -38,22 +42,22 @@ SUCCEEDED, FAILED = FINISHED = ("Succeeded", "Failed")
 
 
 class Owner(NamedTuple):
-    """What of a pod decides whose it is, as far as its own labels tell (quota-fairness.md 1 and 5). Pods of one
-    namespace, quota and user share one."""
+    """The namespace, quota and user that a pod is accounted to, as far as the pod itself states them (quota-fairness.md
+    1 and 5). Pods with equal values share one object."""
 
     namespace: str
     quota: str
-    """Its quota label; empty for none."""
+    """Value of the pod's quota label; empty if the pod has none."""
     queue: str
-    """The quota that its group names; empty for none."""
+    """Quota that the pod's Volcano PodGroup names; empty for none."""
     user: str
-    """Its user label; empty for none that counts."""
+    """Value of the pod's user label; empty if the pod has none, or if labels of its namespace are ignored."""
     rigid: bool
-    """Non-preemptible."""
+    """True if the pod is non-preemptible."""
 
 
 class PodInfo(msgspec.Struct, frozen=True):
-    """One pod. `node` is its node's name, empty while it is pending; an assumed pod has a node already."""
+    """One pod. `node` is the name of its node, empty while the pod is pending; an assumed pod has a node already."""
 
     pod: Pod
     key: str
@@ -61,47 +65,49 @@ class PodInfo(msgspec.Struct, frozen=True):
     score_requests: tuple[int, int]
     node: str
     pending: bool
-    """Pending, ungated, not being deleted and for one of our scheduler names: to be placed."""
+    """True if the pod is to be placed: unbound, ungated, not ending, and with one of our scheduler names."""
     gang: GangRef | None
     index: int | None
     created: float
-    """Seconds since the epoch."""
+    """Creation time in seconds since the epoch."""
     owner: Owner
-    """Whose it is."""
+    """Namespace, quota and user that the pod is accounted to."""
     shape: bytes
-    """Equal for pods that every filter and score treats alike; empty for pods that are not pending."""
+    """Equivalence class: equal for pods that every filter and score treats alike. Empty for pods that are not
+    pending."""
     ties: Ties = NO_TIES
-    """What of it concerns other pods."""
+    """Host ports, affinity terms and volumes: the parts of the pod that constrain other pods."""
     group_priority: int | None = None
-    """Priority of its upstream PodGroup, which counts instead of its own (kube-parity.md 6)."""
+    """Priority of the pod's upstream PodGroup, which replaces the pod's own (kube-parity.md 6); None if there is
+    none."""
     group_policy: str = ""
-    """The same of preemptionPolicy; empty where the group says none."""
+    """preemptionPolicy of the pod's upstream PodGroup, which replaces the pod's own; empty if there is none."""
     made_group: str = ""
-    """`namespace/name` of its upstream PodGroup that its controller made by default, where another gang has it."""
+    """`namespace/name` of the upstream PodGroup that the pod's controller created by default, if the pod is in another
+    gang."""
     extended: bool = False
-    """True if it asks for an extended resource or of a family of devices: no family has anything to say of any other
-    pod."""
+    """True if the pod requests an extended resource or devices of a family; other pods concern no family."""
     asks: Asks = msgspec.field(default_factory=lambda: NO_ASKS)
-    """Family of devices -> what it asks of it; empty for most pods."""
+    """Family of devices -> device request of the pod; empty for most pods."""
 
     @property
     def controller(self) -> str:
-        """uid of its controlling owner; empty for none."""
+        """uid of the controlling owner; empty for none."""
         owner = self.pod.metadata.controller
         return owner.uid if owner is not None else ""
 
     @property
     def order(self) -> tuple[tuple[int, int], object]:
-        """Its place among the pods of one gang: by index, then name in natural order (gang-network.md 2.5)."""
+        """Sort key among the pods of one gang: index, then name in natural order (gang-network.md 2.5)."""
         return (0, self.index) if self.index is not None else (1, 0), natural_key(self.name)
 
     @property
     def group(self) -> GroupKey | None:
-        """Its GPU group (gpu-topology.md 5)."""
+        """GPU group of the pod (gpu-topology.md 5); None for none."""
         return gpu_group(self.pod)
 
     def ask(self, family: str) -> Any:
-        """Returns what it asks of a family of devices; None for nothing."""
+        """Returns the device request of the pod to one family; None if there is none."""
         return self.asks.get(family)
 
     @property
@@ -122,7 +128,7 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def preemption_policy(self) -> str:
-        """Never, or PreemptLowerPriority."""
+        """`Never` or `PreemptLowerPriority`."""
         return self.group_policy or preemption_policy(self.pod)
 
     @property
@@ -131,29 +137,30 @@ class PodInfo(msgspec.Struct, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        """True if it has done its part, as far as the pod itself tells (gang-network.md 2.4)."""
+        """True if the pod has completed its work, judged by the pod alone (gang-network.md 2.4)."""
         return is_success(self.pod)
 
     @property
     def bound(self) -> bool:
-        """On a node and still there: holds room, and is a member of its gang."""
+        """True if the pod is on a node and has not ended: it uses capacity, and is a member of its gang."""
         return bool(self.node) and not self.finished
 
     @property
     def nominated_node(self) -> str:
-        """Node that room is kept on while the pod has none (kube-parity.md 2.2)."""
+        """Node on which capacity is reserved for the pod while it has no node; empty for none (kube-parity.md 2.2)."""
         if self.node or self.finished or self.pod.spec.scheduling_gates or self.pod.metadata.deletion_timestamp:
             return ""
         return self.pod.status.nominated_node_name
 
     @property
     def selector(self) -> str:
-        """Value of the network-topology-selector; empty for none."""
+        """Value of annotation network-topology-selector; empty for none."""
         return self.pod.metadata.annotations.get(keys.TOPOLOGY_SELECTOR, "")
 
 
 def stays(info: PodInfo) -> bool:
-    """Whether a pod never makes room: one of a DaemonSet, or a mirror of a static one. Such pods come straight back."""
+    """Returns whether evicting the pod frees nothing: a pod of a DaemonSet or a mirror pod is recreated on its node at
+    once."""
     meta = info.pod.metadata
     return keys.MIRROR in meta.annotations or any(o.kind == "DaemonSet" and o.controller for o in meta.owner_references)
 
@@ -164,26 +171,28 @@ def _owner(namespace: str, quota: str, queue: str, user: str, rigid: bool) -> Ow
 
 
 def preemption_policy(pod: Pod) -> str:
-    """Never, or PreemptLowerPriority, which an API server fills in."""
+    """Returns `Never` or `PreemptLowerPriority`, the default of the API server."""
     return pod.spec.preemption_policy or keys.PREEMPT_LOWER_PRIORITY
 
 
 def non_preemptible(pod: Pod) -> bool:
-    """Whether the pod says that no rule may evict it: its quota's min has to hold it (quota-fairness.md 5)."""
+    """Returns whether no rule may evict the pod by its labels; it must fit into its quota's min (quota-fairness.md
+    5)."""
     labels = pod.metadata.labels
     return labels.get(keys.QUOTA_PREEMPTIBLE) == "false" or labels.get(keys.DISABLE_PREEMPTIBLE) == "true"
 
 
 def owner_in(pod: Pod, *, counts: bool = True, queue: str = "") -> Owner:
-    """Whose a pod is; counts: whether what it says of its user and of evictions does; queue: its quota where it names
-    none and there is one of that name."""
+    """Returns the owner of a pod. counts: False if user and non-preemptible labels of its namespace are ignored. queue:
+    an existing quota that its Volcano PodGroup names; applies if the pod's own label names none."""
     labels = pod.metadata.labels
     quota, user = labels.get(keys.QUOTA_NAME, ""), labels.get(keys.QUOTA_USER, "") if counts else ""
     return _owner(pod.metadata.namespace, quota, queue, user, counts and non_preemptible(pod))
 
 
 def in_group(info: PodInfo, priority: int | None, policy: str = "") -> PodInfo:
-    """The pod with the priority and the preemptionPolicy of its upstream PodGroup, or with its own again."""
+    """Returns the pod with the priority and preemptionPolicy of its upstream PodGroup; None and "" restore the pod's
+    own."""
     if policy != info.group_policy:
         info = replace(info, group_policy=policy)
     if priority == info.group_priority:
@@ -195,14 +204,17 @@ def in_group(info: PodInfo, priority: int | None, policy: str = "") -> PodInfo:
 
 
 _PRIORITY = b"\nof the group: "
-"""Nominated pods concern those of lower priority only, so the shape tells priorities apart; JSON holds no newline."""
+"""Separator between the pod's own shape and the priority of its group. Nominated pods only reserve capacity against
+pods of lower priority, so shapes must differ by priority. Encoded JSON contains no newline, so the separator is
+unambiguous."""
 
 
 _TRAILING = re.compile(r"([0-9]+)$", re.ASCII)
 
 
 def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
-    """Index of a pod within its gang (gang-network.md 2.5); None sorts last. by_workload: what its workload gives."""
+    """Returns the index of a pod in its gang (gang-network.md 2.5); None for none. by_workload: index given by its
+    workload."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     for text in (
         labels.get(keys.RANK_INDEX_LABEL),
@@ -218,6 +230,7 @@ def rank_index(pod: Pod, by_workload: int | None = None) -> int | None:
 
 
 def total_requests(pods: Iterable[PodInfo]) -> Amounts:
+    """Returns the sum of the requests of pods."""
     total: Amounts = {}
     for pod in pods:
         add_amounts(total, pod.requests)
@@ -234,19 +247,19 @@ def shape_of(
     devices: Sequence[object] = (),
     queue: str = "",
 ) -> bytes:
-    """Everything a filter or a score may look at, except the name; pods of one template share it.
+    """Returns the equivalence class of a pod: everything that a filter or a score may read, except the name.
 
-    Volumes without a source that binds the pod to a node are left out: their generated names differ from pod to pod.
-    Of the labels only those count that some selector looks for (`looked_for`, and the pod's own selectors): indexes
-    and the like differ in every pod. `scored`: cpu and memory as scores count them, which differs for equal requests
-    where a container has none. `owned`: pods without constraints of spread are spread by their controllers.
-    `devices`: what families of devices tell it apart by (`AskReaders.shape`). `queue`: as in `owner_in`.
+    Pods of one template share it. Volumes without a source that binds the pod to a node are left out, because their
+    generated names differ. Labels are left out unless a selector reads them (`looked_for`, or the pod's own selectors),
+    because indexes and the like differ in every pod. `scored`: cpu and memory as scores count them, which may differ
+    for equal requests if a container has none. `owned`: True if pods without spread constraints are spread by
+    controller. `devices`: what distinguishes device requests (`AskReaders.shape`). `queue`: as in `owner_in`.
     """
     return _short(_said(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue))
 
 
 _LONG_SHAPE = 1 << 10
-"""Bytes of a shape above which it is known by its digest: what keeps it may be many."""
+"""Longest shape in bytes that is stored as it is. A longer shape is replaced by its digest, to bound memory."""
 
 
 def _short(shape: bytes) -> bytes:
@@ -295,7 +308,7 @@ def _said(
 
 
 def _above_limits(pod: Pod) -> str:
-    """Which limit a pod to be placed breaks; empty for none. No quantity is read for that."""
+    """Returns the reading limit that a pending pod exceeds; empty for none. Parses no quantity."""
     spec = pod.spec
     if fault := too_long(pod.metadata.annotations.get(keys.GANG_NAME, ""), NAME_BYTES):
         return f"metadata.annotations[{keys.GANG_NAME}]: {fault}"
@@ -312,7 +325,7 @@ def _above_limits(pod: Pod) -> str:
     if spec.topology_spread_constraints or spec.affinity is not None:
         near = spec.affinity and (spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity)
         size = len(msgspec.json.encode((near, spec.topology_spread_constraints)))
-        if fault := too_many(size, TIES_BYTES, "bytes that say beside which pods it may run"):
+        if fault := too_many(size, TIES_BYTES, "bytes of pod affinity and topology spread constraints"):
             return f"spec: {fault}"
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if affinity is None:
@@ -340,11 +353,11 @@ def pod_info(
     queue: str = "",
     follows: tuple[GangRef | None, int | None] = (None, None),
 ) -> PodInfo:
-    """Reads one pod; looked_for, owned: as in `shape_of`; readers: of what it asks of devices; labels_count: as in
-    `owner_in`; volcano: as in `gang_ref`; queue: as in `owner_in`; follows: (gang, rank index) so far: an unfinished
-    pod that names no gang keeps them where they follow from workloads.
+    """Reads one pod. looked_for, owned: as in `shape_of`. labels_count, queue: as `counts` and `queue` in `owner_in`.
+    volcano: as in `gang_ref`. follows: (gang, rank index) of the pod's previous version; an unfinished pod that names
+    no gang keeps them if they were derived from its workload.
 
-    Raises UnreadableError for an unreadable quantity, or a pod to be placed that asks for more than is read (`limits`).
+    Raises `UnreadableError` for an unreadable quantity, or for a pending pod that exceeds a reading limit.
     """
     spec, meta = pod.spec, pod.metadata
     node = spec.node_name or assumed_node
@@ -366,7 +379,7 @@ def pod_info(
     asks = readers.read(pod, requests, pending=pending)
     devices = readers.shape(pod, asks) if asks and pending else ()
     shape = _said(pod, requests, scored, looked_for, owned=owned, devices=devices, queue=queue) if pending else b""
-    if fault := too_many(len(shape), SPEC_BYTES, "bytes that decide where it may go"):
+    if fault := too_many(len(shape), SPEC_BYTES, "bytes of placement constraints"):
         raise UnreadableError(f"spec: {fault}")
     return PodInfo(
         pod=pod,

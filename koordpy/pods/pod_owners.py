@@ -1,7 +1,7 @@
-"""Whose a pod is: the services that select it and the controller that made it, as far as spreading asks for them.
+"""The services that select a pod and the controller that created it, as far as topology spread needs them.
 
-Default constraints of topology spread have no selector of their own; kube-scheduler makes one for each pod out of its
-services and its replication controller, replica set or stateful set (helper.DefaultSelector). The same is done here.
+Default constraints of topology spread have no selector. As in kube-scheduler (helper.DefaultSelector), the selector of
+a pod is built from its services and its replication controller, replica set or stateful set.
 """
 
 from typing import Any
@@ -18,13 +18,13 @@ _CONTROLLERS: dict[tuple[str, str], type[Wire]] = {
 
 
 def controller_of(meta: ObjectMeta) -> OwnerReference | None:
-    """The controlling owner of a kind whose selector counts."""
+    """Returns the controlling owner if it is of a kind with a selector; None otherwise."""
     owner = meta.controller
     return owner if owner is not None and (owner.api_version, owner.kind) in _CONTROLLERS else None
 
 
 class Owners:
-    """Services and controllers of one moment; nothing in it changes."""
+    """Services and controllers at one moment. Immutable."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
@@ -34,7 +34,8 @@ class Owners:
                 self._services.setdefault(service.metadata.namespace, []).append(service.spec.selector)
 
     def selector_of(self, pod: Pod) -> LabelSelector | None:
-        """What speaks of a pod and its siblings; None where no service and no controller says anything."""
+        """Returns the selector that matches a pod and its siblings; None if the pod has neither a service nor such a
+        controller."""
         meta = pod.metadata
         labels: dict[str, str] = {}
         for wanted in self._services.get(meta.namespace, ()):
@@ -48,29 +49,29 @@ class Owners:
             if isinstance(found, ReplicationController):
                 labels |= found.spec.selector
             elif found is not None and (selector := found.spec.selector) is not None:
-                # ANDed, not merged: it may contradict the services
+                # ANDed, not merged: the selectors of services may require other values
                 said = (Requirement(key=k, operator="In", values=(v,)) for k, v in selector.match_labels.items())
                 expressions = (*said, *selector.match_expressions)
         return LabelSelector(match_labels=labels, match_expressions=expressions) if labels or expressions else None
 
 
 class OwnerBook(ObjectBook[Owners]):
-    """The objects as they come and go."""
+    """Services and controllers, updated per event."""
 
     def __init__(self) -> None:
         super().__init__(OWNER_KINDS, Owners)
 
     def label_keys(self) -> frozenset[str]:
-        """Label keys that the selectors of all of them look at pods by."""
+        """Returns the label keys in the selectors of all services and controllers."""
         return frozenset().union(*(label_keys(obj) for objects in self._objects.values() for obj in objects.values()))
 
     def _changes(self, known: Any, obj: Any) -> bool:
-        # controllers change with every pod they make, in their status
+        # the status of a controller changes with every pod that it creates
         return known is None or known.spec != obj.spec
 
 
 def label_keys(obj: Any) -> frozenset[str]:
-    """Label keys that the selector of a service or controller looks at pods by."""
+    """Returns the label keys in the selector of a service or controller."""
     selector = obj.spec.selector
     if isinstance(selector, LabelSelector):
         return frozenset({*selector.match_labels, *(one.key for one in selector.match_expressions)})

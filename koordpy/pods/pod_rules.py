@@ -1,4 +1,5 @@
-"""The rules of pods about other pods and about host ports, by name, and pods without one of them, for what-ifs."""
+"""Required rules of pods about other pods and host ports, by name, and copies of pods without one of them, for
+what-ifs."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -8,11 +9,12 @@ from msgspec.structs import replace
 from koordpy.api.objects import Affinity, Container, Pod
 
 Respec = Callable[[Pod], Pod]
-"""A pod with another specification."""
+"""Returns a copy of a pod with a changed specification."""
 
 
 def rules_of(pods: Iterable[Pod]) -> list[tuple[str, Respec]]:
-    """(as messages name it, what takes it from a pod) of every rule about other pods and their ports."""
+    """Returns (name in messages, function that removes the rule from a pod) of every required spread, affinity,
+    anti-affinity and host port rule, sorted by name."""
     found: dict[str, Respec] = {}
     for pod in pods:
         spec = pod.spec
@@ -61,13 +63,13 @@ def _without_far(pod: Pod, *, key: str) -> Pod:
 
 
 def with_affinity(pod: Pod, edit: Callable[[Affinity], Affinity]) -> Pod:
-    """The pod with another affinity; as it is where it has none."""
+    """Returns the pod with a changed affinity; unchanged if it has none."""
     near = pod.spec.affinity
     return pod if near is None else replace(pod, spec=replace(pod.spec, affinity=edit(near)))
 
 
 def in_containers(pod: Pod, edit: Callable[[Container], Container]) -> Pod:
-    """The pod with each of its containers changed."""
+    """Returns the pod with each of its containers and init containers changed."""
     spec = pod.spec
     made = replace(spec, containers=[*map(edit, spec.containers)], init_containers=[*map(edit, spec.init_containers)])
     return replace(pod, spec=made)

@@ -1,7 +1,7 @@
-"""What of a pod concerns other pods: host ports, terms of pod affinity, claims and disks.
+"""The parts of a pod that constrain other pods: host ports, terms of pod affinity, claims and disks.
 
-Read once when a pod arrives, so that the accounting and a plan's draft need not look into specs again; most pods have
-none of it. Sources: kube-parity.md 2.4, 2.7 and 2.8.
+They are read once per version of a pod, so that the accounting and a plan's draft need not read specs; most pods have
+none. Sources: kube-parity.md 2.4, 2.7 and 2.8.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -32,7 +32,8 @@ class HostPort(NamedTuple):
 
 
 class PodClass(NamedTuple):
-    """Pods that no selector there is tells apart; labels that none looks for are left out."""
+    """Namespace and labels of pods that no existing selector distinguishes; labels that no selector reads are left
+    out."""
 
     namespace: str
     labels: frozenset[tuple[str, str]]
@@ -40,15 +41,17 @@ class PodClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Whom terms may speak of, told without reading them. near: pods of the own namespace alone. items, keys: all these
-    pods carry one of these label items or keys; items are None where that is not so."""
+    """A quick, necessary condition for pods that affinity terms can match, without evaluating the terms."""
 
     near: bool = True
+    """True if the terms match pods of their own pod's namespace only."""
     items: frozenset[tuple[str, str]] | None = frozenset()
+    """Every matched pod has one of these labels or one of `keys`; None if no such condition is known."""
     keys: frozenset[str] = frozenset()
+    """Label keys of terms that require a key with any value."""
 
     def may_have(self, owner: str, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether terms of a pod in namespace `owner` may speak of pods with these labels in `namespace`."""
+        """Returns whether terms of a pod in namespace `owner` may match pods with these labels in `namespace`."""
         if self.near and namespace != owner:
             return False
         if self.items is None or not self.items.isdisjoint(labels.items()):
@@ -56,25 +59,25 @@ class Audience:
         return not self.keys.isdisjoint(labels)
 
 
-NOBODY = Audience()
+NO_PODS = Audience()
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of pod affinity and anti-affinity of one pod, equal where they say the same of others."""
+    """The affinity and anti-affinity terms of one pod. Equal if their encodings are."""
 
     affinity: PodAffinity = field(default=PodAffinity(), compare=False)
     anti_affinity: PodAffinity = field(default=PodAffinity(), compare=False)
     encoded: bytes = b""
-    """Both, as JSON; empty for no terms."""
-    audience: Audience = field(default=NOBODY, compare=False)
+    """Both kinds of terms as JSON; empty for no terms."""
+    audience: Audience = field(default=NO_PODS, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.encoded)
 
     @property
     def every(self) -> tuple[PodAffinityTerm, ...]:
-        """All of them, the preferred ones without their weights."""
+        """All terms, the preferred ones without their weights."""
         preferred: tuple[WeightedPodAffinityTerm, ...] = (*self.affinity.preferred, *self.anti_affinity.preferred)
         return (
             *self.affinity.required,
@@ -87,7 +90,7 @@ NO_TERMS = Terms()
 
 
 class TermClass(NamedTuple):
-    """Pods whose terms of pod affinity and anti-affinity say the same of others."""
+    """Pods of one namespace with equal terms of pod affinity and anti-affinity."""
 
     namespace: str
     terms: Terms
@@ -95,7 +98,7 @@ class TermClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ties:
-    """ports: without doubles. volumes: those with a source that a filter looks at."""
+    """Host ports without duplicates, affinity terms, and volumes with a source that a filter reads."""
 
     ports: tuple[HostPort, ...] = ()
     terms: Terms = NO_TERMS
@@ -106,7 +109,7 @@ class Ties:
 
     @property
     def anti(self) -> bool:
-        """Whether a required anti-affinity is among the terms."""
+        """True if the terms include a required anti-affinity."""
         return bool(self.terms.anti_affinity.required)
 
 
@@ -114,7 +117,7 @@ NO_TIES = Ties()
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """Host ports of containers and restartable init containers."""
+    """Returns the host ports of containers and restartable init containers."""
     spec = pod.spec
     found: dict[HostPort, None] = {}
     for container in (*spec.containers, *(one for one in spec.init_containers if one.restart_policy == "Always")):
@@ -125,7 +128,7 @@ def host_ports(pod: Pod) -> tuple[HostPort, ...]:
 
 
 def looked_at(volume: Volume) -> bool:
-    """Whether a filter looks at a volume's source."""
+    """Returns whether a filter reads a volume's source."""
     return bool(
         volume.persistent_volume_claim
         or volume.ephemeral is not None
@@ -138,7 +141,7 @@ def looked_at(volume: Volume) -> bool:
 
 
 def ties_of(pod: Pod) -> Ties:
-    """NO_TIES for a pod that concerns no other pod but by its labels and its use of room."""
+    """Returns the ties of a pod; `NO_TIES` if only its labels and its requests concern other pods."""
     spec = pod.spec
     ports, terms = host_ports(pod), _terms_of(pod)
     volumes = tuple(volume for volume in spec.volumes if looked_at(volume)) if spec.volumes else ()
@@ -149,7 +152,7 @@ def ties_of(pod: Pod) -> Ties:
 
 
 def _terms_of(pod: Pod) -> Terms:
-    """What a pod asks of other pods, as its spec has it."""
+    """Returns the affinity and anti-affinity terms of a pod's spec, not encoded."""
     given = pod.spec.affinity
     if given is None or (given.pod_affinity is None and given.pod_anti_affinity is None):
         return NO_TERMS
@@ -157,12 +160,12 @@ def _terms_of(pod: Pod) -> Terms:
 
 
 def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
-    """By one requirement of each term that a pod cannot meet without a label."""
+    """Returns a condition that all pods matched by the terms meet, from one label requirement of each term."""
     near, everyone, items, keys = True, False, set[tuple[str, str]](), set[str]()
     for term in terms:
         selector = term.label_selector
         if selector is None:
-            continue  # it speaks of nobody
+            continue  # a term without a selector matches no pod
         near = near and not term.namespaces and term.namespace_selector is None
         listed = next((one for one in selector.match_expressions if one.operator == "In"), None)
         there = next((one for one in selector.match_expressions if one.operator in ("Exists", "Gt", "Lt")), None)
@@ -178,7 +181,7 @@ def audience_of(terms: Iterable[PodAffinityTerm]) -> Audience:
 
 
 def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:
-    """The class of a pod by namespace and those of its labels that selectors look for."""
+    """Returns the class of a pod: its namespace, and its labels that selectors read."""
     labels = pod.metadata.labels
     if not looked_for or not labels:
         return PodClass(pod.metadata.namespace, frozenset())
@@ -186,12 +189,12 @@ def pod_class(pod: Pod, looked_for: Collection[str]) -> PodClass:
 
 
 def looks_at_pods(pod: Pod) -> bool:
-    """Whether a pod may have selectors of other pods."""
+    """Returns whether a pod may have selectors of other pods."""
     return pod.spec.affinity is not None or bool(pod.spec.topology_spread_constraints)
 
 
 def selected_keys(pod: Pod) -> frozenset[str]:
-    """Label keys by which a pod's affinity terms and spread constraints look at pods."""
+    """Returns the label keys that a pod's affinity terms and spread constraints read."""
     keys: set[str] = set(spread_keys(pod.spec.topology_spread_constraints))
     for term in _terms_of(pod).every:
         keys.update(term.match_label_keys, term.mismatch_label_keys, _keys(term.label_selector))
@@ -199,7 +202,7 @@ def selected_keys(pod: Pod) -> frozenset[str]:
 
 
 def spread_keys(constraints: Iterable[TopologySpreadConstraint]) -> frozenset[str]:
-    """Label keys by which spread constraints look at pods."""
+    """Returns the label keys that spread constraints read."""
     keys: set[str] = set()
     for constraint in constraints:
         keys.update(constraint.match_label_keys, _keys(constraint.label_selector))

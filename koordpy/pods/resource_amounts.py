@@ -1,4 +1,4 @@
-"""What a pod asks for and what a node has, as exact integers by resource name.
+"""Requests of pods and allocatable amounts of nodes, as exact integers by resource name.
 
 Source: kube-parity.md section 2.5 (KEP-753 for sidecars, KEP-2837 for pod-level resources, KEP-1287 for resizes).
 """
@@ -13,15 +13,15 @@ from koordpy.api.quantity import MAX_SUM, units
 from koordpy.api.reading_limits import RESOURCES
 
 Amounts = dict[str, int]
-"""Milli-cores of cpu, whole units of everything else."""
+"""Millicores of cpu, whole units of every other resource."""
 
 DEFAULT_CPU_MILLI = 100
 DEFAULT_MEMORY_BYTES = 200 * 2**20
-"""What a container without a request weighs in scores, and only there."""
+"""Default request of a container without one; used by scores only."""
 
 
 def amounts(raw: Quantities) -> Amounts:
-    """Parses a resource list. Raises UnreadableError naming the resource."""
+    """Parses a resource list. Raises `UnreadableError` naming the resource."""
     out: Amounts = {}
     for name, text in raw.items():
         try:
@@ -32,12 +32,12 @@ def amounts(raw: Quantities) -> Amounts:
 
 
 def node_allocatable(node: Node) -> Amounts:
-    """Allocatable amounts; capacity only where a node states no allocatable at all (API default)."""
+    """Returns the allocatable amounts of a node; its capacity if it states no allocatable (API default)."""
     return amounts(node.status.allocatable or node.status.capacity)
 
 
 def add_amounts(total: Amounts, more: Mapping[str, int], sign: int = 1) -> None:
-    """Adds amounts to a sum in place; sign -1 takes them from it."""
+    """Adds amounts to a sum in place; sign -1 subtracts them."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + sign * amount
 
@@ -112,13 +112,13 @@ def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
 
 _TEMPLATES_KEPT = 1 << 10
 _templates: dict[int, tuple[tuple[object, ...], Amounts, tuple[int, int]]] = {}
-"""Parts of the spec of pods of one template, and what these ask for, by the identity of the list of containers, which
-siblings share and an entry keeps alive."""
+"""Identity of the list of containers -> (parts of the spec, requests, requests for scores). Pods of one template share
+the list, and the entry keeps it alive, so that the identity is not reused."""
 forgotten_by(_templates.clear)
 
 
 def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
-    """(`pod_requests`, `score_requests`), told once for pods whose specs share their parts: not to be changed."""
+    """Returns (`pod_requests`, `score_requests`). Pods of one template share the result, so it must not be changed."""
     spec, status = pod.spec, pod.status
     if status.container_statuses or status.init_container_statuses or status.resources is not None:
         return pod_requests(pod), score_requests(pod)
@@ -134,15 +134,16 @@ def asked_by(pod: Pod) -> tuple[Amounts, tuple[int, int]]:
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """The whole pod's request per resource, zeros left out.
+    """Returns the request of the whole pod per resource, without zeros.
 
-    Of a pod on a node the figures of its status count too: what the kubelet has given it, before and after a resize.
+    For a pod on a node it includes the amounts in the pod's status, which the kubelet has allocated before or after a
+    resize.
     """
     return {name: min(amount, MAX_SUM) for name, amount in _requests(pod, {}).items() if amount > 0}
 
 
 def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
-    """`missing`: what a container counts for that does not say what it asks for."""
+    """Returns the request of the whole pod. missing: amounts assumed for a container that states no request."""
     spec = pod.spec
     stated, infeasible = _stated(pod)
 
@@ -158,9 +159,9 @@ def _requests(pod: Pod, missing: Mapping[str, int]) -> Amounts:
 
 
 def score_requests(pod: Pod) -> tuple[int, int]:
-    """(milli-cores, bytes) that scores count: a container without a request weighs 100m and 200Mi.
+    """Returns (millicores, bytes) as scores count them: a container without a request counts 100m and 200Mi.
 
-    Where the pod as a whole says what it asks for, that holds for a resource that neither it nor a container names.
+    A request of the pod as a whole replaces these defaults for the resources that it names.
     """
     missing = {"cpu": DEFAULT_CPU_MILLI, "memory": DEFAULT_MEMORY_BYTES}
     if pod.spec.resources is not None and pod.spec.resources.requests:

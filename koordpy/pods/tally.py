@@ -1,8 +1,8 @@
-"""Two-level counts that change with every event and are handed out unchanging.
+"""Two-level counts that are updated per event and read as an immutable mapping.
 
-Filters that look at other pods ask "how many of these, where": pods of one label set on each node, holders of a port,
-users of a claim. A snapshot must not change under its reader, and copying every count for each snapshot would cost
-more than the planning; so only the entries that changed since the last one are copied.
+Filters that look at other pods need counts by place: pods of one label set on each node, users of a host port, users of
+a claim. A snapshot must not change while it is read, and copying every count for each snapshot would cost more than
+planning. So `frozen` copies only the entries that changed since its last call.
 """
 
 from collections.abc import Hashable, Mapping
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class Tally(Generic[K, S]):
-    """key -> sub-key -> count, without zeros."""
+    """Counts by key and sub-key; entries of 0 are left out."""
 
     __slots__ = ("_counts", "_dirty", "_frozen")
 
@@ -27,6 +27,7 @@ class Tally(Generic[K, S]):
         self.add_all(key, {sub: amount}, 1)
 
     def add_all(self, key: K, amounts: Mapping[S, int], sign: int) -> None:
+        """Adds or subtracts (sign 1 or -1) amounts by sub-key."""
         inner = self._counts.get(key)
         if inner is None:
             inner = self._counts[key] = {}
@@ -41,7 +42,7 @@ class Tally(Generic[K, S]):
         self._dirty.add(key)
 
     def frozen(self) -> Mapping[K, Mapping[S, int]]:
-        """The counts of this moment; what is handed out never changes."""
+        """Returns the current counts. The result never changes."""
         if self._dirty:
             out = self._frozen.copy()
             for key in self._dirty:
@@ -58,7 +59,7 @@ class Tally(Generic[K, S]):
 def counts_without(
     counts: Mapping[K, Mapping[S, int]], gone: Mapping[K, Mapping[S, int]]
 ) -> Mapping[K, Mapping[S, int]]:
-    """Returns counts by key and sub-key without some of them; no zeros, and no key without a count."""
+    """Returns counts by key and sub-key less the amounts in `gone`, without zeros and without empty keys."""
     if not gone:
         return counts
     out = dict(counts)

@@ -1,8 +1,8 @@
-"""Claims, volumes and what CSI drivers say: the storage side of a snapshot.
+"""The storage side of a snapshot: claims, volumes, storage classes, and limits of CSI drivers.
 
-Filters ask the same questions of it for every pod (the class of a claim, the CSI volume behind it, which volumes of a
-class are free, what is attached where), so the answers are made once for each state of the objects.
-Source: kube-parity.md 2.8.
+Filters ask the same questions for every pod: the class of a claim, the CSI volume behind it, the free volumes of a
+class, the volumes attached to each node. The answers are computed once for each state of the objects. Source:
+kube-parity.md 2.8.
 """
 
 from bisect import bisect_left
@@ -41,28 +41,32 @@ DELAYED = "WaitForFirstConsumer"
 
 
 class CsiVolume(NamedTuple):
-    """A volume as limits count it; the same one in several pods of a node is one."""
+    """A volume as attach limits count it: a volume that several pods of a node use counts once."""
 
     driver: str
     handle: str
 
 
 class Disk(NamedTuple):
-    """An inline disk that pods of a node may not share, by its kind and identity."""
+    """An inline disk that pods of a node may not share, by kind and identity."""
 
     kind: str
     identity: str
 
 
 class Promise(NamedTuple):
-    """What a claim takes with a pod that is placed and not confirmed: a volume, or one to be made for the node."""
+    """The volume of an unbound claim of a pod that is placed and not confirmed: an existing volume, or one to be
+    provisioned on the node."""
 
     volume: str
     node: str
 
 
 class OfferedVolumes:
-    """Volumes that some claims may take but for their size, smallest first. reserved: for one claim alone."""
+    """Volumes that match some claims except for size, smallest first.
+
+    reserved: True if the volumes are reserved for one claim.
+    """
 
     def __init__(self, volumes: Iterable[PersistentVolume] = (), *, reserved: bool = False) -> None:
         self.volumes, self.reserved = tuple(volumes), reserved
@@ -70,16 +74,16 @@ class OfferedVolumes:
         self._sizes = [volume_bytes(volume) for volume in self.volumes]
 
     def first_of(self, size: int) -> int:
-        """Position of the first volume that is large enough."""
+        """Returns the position of the first volume that has at least `size` bytes."""
         return bisect_left(self._sizes, size)
 
 
 class VolumeObjects:
-    """The storage objects of one moment; nothing in it changes."""
+    """The storage objects at one moment. Immutable."""
 
     def __init__(self, objects: Objects) -> None:
         self.claims: Mapping[str, PersistentVolumeClaim] = objects[PersistentVolumeClaim]
-        """By `namespace/name`."""
+        """Claims by `namespace/name`."""
         self.volumes: Mapping[str, PersistentVolume] = objects[PersistentVolume]
         self.classes: Mapping[str, StorageClass] = objects[StorageClass]
         self.csi_nodes: Mapping[str, CSINode] = objects[CSINode]
@@ -90,7 +94,7 @@ class VolumeObjects:
 
     @cached_property
     def default_class(self) -> str:
-        """Name of the default StorageClass, the newest of several; empty for none."""
+        """Name of the default StorageClass, the newest if there are several; empty for none."""
         marked = [
             item
             for item in self.classes.values()
@@ -100,7 +104,7 @@ class VolumeObjects:
         return order[-1].metadata.name if order else ""
 
     def class_of(self, claim: PersistentVolumeClaim) -> str:
-        """Class of a claim; the default where it names none at all."""
+        """Returns the storage class of a claim: the default class if the claim states neither a class nor a volume."""
         given = claim.metadata.annotations.get(CLASS_ANNOTATION)
         if given is not None:
             return given
@@ -108,12 +112,13 @@ class VolumeObjects:
         return self.default_class if name is None and not claim.spec.volume_name else name or ""
 
     def is_delayed(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether an unbound claim waits for its first pod to be placed."""
+        """Returns whether a claim is unbound until its first pod is placed (`WaitForFirstConsumer`)."""
         found = self.classes.get(self.class_of(claim))
         return found is not None and found.volume_binding_mode == DELAYED and not claim.spec.volume_name
 
     def shelf(self, key: str) -> OfferedVolumes:
-        """The volumes of a claim without one; that which is reserved for it comes before all."""
+        """Returns the volumes that an unbound claim may use. A volume that is reserved for the claim excludes all other
+        volumes."""
         claim = self.claims[key]
         if key in self._reserved:
             found = self._shelves.get(key)
@@ -134,7 +139,7 @@ class VolumeObjects:
 
     @cached_property
     def _reserved(self) -> Mapping[str, Sequence[PersistentVolume]]:
-        """Claim -> volumes that are for it alone, smallest first."""
+        """Claim -> volumes that are reserved for it, smallest first."""
         out: dict[str, list[PersistentVolume]] = {}
         for volume in chain.from_iterable(self.by_class.values()):
             if (claim := volume.spec.claim_ref) is not None:
@@ -142,7 +147,7 @@ class VolumeObjects:
         return out
 
     def _suits(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-        """Whether a volume is of a claim's class and mode, and of no other claim."""
+        """Returns whether a volume has a claim's class and modes, and is not reserved for another claim."""
         theirs, spec, reference = volume.spec, claim.spec, volume.spec.claim_ref
         return (
             volume_class(volume) == self.class_of(claim)
@@ -165,12 +170,12 @@ class VolumeObjects:
 
     @cached_property
     def contested(self) -> frozenset[str]:
-        """Classes with volumes that several claims may take; one that is held or reserved has its claim."""
+        """Classes with volumes that several claims may use: volumes that are neither bound nor reserved."""
         return frozenset(volume_class(volume) for volume in self.volumes.values() if volume.spec.claim_ref is None)
 
     @cached_property
     def limits(self) -> Mapping[str, Mapping[str, int]]:
-        """Driver -> node name -> volumes it can attach; absent = no limit."""
+        """Driver -> node name -> number of volumes that the node can attach; absent for no limit."""
         out: dict[str, dict[str, int]] = {}
         for name, node in self.csi_nodes.items():
             for driver in node.spec.drivers:
@@ -183,9 +188,10 @@ class VolumeObjects:
         return out
 
     def csi_volume(self, key: str, volume_name: str = "") -> CsiVolume | None:
-        """The CSI volume behind a claim (or the one that it is about to take); None where limits do not count it.
+        """Returns the CSI volume behind a claim; None if attach limits do not count it.
 
-        A claim without a volume counts as one of its class's driver.
+        A claim without a volume counts as a volume of its class's driver. volume_name: volume that the claim is about
+        to be bound to; empty for none.
         """
         claim = self.claims.get(key)
         if claim is None:
@@ -213,19 +219,20 @@ class VolumeObjects:
 
 
 class VolumeBook(ObjectBook[VolumeObjects]):
-    """The storage objects as they come and go."""
+    """The storage objects, updated per event."""
 
     def __init__(self) -> None:
         super().__init__(STORAGE_KINDS, VolumeObjects)
 
     def put(self, obj: Wire) -> None:
-        """Takes an object. Raises UnreadableError where a size in it cannot be read; nothing changes then."""
+        """Adds or updates an object. Raises `UnreadableError` if a size in it cannot be read, and then changes
+        nothing."""
         _check_sizes(obj)
         super().put(obj)
 
 
 def _is_offered(volume: PersistentVolume, spec: PersistentVolumeClaimSpec) -> bool:
-    """Whether a volume is free, has the labels that a claim looks for, and may be used in its ways."""
+    """Returns whether a volume is available, and has the labels and access modes that a claim requires."""
     if volume.status.phase not in ("", "Available"):
         return False
     if spec.selector is not None and not selector_matches(spec.selector, volume.metadata.labels):
@@ -235,7 +242,7 @@ def _is_offered(volume: PersistentVolume, spec: PersistentVolumeClaimSpec) -> bo
 
 @remembered(1 << 14)
 def size_bytes(quantity: RawQuantity | None) -> int:
-    """Bytes of a size, rounded up; 0 for none. Raises UnreadableError."""
+    """Returns a size in bytes, rounded up; 0 for none. Raises `UnreadableError`."""
     return 0 if quantity is None else units("storage", quantity)
 
 
@@ -256,7 +263,10 @@ _MIGRATED = (
 
 
 def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
-    """Driver and handle of a volume, in-tree kinds by the driver that took them over; None where none attaches it."""
+    """Returns driver and handle of a volume; None if no driver attaches it.
+
+    In-tree volumes are attached by the CSI driver that replaced them.
+    """
     spec = volume.spec
     if spec.csi is not None:
         return CsiVolume(spec.csi.driver, spec.csi.volume_handle)
@@ -268,12 +278,12 @@ def volume_identity(volume: PersistentVolume) -> CsiVolume | None:
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Whether claim and volume are bound for good."""
+    """Returns whether claim and volume are bound permanently."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
 def claim_key(namespace: str, pod_name: str, volume: Volume) -> str:
-    """`namespace/name` of the claim of a pod's volume; empty where it has none."""
+    """Returns `namespace/name` of the claim of a pod's volume; empty if the volume has no claim."""
     if volume.persistent_volume_claim is not None:
         return f"{namespace}/{volume.persistent_volume_claim.claim_name}"
     if volume.ephemeral is not None:
@@ -282,11 +292,11 @@ def claim_key(namespace: str, pod_name: str, volume: Volume) -> str:
 
 
 def disks_of(volume: Volume) -> tuple[tuple[Disk, bool], ...]:
-    """(disk, read only) of an inline volume; an RBD image is known by each of its monitors."""
+    """Returns (disk, read only) of an inline volume; an RBD image has one disk for each of its monitors."""
     if (gce := volume.gce_persistent_disk) is not None:
         return ((Disk("gce", gce.pd_name), gce.read_only),)
     if (aws := volume.aws_elastic_block_store) is not None:
-        # Two pods never share one, read only or not.
+        # Two pods never share an EBS volume, not even read-only.
         return ((Disk("aws", aws.volume_id), False),)
     if (iscsi := volume.iscsi) is not None:
         return ((Disk("iscsi", iscsi.iqn), iscsi.read_only),)
