@@ -1,11 +1,11 @@
-"""Workloads as users write them: Jobs, JobSets, RayClusters and others, their roles, and the gangs that follow.
+"""Workloads as users create them (Jobs, JobSets, RayClusters and others), their roles, and the gangs of their pods.
 
-A kind is a function of `kinds` and a line in its registry. The gang of a pod follows from its workload, or from its
+A kind is a function of `kinds` and a line in its registry. The gang of a pod is derived from its workload, or from its
 labels.
 
-Main types: `Workload` (`workload_model.py`): roles and pods; `DerivedBook` (`gang_derivation.py`): gangs kept up to
-date; `Minimum` (`gang_minimum.py`): minimum members.
+Main types: `Workload` (`workload_model.py`): roles and pods; `DerivedBook` (`gang_derivation.py`): gangs, updated with
+every change; `Minimum` (`gang_minimum.py`): the minimum number of members.
 
-Must not know nodes, plans or the API server, and must not trust a manifest.
-Start reading at `workload_model.py`, then `batch_jobs.py`.
+Must not know nodes, plans or the API server, and must not trust a manifest. Start reading at `workload_model.py`, then
+`batch_jobs.py`.
 """

@@ -1,4 +1,4 @@
-"""The gangs that follow from the pods of one bucket: of a run of a workload, of labels, of an owner not yet seen."""
+"""Derives the gangs of one bucket: of a run of a workload, of labels, or of an owner not yet observed."""
 
 from collections.abc import Container, Iterable, Sequence
 
@@ -11,7 +11,7 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun, by_age
 
 
 def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) -> Derived:
-    """Returns the gang of pods whose owner is not known; none of them is placed. gone: the owner was deleted."""
+    """Returns the gang of pods with an unknown owner; the gang blocks them. gone: True if the owner was deleted."""
     _, namespace, kind, name, uid = bucket
     return Derived(
         namespace=namespace,
@@ -29,7 +29,7 @@ def awaited_gang(bucket: BucketKey, pods: Iterable[WorkloadPod], *, gone: bool) 
 
 
 def run_gangs(bucket: PodBucket, config: Gangs, schedulers: Container[str]) -> BucketGangs:
-    """Returns the gangs of a run of a workload; keeps the derivation in the bucket while it holds."""
+    """Returns the gangs of a run of a workload. The bucket keeps the derivation while it is valid."""
     if bucket.moved:
         bucket.members = {one.key: one for one in by_age(bucket.members.values())}
     free = [one for one in bucket.members.values() if not one.named]
@@ -52,8 +52,11 @@ def run_gangs(bucket: PodBucket, config: Gangs, schedulers: Container[str]) -> B
 def gangs_by_labels(
     labels: tuple[str, ...], pods: Sequence[WorkloadPod], config: Gangs, schedulers: Container[str], *, young: bool
 ) -> BucketGangs:
-    """Returns the gangs of pods that labels join. labels: key of the bucket after its phase; young: whether any pod
-    still waits for its owner or workers to be seen."""
+    """Returns the gangs of pods that share labels.
+
+    labels: key of the bucket without its phase; young: True if a pod still waits for its owner or workers to be
+    observed.
+    """
     owner = pods[0].pod.metadata.controller
     kind = owner.kind.lower() if owner is not None and labels[1] != "kueue" else "kueue"
     run = run_by_labels(labels, pods, young=young)

@@ -1,7 +1,7 @@
-"""Pods by the object that controls them: what changes with an object is found without a look at all pods.
+"""Index of pods by the object that controls them: a change of an object is applied without a scan of all pods.
 
-The key is the uid in the controlling ownerReference. `below` walks the objects and pods below an object in
-O(objects and pods found).
+The key is the uid in the controlling ownerReference. `below` walks the objects and pods below an object in O(objects
+and pods found).
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -11,7 +11,7 @@ from koordpy.workloads.known_workloads import unfile
 
 
 class ControlledPods:
-    """Pods that have a controlling owner."""
+    """Pods with a controlling owner."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, str]] = {}
@@ -23,7 +23,7 @@ class ControlledPods:
             self._of.setdefault(owner.uid, {})[key] = pod.metadata.uid
 
     def drop(self, key: str, pod: Pod) -> None:
-        """Removes a pod. pod: as it was added."""
+        """Removes a pod. pod: its state when it was added."""
         if (owner := pod.metadata.controller) is not None:
             unfile(self._of, owner.uid, key)
 
@@ -31,13 +31,13 @@ class ControlledPods:
         return uid in self._of
 
     def of(self, uid: str) -> Collection[str]:
-        """Returns the pods that an object controls itself."""
+        """Returns the pods that an object controls directly."""
         return self._of.get(uid, ())
 
     def below(self, owners: Iterable[str], workloads: Callable[[str], Iterable[str]]) -> dict[str, None]:
-        """Returns the pods that objects (their uids) control, or objects and pods below them.
+        """Returns the pods that objects (by uid) control directly or through other objects and pods.
 
-        workloads: uid of an object -> uids of the workloads that it controls itself.
+        workloads: uid of an object -> uids of the workloads that it controls directly.
         """
         found: dict[str, None] = {}
         left, seen = [*owners], set[str]()

@@ -1,4 +1,4 @@
-"""PodGroups of scheduling.k8s.io that a controller made by default.
+"""Recognizes PodGroups of scheduling.k8s.io that a controller created by default.
 
 Source: groups.md 2.4.
 """
@@ -11,9 +11,9 @@ from koordpy.workloads.workload_runs import WorkloadPod
 
 
 def is_made_by_default(one: WorkloadPod, owners: Iterable[OwnerReference], known: Known) -> bool:
-    """True if an owner of the PodGroup that a pod names stands above the pod, and does not ask for policy basic itself.
+    """Returns whether an owner of the PodGroup that a pod names is above the pod, and its policy is not basic.
 
-    owners: of the PodGroup.
+    owners: owners of the PodGroup.
     """
     meta, lineage = one.pod.metadata, one.lineage
     for owner in owners:
@@ -27,7 +27,7 @@ def is_made_by_default(one: WorkloadPod, owners: Iterable[OwnerReference], known
 
 
 def _is_same(one: OwnerReference, other: OwnerReference) -> bool:
-    """Whether two references name one object: by uid, by kind and name where either has none."""
+    """Returns whether two references name one object: by uid, or by kind and name if either has no uid."""
     if one.uid and other.uid:
         return one.uid == other.uid
     return (one.kind, one.name) == (other.kind, other.name)

@@ -1,10 +1,10 @@
-"""The ReplicaSets of one Deployment as one workload, so that a rollout replaces the pods of a gang one by one.
+"""Combines the ReplicaSets of one Deployment into one workload, so that a rollout replaces the pods of a gang one by
+one.
 
-A rollout creates pods of a new ReplicaSet while pods of old ones run. Each ReplicaSet as a gang would wait for its
-whole minimum, and the rollout would never end. Together they are one role with one run: new pods are members beside the
-old ones. The same holds for every object that controls ReplicaSets (Argo's Rollout) or ReplicationControllers
-(DeploymentConfig).
-Source: workloads.md 4 (rollouts).
+A rollout creates pods of a new ReplicaSet while pods of old ones run. If each ReplicaSet were a gang, the new one would
+wait for its whole minimum, and the rollout would never end. Combined they are one role with one run, and new pods are
+members of the same gang as old ones. The same applies to every object that controls ReplicaSets (Argo's Rollout) or
+ReplicationControllers (DeploymentConfig). Source: workloads.md 4 (rollouts).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,32 +18,32 @@ from koordpy.workloads.workload_manifest import Head
 from koordpy.workloads.workload_model import Role, Workload
 
 ROLLED = frozenset(("ReplicaSet", "ReplicationController"))
-"""Kinds whose pods are a gang by min-available on the pod template alone, and of which one owner may have several."""
+"""Kinds that are a gang only because of min-available on the pod template; one owner may control several of them."""
 REVISIONS = (
     "deployment.kubernetes.io/revision",
     "rollout.argoproj.io/revision",
     "openshift.io/deployment-config.latest-version",
 )
-"""Annotations by which controllers number ReplicaSets: a rollback gives an old one the highest number again."""
+"""Annotations with the revision of a ReplicaSet; a rollback gives an old ReplicaSet the highest number again."""
 
 DESIRED = ("deployment.kubernetes.io/desired-replicas", "rollout.argoproj.io/desired-replicas")
-"""Annotations that say how many pods the owner wants without those of the surge."""
+"""Annotations with the number of pods that the owner wants, without surge pods."""
 
 
 def asks(annotations: Mapping[str, str]) -> bool:
-    """Whether the annotations of a pod template make the pods of its ReplicaSet a gang."""
+    """Returns whether the annotations of a pod template make the pods of its ReplicaSet a gang."""
     return keys.GANG_MIN in annotations and keys.GANG_NAME not in annotations
 
 
 def may_be_gang(workload: Workload) -> bool:
-    """False for ReplicaSets whose pods are plain ones, whatever else is known."""
+    """Returns False if no pod of the workload can be in a derived gang: a ReplicaSet without min-available."""
     if workload.head.kind not in ROLLED:
         return True
     return any(asks(one.annotations) for role in workload.roles for one in role.templates)
 
 
 def rollout_of(sets: Sequence[Workload], uid: str) -> Workload:
-    """The ReplicaSets that one object (its uid) controls, as one workload with one role. sets: one at least."""
+    """Returns the ReplicaSets that one object (by uid) controls as one workload with one role. sets: at least one."""
     by_revision = sorted(sets, key=lambda one: (_revision(one.head), *_age(one.head)), reverse=True)
     newest = by_revision[0]
     parts = tuple(
@@ -59,16 +59,16 @@ def rollout_of(sets: Sequence[Workload], uid: str) -> Workload:
 
 
 def _age(head: Head) -> tuple[float, int, object]:
-    """Sorts the oldest first."""
+    """Returns a sort key; the oldest ReplicaSet sorts first."""
     return seconds(head.created or None), _revision(head), natural_key(head.name)
 
 
 def _revision(head: Head) -> int:
-    """The number that its controller gives a ReplicaSet; 0 without one."""
+    """Returns the revision of a ReplicaSet; 0 without one."""
     return _number(head, REVISIONS) or 0
 
 
 def _number(head: Head, names: Iterable[str]) -> int | None:
-    """The first of some annotations that holds a whole number."""
+    """Returns the number in the first annotation of `names` with a whole number; None for none."""
     found = (index_of(head.annotations.get(key, "")) for key in names)
     return next((number for number in found if number is not None), None)

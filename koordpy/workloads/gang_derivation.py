@@ -1,10 +1,10 @@
-"""The gangs that follow from workloads and from what pods say, kept up as both change.
+"""Derives gangs from workloads and from labels of pods, and updates them when either changes.
 
-Pods are in buckets: those of a PodGroup of Volcano, of a run of a workload, of one gang by labels. What changed is
-derived anew bucket by bucket; names are given to all gangs together, for they must differ.
+Pods are filed in buckets: of a PodGroup of Volcano, of a run of a workload, or of one gang by labels. `update` derives
+only the buckets that changed; names are given to all gangs together, because they must differ.
 
-Invariant: what follows depends on the pods and workloads that are there, never on the order in which they came. Only
-that an owner was deleted is remembered: pods that still wait then are about to be deleted, too.
+Invariant: the gangs depend on the existing pods and workloads only, never on the order of events. One exception: the
+deletion of an owner is remembered, because its pending pods are about to be deleted.
 Sources: workloads.md 2 and 4 (names).
 """
 
@@ -39,54 +39,54 @@ from koordpy.workloads.workload_model import Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
 OWNER_SECONDS = 10.0
-"""From its creation on a pod waits so long for its owner to be seen ..."""
+"""Seconds from its creation that a pod waits for its owner to be observed."""
 LEADER_SECONDS = 5.0
-"""... and a leader for its workers, where only labels tell of them."""
+"""Seconds from its creation that a leader waits for its workers to be observed, if only labels state them."""
 
 
 class DerivedBook:
-    """Pods and workloads in, gangs out."""
+    """Files pods and workloads and derives their gangs."""
 
     def __init__(self, config: Gangs, schedulers: Container[str], matches: Matches) -> None:
-        """schedulers: names of ours; matches: whether a selector takes labels."""
+        """schedulers: names of this scheduler; matches: returns whether a selector matches labels."""
         self._config, self._schedulers, self._matches = config, schedulers, matches
         self.volcano = config.volcano != "off"
-        """Whether PodGroups of Volcano are read."""
+        """True if PodGroups of Volcano are read."""
         self._pods: dict[str, FiledPod] = {}
         self.known = Known(self._pod)
         self.groups: dict[str, VolcanoGroup] = {}
-        """By `namespace/name`."""
+        """PodGroups of Volcano by `namespace/name`."""
         self.unused: Mapping[str, str] = {}
-        """PodGroup of Volcano -> why it is passed over: its pods are in the gangs of their workload."""
+        """PodGroup of Volcano -> why it is ignored: its pods are in the gangs of their workload."""
         self.gangs: dict[str, Derived] = {}
-        """By `namespace/name`, as of the last `update`; another one where a name changed."""
+        """Gangs by `namespace/name`, as of the last `update`; replaced by a new dict if a name changed."""
         self.fresh: set[str] = set()
-        """Those of them that are others since the reader emptied it ..."""
+        """Gangs that changed since the reader cleared this set."""
         self.altered: set[str] = set()
-        """... in more than their pods."""
+        """Gangs that changed in more than their pods since the reader cleared this set."""
         self.meant: Mapping[str, tuple[str, ...]] = {}
-        """`namespace/name` of a workload -> its gangs, where these have other names, or there are none."""
+        """`namespace/name` of a workload -> its gangs, if they have other names; empty if the workload is finished."""
         self.made: dict[str, tuple[OwnerReference, ...]] = {}
-        """PodGroup of scheduling.k8s.io that a controller may have made by default -> its owners (groups.md 2.4)."""
+        """PodGroup of scheduling.k8s.io that a controller may have created by default -> its owners (groups.md 2.4)."""
         self._naming: dict[str, dict[str, None]] = {}
         """PodGroup of scheduling.k8s.io -> pods that name it."""
         self._now = 0.0
         self._gone: set[str] = set()
-        """uids of workloads, and of leaders of a group, that were deleted while pods of theirs are still there."""
+        """uids of deleted workloads and leaders that still have pods."""
         self._until: dict[str, float] = {}
-        """Pod -> when it waits no longer for its owner, or a leader for its workers."""
+        """Pod -> end of its wait for an owner, or of a leader's wait for its workers, in seconds since the epoch."""
         self._buckets: dict[BucketKey, PodBucket] = {}
         self._controlled = ControlledPods()
         self._changed: dict[str, None] = {}
-        """uids of objects that changed; what is below them has its place with the next `update` ..."""
+        """uids of objects that changed; the next `update` files the pods below them again."""
         self._named: set[str] = set()
-        """... and so have pods that are, or were, named by one."""
-        self._anew: set[str] = set()
-        """Pods whose place may be another than at the last `update`."""
+        """Pods that a changed object lists or listed; the next `update` files them again."""
+        self._refiled: set[str] = set()
+        """Pods that were filed again since the last `update`."""
         self._dirty: dict[PodBucket, None] = {}
         self._names: frozenset[str] = frozenset()
         self._renames = True
-        """Whether names may be others than at the last `update`."""
+        """True if the next `update` must name all gangs again."""
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -95,32 +95,32 @@ class DerivedBook:
         return filed.pod if filed is not None else None
 
     def know(self, known: Known, groups: Mapping[str, VolcanoGroup]) -> None:
-        """Takes all workloads at once, and all PodGroups of Volcano."""
+        """Replaces all workloads, and adds PodGroups of Volcano."""
         self.known, self._renames = known, True
         self.groups |= groups
         for key in self.groups:
             self._stir(key)
-        self._place_anew(self._pods)
+        self._refile(self._pods)
 
     def put_workload(self, workload: Workload) -> None:
-        """Takes a workload as it is now."""
+        """Stores the current state of a workload."""
         self._gone.discard(workload.head.uid)
         before = self.known.rollout(workload)
         old = self.known.put(workload)
         now = self.known.rollout(workload)
         is_plain = before is not None and now is not None and not (may_be_gang(before) or may_be_gang(now))
         if is_plain and old is not None and old.head.annotations == workload.head.annotations:
-            return  # ReplicaSets of plain pods are scaled all the time
+            return  # ReplicaSets of plain pods are scaled often
         self._change(workload, old)
 
     def drop_workload(self, uid: str) -> None:
-        """Forgets a workload. Its pods are about to be collected: who still waits is placed no more, as whatever."""
+        """Removes a workload. Its pending pods are about to be garbage-collected and are no longer placed."""
         if (old := self.known.drop(uid)) is not None:
             self._gone.add(uid)
             self._change(old)
 
     def _change(self, *workloads: Workload | None) -> None:
-        """Takes down that workloads are others."""
+        """Marks workloads as changed."""
         self._renames = True
         for one in workloads:
             if one is not None:
@@ -136,13 +136,13 @@ class DerivedBook:
         return self._controlled.below(owners, self.known.below)
 
     def read_volcano(self, on: bool) -> None:
-        """Takes whether PodGroups of Volcano are read."""
+        """Sets whether PodGroups of Volcano are read."""
         self.volcano = on
         self.know(self.known, {})
 
     def put_group(self, key: str, group: VolcanoGroup | None) -> list[str]:
-        """Takes a PodGroup of Volcano (`namespace/name`), None for one that is gone; the pods that are in another quota
-        by it."""
+        """Stores a PodGroup of Volcano (`namespace/name`), None if it was deleted; returns the pods with
+        a new quota."""
         queues = {one.queue if one is not None else "" for one in (self.groups.pop(key, None), group)}
         if group is not None:
             self.groups[key] = group
@@ -150,26 +150,25 @@ class DerivedBook:
         return list(self.of_group(key)) if len(queues) > 1 else []
 
     def leave_unused(self, groups: Mapping[str, str]) -> None:
-        """Takes the PodGroups of Volcano (`namespace/name`) that are passed over now, and why."""
+        """Sets the PodGroups of Volcano (`namespace/name`) that are ignored, and the reasons."""
         changed = groups.keys() ^ self.unused.keys()
         self.unused = groups
         for key in changed:
             self._stir(key)
-            self._place_anew(list(self.of_group(key)))
+            self._refile(list(self.of_group(key)))
 
     def put_made(self, key: str, owners: tuple[OwnerReference, ...]) -> None:
-        """Takes the owners of a PodGroup (`namespace/name`) that its controller may have made by default; none where
-        it is no such group."""
+        """Stores the owners of a PodGroup (`namespace/name`) that its controller may have created by default."""
         if owners == self.made.get(key, ()):
             return
         if owners:
             self.made[key] = owners
         else:
             del self.made[key]
-        self._place_anew(list(self._naming.get(key, ())))
+        self._refile(list(self._naming.get(key, ())))
 
     def of_group(self, key: str) -> Mapping[str, WorkloadPod]:
-        """The pods that name a PodGroup of Volcano, finished ones as well."""
+        """Returns the pods that name a PodGroup of Volcano, also finished ones."""
         bucket = self._buckets.get((VOLCANO, key))
         return bucket.members if bucket is not None else {}
 
@@ -184,8 +183,8 @@ class DerivedBook:
         upstream: str = "",
         beside: bool = False,
     ) -> None:
-        """Takes a pod as it is now; its place is found here. key: `namespace/name`; bound: on a node, and not
-        finished; free: it names no gang itself; upstream, beside: as of FiledPod."""
+        """Stores the current state of a pod and files it. key: `namespace/name`; bound: True if on a node and not
+        finished; free: True if the pod names no gang itself; upstream, beside: as in `FiledPod`."""
         uid, filed = pod.metadata.uid, self._pods.get(key)
         if filed is not None and filed.pod.metadata.uid != uid:
             self.drop(key)
@@ -205,20 +204,20 @@ class DerivedBook:
             self._file(filed)
             return
         self._controlled.add(key, pod)
-        self._place_anew([key, *self._below(uid)])
+        self._refile([key, *self._below(uid)])
 
     def controlled_by(self, uid: str) -> Collection[str]:
-        """The pods that an object controls itself."""
+        """Returns the pods that an object controls directly."""
         return self._controlled.of(uid)
 
-    def _place_anew(self, pods: Iterable[str]) -> None:
+    def _refile(self, pods: Iterable[str]) -> None:
         for filed in filter(None, map(self._pods.get, pods)):
             filed.lineage = self.known.lineage(filed.pod)
             self._file(filed)
-            self._anew.add(filed.key)
+            self._refiled.add(filed.key)
 
     def _file(self, filed: FiledPod) -> None:
-        """Puts a pod into the buckets that may take it."""
+        """Files a pod in every bucket that it may belong to."""
         self._until.pop(filed.key, None)
         buckets = tuple(map(self._bucket, self._buckets_of(filed)))
         if buckets != filed.buckets:
@@ -230,7 +229,7 @@ class DerivedBook:
             self._dirty[bucket] = None
 
     def drop(self, key: str, uid: str = "") -> None:
-        """Forgets a pod; with a uid no other of its name."""
+        """Removes a pod; with a uid only the pod of that uid."""
         filed = self._pods.get(key)
         if filed is None or uid not in ("", filed.pod.metadata.uid):
             return
@@ -241,7 +240,7 @@ class DerivedBook:
         del self._pods[key]
         if below := self._below(filed.pod.metadata.uid):
             self._gone.add(filed.pod.metadata.uid)
-            self._place_anew(below)
+            self._refile(below)
 
     def _empty(self, filed: FiledPod) -> None:
         for bucket in filed.buckets:
@@ -276,7 +275,7 @@ class DerivedBook:
             if owner.uid not in self._gone:
                 self._until[filed.key] = filed.created + OWNER_SECONDS
             return ((AWAITED, meta.namespace, owner.kind, owner.name, owner.uid),)
-        # a pod without any of them says nothing about a gang
+        # a pod without labels, annotations and owners requests no gang
         says = not filed.failed and (meta.labels or meta.annotations or meta.owner_references)
         labelled = label_group(filed, how, kinds) if says else None
         if labelled is not None:
@@ -286,16 +285,16 @@ class DerivedBook:
         return tuple(found)
 
     def _is_unseen(self, filed: FiledPod) -> bool:
-        """True if no owner of a pod is known yet; a PodGroup that the pod names is held as that owner's meanwhile."""
+        """True if no owner of a pod is known yet. The PodGroup that the pod names may be made by that owner."""
         return not filed.lineage.chain and self._awaited(filed) is not None
 
     def _awaited(self, filed: FiledPod) -> OwnerReference | None:
-        """Who is named above a pod, and is to be seen soon, or was deleted."""
+        """Returns the unknown owner above a pod if it is expected soon, or was deleted; None otherwise."""
         owner, watched = filed.lineage.missing, self.known.watched
         if owner is None or not watched:
             return None
         if owner.kind in ROLLED and not asks(filed.pod.metadata.annotations):
-            return None  # a plain pod, whatever its ReplicaSet says
+            return None  # a plain pod, whatever its ReplicaSet requests
         young = owner.kind in watched and filed.created + OWNER_SECONDS > self._now
         return owner if young or owner.uid in self._gone else None
 
@@ -303,32 +302,32 @@ class DerivedBook:
 
     @property
     def is_due(self) -> bool:
-        """Whether an `update` has something to do."""
-        return bool(self._dirty or self._anew or self._changed)
+        """True if an `update` has changes to process."""
+        return bool(self._dirty or self._refiled or self._changed)
 
     def due(self) -> float | None:
-        """Seconds since the epoch at which something follows by time alone."""
+        """Returns the time of the next change without an event, in seconds since the epoch; None for none."""
         return min(self._until.values(), default=None)
 
     def watch(self, kinds: frozenset[str]) -> None:
-        """Takes which kinds come by themselves now."""
+        """Sets the kinds that are watched."""
         if kinds != self.known.watched:
             self.known.watch(kinds)
-            self._place_anew(self._pods)
+            self._refile(self._pods)
 
     def update(self, named: Collection[str], now: float) -> set[str]:
-        """Derives what changed anew; the pods whose gang may be another. named: `namespace/name` of gangs that pods or
-        objects name themselves; now: seconds since the epoch."""
+        """Derives the gangs of changed buckets; returns the pods that may have another gang. named: `namespace/name` of
+        gangs that pods or objects name themselves; now: seconds since the epoch."""
         self._now = now
         late = [key for key, until in self._until.items() if until <= now]
-        self._place_anew([*late, *self._below(*self._changed), *self._named])
+        self._refile([*late, *self._below(*self._changed), *self._named])
         self._changed.clear()
         self._named.clear()
         self._gone = {uid for uid in self._gone if uid in self._controlled or self.known.below(uid)}
-        names, anew = frozenset(named), self._anew
+        names, anew = frozenset(named), self._refiled
         if not self._dirty and not anew and names == self._names:
             return set()
-        self._anew = set()
+        self._refiled = set()
         others: dict[PodBucket, None] = {}
         for phase in PHASES:
             derived = [one for one in self._dirty if one.key[0] == phase]
@@ -345,7 +344,7 @@ class DerivedBook:
         return anew
 
     def _derive(self, bucket: PodBucket) -> bool:
-        """Whether another thing follows from a bucket than did."""
+        """Returns whether the gangs of a bucket changed."""
         before, found, moved = bucket.found, self._found(bucket), bucket.moved
         if not bucket.members and not found.gangs:
             self._buckets.pop(bucket.key, None)
@@ -354,7 +353,7 @@ class DerivedBook:
             return False
         bucket.found = found
         self._renames = self._renames or before.naming != found.naming
-        if bucket.key[0] == RUN:  # what it has no more, or has now, is others' or no others'
+        if bucket.key[0] == RUN:  # pods that joined or left gangs of a run affect their label buckets
             had, has = ({key for gang in one.gangs for key in gang.pods} for one in (before, found))
             filed = (self._pods.get(key) for key in had ^ has)
             self._dirty |= {one: None for pod in filed if pod for one in pod.buckets if one.key[0] == LABELS}
@@ -378,7 +377,7 @@ class DerivedBook:
         return NO_GANGS
 
     def _show(self, others: Iterable[PodBucket]) -> set[str]:
-        """Shows what follows now under its names; the pods whose gang is another."""
+        """Publishes the gangs of changed buckets under their names; returns the pods with another gang."""
         before: dict[str, Derived] = {}
         for bucket in others:
             before |= {gang.key: gang for gang in bucket.shown}

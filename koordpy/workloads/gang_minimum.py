@@ -1,4 +1,4 @@
-"""How many pods of each role must start together, and who says so.
+"""Determines how many pods of each role must start together, and which setting says so.
 
 Source: workloads.md 5.2 and 8.
 """
@@ -18,15 +18,15 @@ from koordpy.workloads.workload_runs import WorkloadRun
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """Of one role. `number` is of the number in the spec, before what is wanted now."""
+    """Minimum number of pods of one role; callers limit it to the number of pods that are wanted now."""
 
     number: int | None
-    """None: the kind's own."""
+    """None: the default of the kind."""
     by: str = ""
-    """What says it, where that is more than the kind."""
+    """The setting that states the number; empty for the default of the kind."""
     fault: str = ""
     doubt: str = ""
-    """What its author may not have meant."""
+    """Warning if the setting may not be what its author meant."""
 
 
 MIN_REPLICAS = "minReplicas"
@@ -34,13 +34,15 @@ ANNOTATION, SPEC = "annotation ", "spec."
 ORDERED = Minimum(1, doubt="podManagementPolicy OrderedReady makes pods one by one: its gang has minMember 1")
 
 
-def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
-    """key: with ANNOTATION or SPEC before it; most: None where the number of members is not known."""
+def _read(key: str, value: Any, most: int | None, title: str) -> Minimum:
+    """Reads a minimum. key: with the prefix ANNOTATION or SPEC; most: None if the number of members is unknown; title:
+    the workload or role, for faults.
+    """
     number = whole_number(value) if isinstance(value, str) else value
     if not isinstance(number, int) or isinstance(number, bool):
         fault = f"{literal(value)} is no whole number"
     elif most is not None and number > most:
-        fault = f"{number} is more than the {counted(most, 'member')} of {whose}"
+        fault = f"{number} is more than the {counted(most, 'member')} of {title}"
     else:
         idle = key.startswith(ANNOTATION) and number <= 0
         doubt = f"{key} is {value}: its pods start one by one" if idle else ""
@@ -49,12 +51,12 @@ def _read(key: str, value: Any, most: int | None, whose: str) -> Minimum:
 
 
 def totals_of_others(workload: Workload, notes: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, str]]:
-    """(annotation, what it says) of minima of others, which ask for a gang."""
+    """Yields (annotation, value) of minimums of other schedulers, which also request a gang."""
     return ((key, one[key]) for key in workload.total_keys for one in notes if key in one)
 
 
 def _total(run: WorkloadRun, own: Sequence[Mapping[str, str]], most: int | None, title: str) -> Minimum | None:
-    """What is said of all roles together. own: annotations of pods."""
+    """Returns the minimum over all roles; None if no setting states one. own: annotations of pods and templates."""
     ours = ((GANG_MIN, one[GANG_MIN]) for one in run.notes if GANG_MIN in one)
     others = totals_of_others(run.workload, (*run.notes, *own))
     for key, value in chain(((ANNOTATION + key, text) for key, text in chain(ours, others)), run.workload.totals):
@@ -66,7 +68,7 @@ def _total(run: WorkloadRun, own: Sequence[Mapping[str, str]], most: int | None,
 
 
 def _filled(said: Minimum, number: int, roles: Iterable[Role]) -> Iterator[tuple[str, Minimum]]:
-    """A number of several roles, in their order as many as each has."""
+    """Distributes a minimum over roles: in their order, each role takes at most its number of pods."""
     for role in roles:
         share = min(role.number, number)
         number -= share
@@ -74,7 +76,7 @@ def _filled(said: Minimum, number: int, roles: Iterable[Role]) -> Iterator[tuple
 
 
 def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
-    """Role -> its minimum. several: whether the spec has more than one role."""
+    """Returns role -> its minimum. several: True if the spec has more than one role."""
     if run.workload.ordered:
         return {role.name: ORDERED for role in roles}
     most = _most(run, roles)
@@ -88,13 +90,16 @@ def minima(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool
 
 
 def _most(run: WorkloadRun, roles: Sequence[Role]) -> int | None:
-    """Above which number a minimum is a fault; None where none is."""
+    """Returns the number of pods, above which a minimum is a fault; None if any minimum is valid."""
     can_tell = run.workload.counted and not run.workload.caps_minimum
     return sum(role.number for role in roles) if can_tell else None
 
 
 def _owns(run: WorkloadRun, roles: Sequence[Role], title: str, *, several: bool) -> dict[str, Minimum]:
-    """What is said of roles by themselves; of those that are one in the spec, filled in their order."""
+    """Returns the minimums that single roles set.
+
+    A minimum for a role of the spec that was split into several roles is distributed in their order.
+    """
     whole: dict[str, list[Role]] = {}
     for role in roles:
         whole.setdefault(role.name if role.half_of is None else role.half_of, []).append(role)

@@ -1,4 +1,4 @@
-"""Names of the gangs of all buckets: equal names get a suffix, so that each gang has its own.
+"""Names the gangs of all buckets; a suffix makes equal names unique.
 
 Gangs of Volcano are named first, then runs from the oldest on, then gangs by labels and of awaited owners.
 """
@@ -9,9 +9,10 @@ from koordpy.workloads.pod_buckets import AWAITED, LABELS, PHASES, RUN, VOLCANO,
 
 
 def give_names(every: Iterable[PodBucket], taken: frozenset[str], others: dict[PodBucket, None]) -> list[PodBucket]:
-    """Names the gangs of all buckets; returns the buckets in the order in which they got their names.
+    """Sets the suffix of each bucket; returns the buckets in the order in which they were named.
 
-    taken: `namespace/name` of gangs that pods or objects name themselves; others: takes in buckets of other names.
+    taken: `namespace/name` of gangs that pods or objects name themselves; others: receives the buckets with a new
+    suffix.
     """
     by_phase: dict[str, list[PodBucket]] = {phase: [] for phase in PHASES}
     for bucket in every:
@@ -44,9 +45,9 @@ def _set_suffix(bucket: PodBucket, suffix: str, named: set[str], others: dict[Po
 
 
 def gangs_by_workload(order: Iterable[PodBucket], finished: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    """Returns `namespace/name` of a workload -> its gangs, where these have other names, or there are none.
+    """Returns `namespace/name` of a workload -> its gangs, if these have other names, or there are none.
 
-    order: buckets as named; finished: workloads that are over, and whose name no gang has.
+    order: buckets in naming order; finished: finished workloads with a name that no gang has.
     """
     meant: dict[str, list[str]] = {}
     for bucket in order:

@@ -1,4 +1,4 @@
-"""The workloads that are known, and which of them a pod belongs to.
+"""Index of the known workloads; finds the workload of a pod through its owner references.
 
 Sources: workloads.md 1 and 4 (members).
 """
@@ -20,26 +20,28 @@ NO_WORKLOAD = Workload(head=Head("", "", "", "", ""), is_kind=False)
 
 
 class Lineage(Struct, frozen=True):
-    """What stands above a pod, and where it belongs in that."""
+    """The objects above a pod, and its seat in the workload among them."""
 
     chain: tuple[Workload, ...] = ()
-    """From the object that controls it, or counts it, up to the topmost that is known."""
+    """From the object that controls or lists the pod up to the topmost known object."""
     missing: OwnerReference | None = None
-    """Who is named above these, and not known itself."""
+    """The owner that the last known object, or the pod, names and that is not known itself; None if there is none."""
     workload: Workload = NO_WORKLOAD
-    """The one whose roles count."""
+    """The workload with the roles that define the gang; `NO_WORKLOAD` for none."""
     seat: PodSeat = NOWHERE
     own: Workload | None = None
-    """The ReplicaSet of the pod, where the workload stands for all of one Deployment."""
+    """The ReplicaSet of the pod if `workload` combines all ReplicaSets of one Deployment; else None."""
 
     @property
     def maker(self) -> Workload:
-        """The workload whose controller makes the pod."""
+        """The workload with the controller that creates the pod."""
         return self.workload if self.own is None else self.own
 
     @property
     def top(self) -> Head:
-        """The topmost object: kinds that are no gangs' are passed over, and one that is only named counts."""
+        """The topmost object of a kind that may have gangs, also if it is only named; if there is none, the topmost
+        one.
+        """
         heads = [one.head for one in reversed(self.chain)]
         named = self.missing
         if named is not None and named.kind in GANG_KINDS:
@@ -52,7 +54,7 @@ K = TypeVar("K")
 
 
 def unfile(index: dict[K, dict[str, Any]], key: K, member: str) -> None:
-    """Takes a member out from under a key, which goes with the last one."""
+    """Removes a member from the entry of a key, and the entry with its last member."""
     members = index.get(key, {})
     members.pop(member, None)
     if not members:
@@ -60,25 +62,25 @@ def unfile(index: dict[K, dict[str, Any]], key: K, member: str) -> None:
 
 
 class Known:
-    """Workloads by uid, and by the pods that they name."""
+    """Workloads by uid, and by the pods that they list."""
 
     def __init__(self, pod_at: Callable[[str], Pod | None]) -> None:
-        """pod_at: a pod by `namespace/name`, for on a chain may stand pods (a leader's StatefulSet)."""
+        """pod_at: returns a pod by `namespace/name`; a chain may contain pods, such as leaders."""
         self._pod_at = pod_at
         self.watched: frozenset[str] = frozenset()
-        """Kinds whose objects come by themselves: those that have not come are not there."""
+        """Kinds that are watched: an object of these that is not known does not exist."""
         self._by_uid: dict[str, Workload] = {}
         self._under: dict[str, dict[str, None]] = {}
         """uid of an owner -> uids of workloads that it controls."""
         self._rollouts: dict[str, Workload] = {}
         """uid of an owner -> its ReplicaSets as one workload."""
         self._stale: set[str] = set()
-        """uids of JobSets that are to be read anew, for their Jobs are others."""
+        """uids of JobSets that must be read again because their Jobs changed."""
         self._named: dict[str, dict[str, Workload]] = {}
-        """Pod -> by uid, the workloads that name it."""
+        """Pod -> uid -> workload that lists it."""
 
     def put(self, workload: Workload) -> Workload | None:
-        """Takes a workload as it is now; what it was."""
+        """Stores the current state of a workload; returns the previous one, or None."""
         head = workload.head
         old = self.drop(head.uid)
         self._enter(workload)
@@ -96,7 +98,7 @@ class Known:
         self._by_uid[workload.head.uid] = workload
 
     def drop(self, uid: str) -> Workload | None:
-        """Forgets a workload; what it was."""
+        """Removes a workload; returns it, or None if unknown."""
         old = self._by_uid.pop(uid, None)
         if old is None:
             return None
@@ -110,13 +112,15 @@ class Known:
         return old
 
     def watch(self, kinds: frozenset[str]) -> None:
-        """Takes which kinds come by themselves now."""
+        """Sets the kinds that are watched."""
         self.watched = kinds
         self._stale.update(self._under)
 
     def get(self, uid: str) -> Workload | None:
-        """A workload by its uid. A JobSet is read with its Jobs that are there, and by them alone where no JobSets
-        come."""
+        """Returns a workload by its uid; None if unknown.
+
+        A JobSet is read together with its existing Jobs. If JobSets are not watched, it is reconstructed from its Jobs.
+        """
         if uid in self._stale:
             self._stale.discard(uid)
             self._read_jobset(uid)
@@ -136,38 +140,41 @@ class Known:
             self._by_uid.pop(uid, None)
 
     def below(self, uid: str) -> tuple[str, ...]:
-        """uids of the workloads that an object controls itself."""
+        """Returns the uids of the workloads that an object controls directly."""
         return tuple(self._under.get(uid, ()))
 
     def all(self) -> Iterator[Workload]:
         return filter(None, map(self.get, list(self._by_uid)))
 
     def finished(self) -> Iterator[str]:
-        """`namespace/name` of workloads that are over."""
+        """Yields `namespace/name` of finished workloads."""
         return (one.head.key for one in self._by_uid.values() if one.note == "finished")
 
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
-        """The object that an ownerReference names."""
+        """Returns the object that an ownerReference names; None if unknown."""
         return self.get(owner.uid)
 
     def _holder(self, owner: OwnerReference, namespace: str) -> Pod | None:
-        """The pod that controls something: a leader owns its workers' StatefulSet."""
+        """Returns the pod that an ownerReference names; None if the owner is no known pod.
+
+        A leader pod owns the StatefulSet of its workers.
+        """
         pod = self._pod_at(f"{namespace}/{owner.name}") if owner.kind == "Pod" else None
         return pod if pod is not None and pod.metadata.uid == owner.uid else None
 
     def _held_by(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """Who controls a pod that controls something."""
+        """Returns the StatefulSet that controls the pod that an ownerReference names; None for none."""
         pod = self._holder(owner, namespace)
         above = pod.metadata.controller if pod is not None else None
         return above if above is not None and above.kind == "StatefulSet" and above != owner else None
 
     def _claims(self, pod: Pod) -> Workload | None:
-        """Who counts a pod whatever controls it."""
+        """Returns the workload that lists a pod, whatever controls the pod; None for none."""
         named = self._named.get(pod.key)
         return named[min(named)] if named is not None else None
 
     def lineage(self, pod: Pod) -> Lineage:
-        """What stands above a pod."""
+        """Returns the objects above a pod, and its seat."""
         owner, first = pod.metadata.controller, self._claims(pod)
         chain, missing = self._climb(first.head.owner if first is not None else owner, pod.metadata.namespace, first)
         workload = next((one for one in reversed(chain) if one.roles), NO_WORKLOAD)
@@ -180,7 +187,7 @@ class Known:
         return Lineage((*chain[:at], rollout, *chain[at:]), missing, rollout, seat, workload)
 
     def rollout(self, workload: Workload) -> Workload | None:
-        """All ReplicaSets of the object that controls this one, as one workload; None for any other workload."""
+        """Returns all ReplicaSets of the object that controls this one, as one workload; None for other workloads."""
         owner = workload.head.owner
         if workload.head.kind not in ROLLED or owner is None or not owner.uid:
             return None
@@ -196,7 +203,7 @@ class Known:
     def _climb(
         self, owner: OwnerReference | None, namespace: str, *below: Workload | None
     ) -> tuple[tuple[Workload, ...], OwnerReference | None]:
-        """(what is known from `below` up, and who is named above that)."""
+        """Returns (known objects from `below` up, owner above them that is not known)."""
         chain = [*filter(None, below)]
         for _ in range(OWNERS):
             if owner is None:

@@ -1,4 +1,4 @@
-"""Gangs of pods whose workload cannot be read: what the pods say themselves, and Kueue's pod groups.
+"""Derives gangs from labels and annotations of pods with an unreadable workload, and from Kueue's pod groups.
 
 Sources: workloads.md 2 (8) and 3 (labels).
 """
@@ -30,13 +30,13 @@ _RANGE = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9})", re.ASCII)
 
 
 def kueue_index(pod: Pod) -> int | None:
-    """Rank index in a pod group of Kueue."""
+    """Returns the rank index in a pod group of Kueue; None for none."""
     labels, notes = pod.metadata.labels, pod.metadata.annotations
     return index_of(labels.get(KUEUE_INDEX) or labels.get(notes.get(KUEUE_INDEX + "-label", ""), ""))
 
 
 def _nnodes(pod: Pod) -> tuple[int, int] | None:
-    """(least, most) of PET_NNODES in a container."""
+    """Returns (least, most) from PET_NNODES of a container; None if no container has it."""
     for container in pod.spec.containers:
         for one in container.env:
             if one.name == NNODES and (match := _RANGE.fullmatch(one.value)):
@@ -45,7 +45,7 @@ def _nnodes(pod: Pod) -> tuple[int, int] | None:
 
 
 def _group(pod: Pod) -> tuple[str, str, str] | None:
-    """(what makes it, name, uid of the owner): equal for pods of one gang."""
+    """Returns (source of the gang, name, uid of the owner), equal for pods of one gang; None for a pod in no gang."""
     labels, notes = pod.metadata.labels, pod.metadata.annotations
     owner = pod.metadata.controller
     if LWS + "size" in notes and LWS + "name" in labels:
@@ -61,19 +61,20 @@ def _group(pod: Pod) -> tuple[str, str, str] | None:
 
 
 NEVER = frozenset({"DaemonSet", "Workflow", "SparkApplication", "RayJob", "Pod"})
-"""Kinds whose pods are in no gang but by its name (workloads.md 3)."""
+"""Kinds with pods that are in a gang only if they name it (workloads.md 3)."""
 
 
 def _is_below_a_group(one: WorkloadPod) -> bool:
-    """Whether all that is known of a pod is the StatefulSet of a LeaderWorkerSet, or that of workers whose leader is
-    gone."""
+    """Returns whether only a StatefulSet below a LeaderWorkerSet is known of a pod, or its leader no longer exists."""
     owner = one.lineage.missing
     return owner is not None and (owner.kind == "LeaderWorkerSet" or LWS + "name" in one.pod.metadata.labels)
 
 
 def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str, ...] | None:
-    """Equal for pods of one gang; None for those of none. how: how gangs are found in its namespace; kinds: those
-    whose pods may be gangs."""
+    """Returns the key of the gang that a pod's labels state, equal for all its pods; None for no gang.
+
+    how: setting `gangs.auto` of the namespace; kinds: kinds with pods that may be gangs.
+    """
     meta, chain = one.pod.metadata, one.lineage.chain if how == "workloads" else ()
     said = (meta.annotations, *(above.head.annotations for above in chain))
     if how == "off" or next((notes[keys.GANG_AUTO] for notes in said if keys.GANG_AUTO in notes), "") == "off":
@@ -89,8 +90,10 @@ def label_group(one: WorkloadPod, how: str, kinds: Container[str]) -> tuple[str,
 
 
 def run_by_labels(group: tuple[str, ...], members: Iterable[WorkloadPod], *, young: bool = False) -> WorkloadRun:
-    """The pods of one `label_group`, as of a workload that is what they say. young: whether a leader's workers are
-    still to be seen."""
+    """Returns the pods of one `label_group` as the run of a workload that the labels describe.
+
+    young: True if the workers of a leader may still be observed.
+    """
     pods = by_age(members)
     namespace, how, name, uid = group
     pod = pods[0].pod
@@ -135,7 +138,7 @@ def _one_role(head: Head, number: int, *, origin: str = "labels", **more: Any) -
 
 
 def _leader_workers(head: Head, size: int, *, young: bool) -> Workload:
-    """A group of a LeaderWorkerSet: its leader, and its workers once they exist."""
+    """Returns the workload of one group of a LeaderWorkerSet: its leader, and its workers once they exist."""
     name, _, group = head.name.rpartition("-")
     seen = () if young else (StepCondition("", "seen", "its pods seen"),)
     make = partial(Role, template=NO_TEMPLATE, group=group, after=seen, detail=f"size {size}")

@@ -1,6 +1,6 @@
-"""Buckets of pods that belong together: of a PodGroup, a run of a workload, labels, or an owner not yet seen.
+"""Buckets of pods: of a PodGroup of Volcano, a run of a workload, labels, or an owner not yet observed.
 
-A pod may be in several buckets; the first phase of `PHASES` that takes the pod has it.
+A pod may be in several buckets; the first phase of `PHASES` with a gang for the pod decides.
 """
 
 from dataclasses import dataclass, field
@@ -9,28 +9,29 @@ from koordpy.workloads.workload_gangs import Derivation, Derived, renamed
 from koordpy.workloads.workload_runs import WorkloadPod
 
 BucketKey = tuple[str, ...]
-"""A phase, and what tells the bucket apart in it."""
+"""The phase, then the parts that identify the bucket in its phase."""
 
 VOLCANO, RUN, LABELS, AWAITED = "volcano", "run", "labels", "awaited"
 PHASES = (VOLCANO, RUN, LABELS, AWAITED)
-"""The first that takes a pod has it."""
+"""Phases in order of precedence: the first with a gang for a pod decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketGangs:
-    """What follows for a bucket, named without regard to others."""
+    """The gangs derived from one bucket, before names are made unique."""
 
     gangs: tuple[Derived, ...] = ()
     order: tuple[str, float] = ("", 0.0)
-    """When the workload was made, and its oldest pod: of equal names the first keeps it."""
+    """(creation of the workload, creation of its oldest pod): the first of several gangs with one name keeps the name.
+    """
     is_present: bool = True
-    """Whether it is the run that its workload runs now."""
+    """True if the run is the current run of its workload."""
     kind: str = ""
-    """Of the workload; empty where its pods are no gang."""
+    """Kind of the workload, in lower case; empty if its pods are no gang."""
 
     @property
     def naming(self) -> tuple[object, ...]:
-        """All by which gangs get their names, and workloads mean them."""
+        """All values that the names of the gangs depend on."""
         return self.order, self.is_present, self.kind, tuple((one.key, one.joined) for one in self.gangs)
 
 
@@ -39,49 +40,49 @@ NO_GANGS = BucketGangs()
 
 @dataclass(eq=False, slots=True)
 class PodBucket:
-    """Pods that belong together, and what follows from them."""
+    """Pods that belong together, and the gangs derived from them."""
 
     key: BucketKey
     members: "dict[str, FiledPod]" = field(default_factory=dict)
     found: BucketGangs = NO_GANGS
     shown: tuple[Derived, ...] = ()
-    """Its gangs under the names that they have."""
+    """The gangs of the bucket under their unique names."""
     suffix: str = ""
-    """What stands behind these names."""
+    """Suffix that makes the names unique."""
     derivation: Derivation | None = None
-    """Of a run."""
+    """Derivation of a run, kept while valid; None for other phases."""
     moved: bool = False
-    """Whether a pod came or went since it was looked at."""
+    """True if a pod was added or removed since the bucket was last derived."""
 
     def names(self, suffix: str) -> set[str]:
-        """`namespace/name` of its gangs with something behind their names, and the same without their roles."""
+        """Returns `namespace/name` of the gangs with a suffix on their names, with and without roles."""
         keys = {(renamed(one, suffix) if suffix else one).key for one in self.found.gangs}
         return keys | {key.partition(":")[0] for key in keys}
 
     def show(self) -> None:
-        """Shows the gangs that follow now under their names."""
+        """Updates `shown` from `found` and `suffix`."""
         gangs, suffix = self.found.gangs, self.suffix
         self.shown = tuple(renamed(one, suffix) for one in gangs) if suffix else gangs
 
 
 @dataclass(eq=False, slots=True)
 class FiledPod(WorkloadPod):
-    """A pod, and where it is in the book."""
+    """A pod with its buckets and its gang."""
 
     free: bool = True
-    """Whether it names no gang itself ..."""
+    """True if the pod names no gang itself."""
     named: bool = False
-    """... or is in one that it names, be it a PodGroup of Volcano."""
+    """True if the pod is in a gang that it names, such as a PodGroup of Volcano."""
     buckets: tuple[PodBucket, ...] = ()
-    """Those that may take it; where it names a gang its run is told of that."""
+    """All buckets that the pod belongs to. If the pod names a gang, its run records that the role does."""
     gang: str = ""
-    """`namespace/name` of its gang."""
+    """`namespace/name` of the pod's gang; empty for none."""
     upstream: str = ""
-    """`namespace/name` of the PodGroup of scheduling.k8s.io that it names."""
+    """`namespace/name` of the PodGroup of scheduling.k8s.io that the pod names; empty for none."""
     beside: bool = False
-    """Whether it names a gang by labels or annotations beside that."""
+    """True if the pod also names a gang by labels or annotations."""
     passes: bool = False
-    """Whether its controller made that PodGroup by default, so that the search for its gang goes on."""
+    """True if the controller created that PodGroup by default; the pod's gang is then derived as if it named none."""
 
     @property
     def is_of_run(self) -> bool:

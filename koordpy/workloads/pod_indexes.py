@@ -1,4 +1,4 @@
-"""Indexes of pods, as the status of a Job lists them: `0,2-4`."""
+"""Sets of completion indexes, as the status of a Job lists them: `0,2-4`."""
 
 from array import array
 from bisect import bisect_right
@@ -7,11 +7,14 @@ from itertools import chain
 
 
 class Indexes(Set[int]):
-    """Numbers in spans, (first, last) each, of which there may be many, and long ones."""
+    """Set of numbers stored as spans (first, last).
+
+    Memory and membership depend on the number of spans, not on their length.
+    """
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self._first, self._last = array("q"), array("q")
-        """In order, and apart from each other."""
+        """First and last numbers of the spans, which are disjoint and in order."""
         end = -1
         for low, high in sorted(spans):
             if low > end:
@@ -45,7 +48,7 @@ class Indexes(Set[int]):
     __hash__ = None  # type: ignore[assignment]
 
     def below(self, stop: int) -> int:
-        """How many of them are below a number."""
+        """Returns how many numbers of the set are below `stop`."""
         if not self._last or self._last[-1] < stop:
             return len(self)
         return sum(min(high + 1, stop) - low for low, high in self.spans if low < stop)
@@ -54,7 +57,7 @@ class Indexes(Set[int]):
 
 
 def indexes(text: str) -> Indexes:
-    """The numbers of `0,2-4`, as a Job's status lists them."""
+    """Parses a text such as `0,2-4`; ignores invalid parts. A span has at most 1,000,001 numbers."""
     spans = list[tuple[int, int]]()
     for one in text.split(","):
         first, _, last = one.partition("-")

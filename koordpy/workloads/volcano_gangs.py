@@ -1,4 +1,4 @@
-"""Volcano's PodGroups: gangs by an annotation of the pods, with a minimum of each task.
+"""Volcano's PodGroups: gangs by an annotation of the pods, with a minimum for each task.
 
 Source: workloads.md 9.
 """
@@ -30,7 +30,7 @@ Matches = Callable[[LabelSelector | None, Mapping[str, str]], bool]
 
 @dataclass(frozen=True, slots=True)
 class SubGroupPolicy:
-    """Pods that a selector takes, split by what some of their labels say."""
+    """Pods that a selector matches, split by the values of some of their labels."""
 
     selector: LabelSelector | None
     keys: tuple[str, ...]
@@ -38,7 +38,7 @@ class SubGroupPolicy:
 
 
 def _resources(asked: Source) -> dict[str, str]:
-    """Amounts that are said, also one that cannot be read, which holds the gang."""
+    """Returns the resource amounts, also those that cannot be read: these block the gang."""
     walk = FieldWalk(unknown=False, faults=asked.faults)
     quantity_values(asked.raw, asked.path, walk)
     return {name: str(value) for name, value in asked.raw.items() if value is not None}
@@ -51,16 +51,16 @@ class VolcanoGroup:
     head: Head
     min_member: int
     tasks: Mapping[str, int]
-    """Task -> how many of it."""
+    """Task -> minimum number of its members."""
     domain: SharedDomain | None
     resources: Mapping[str, str]
     queue: str = ""
-    """Name of the quota of pods that name none."""
+    """Name of the quota of pods that name no quota."""
     policies: tuple[SubGroupPolicy, ...] = ()
 
     @classmethod
     def of(cls, source: Source, head: Head) -> "VolcanoGroup":
-        """Takes down faults of its fields."""
+        """Reads a PodGroup; records the faults of its fields in the source."""
         spec = source.at("spec")
         tasks = spec.at("minTaskMember")
         least = spec.count("minMember")
@@ -77,7 +77,7 @@ class VolcanoGroup:
         return cls(head, least, counts, _domain(spec), resources, queue, tuple(policies))
 
     def domains(self, pods: Sequence[WorkloadPod], matches: Matches) -> Iterator[SharedDomain]:
-        """Where its pods lie together: all of them, and those of each subgroup."""
+        """Yields the domains that pods share: all pods of the group, and the pods of each subgroup."""
         if self.domain is not None:
             yield self.domain
         for i, policy in enumerate(self.policies):
@@ -97,12 +97,12 @@ def _domain(source: Source) -> SharedDomain | None:
     if not network.raw:
         return None
     layer, tier = network.text("highestTierName"), network.count("highestTierAllowed", 1)
-    # a mode that is neither may have been meant as the hard one
+    # an invalid mode may have been meant as hard
     return SharedDomain(layer=layer, tier=tier, must=network.word("mode", "hard", "soft") != "soft")
 
 
 def group_of_pod(pod: Pod) -> str:
-    """Name of the PodGroup of Volcano that a pod names; empty for none."""
+    """Returns the name of the PodGroup of Volcano that a pod names; empty for none."""
     said = pod.metadata.annotations
     return (said.get(_GROUP) or said.get(_OWN_GROUP) or "") if said else ""
 
@@ -110,8 +110,11 @@ def group_of_pod(pod: Pod) -> str:
 def volcano_gangs(
     key: str, group: VolcanoGroup | None, members: Collection[WorkloadPod], matches: Matches
 ) -> Iterator[Derived]:
-    """The gangs of a PodGroup of Volcano (`namespace/name`) and the pods that name it. group: None where it is not
-    there; matches: whether a selector takes labels."""
+    """Yields the gangs of a PodGroup of Volcano: one for each task, or one without tasks.
+
+    key: `namespace/name` of the group; group: None if it does not exist; members: pods that name it; matches: returns
+    whether a selector matches labels.
+    """
     namespace, _, name = key.partition("/")
     pods = by_age(one for one in members if not one.failed)
     make = partial(
@@ -146,7 +149,7 @@ def volcano_gangs(
     left, resources = group.min_member - sum(group.tasks.values()), group.resources
     for task in sorted(by_task, key=natural_key):
         found, least = by_task[task], group.tasks.get(task, 0)
-        # what the group needs above the minima of its tasks comes from those in natural order
+        # members that the group needs above the minimums of its tasks are assigned to tasks in natural order
         there = sum(one.alive and (one.bound or one.waits) for one in found)
         more = max(0, min(left, there - least))
         left -= more
@@ -158,4 +161,4 @@ def volcano_gangs(
             whole=(key, group.min_member),
             resources=resources,
         )
-        resources = {}  # the first has what the group asks for
+        resources = {}  # only the first gang has the resource request of the group

@@ -1,4 +1,7 @@
-"""Gangs that follow from workloads: which pods, how many of them together, and why.
+"""Derives the gangs of one run of a workload: members, minimum, and the reason for the minimum.
+
+`Derivation` reads the manifests once and keeps the result until they change; `gangs` is evaluated for each change of
+the pods. Does not plan, and does not name gangs uniquely (`gang_names.py` does).
 
 Sources: workloads.md 2 to 5.
 """
@@ -30,65 +33,67 @@ from koordpy.workloads.workload_runs import WorkloadPod, WorkloadRun
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Derived:
-    """One gang: the pods of one role of one run."""
+    """One gang: the pods of one role in one run."""
 
     namespace: str
     name: str
     pods: tuple[str, ...]
-    """Keys of its pods, the oldest first."""
+    """Keys of the pods, the oldest first."""
     min_member: int
     origin: str
     meta: ObjectMeta
-    """With what is said of it, the nearest first asked."""
+    """Annotations that apply to the gang; if an annotation is set in several places, the value nearest to the pod."""
     fault: str = ""
     title: Head | None = None
-    """The topmost object, of a kind that is read."""
+    """The topmost object of a kind with pods that may be gangs; None for no such object."""
     maker: str = ""
-    """`Job train`: who makes its pods."""
+    """`Job train`: the object with the controller that creates the pods."""
     role: str = ""
     run: tuple[str, ...] = ()
     apart: bool = False
-    """Whether it waits alone: the rest of its run runs."""
+    """True if the gang starts alone, because the rest of its run is already bound."""
     succeeded: bool = False
-    """True if a member has Succeeded, be it by the status of its controller alone."""
+    """True if a member has Succeeded, also if only the status of its controller says so."""
     joined: bool = True
-    """Whether it is planned together with the other roles of its run."""
+    """True if the gang is planned together with the other roles of its run."""
     presumed: bool = False
-    """Whether it is a Job that nobody asked to be a gang."""
+    """True for a Job that is a gang by default: no setting requests one."""
     doubts: tuple[str, ...] = ()
-    """What its owner should know of it: what says nothing, or not what its author may think."""
+    """Warnings for the owner: settings that have no effect, or another effect than their author may expect."""
     beside: tuple[str, ...] = ()
-    """Bound pods of its run that another scheduler has placed."""
+    """Bound pods of the run that another scheduler has placed."""
     lost: bool = False
-    """Whether members are gone that ran (workloads.md 5.6) ..."""
+    """True if bound members were lost (workloads.md 5.6)."""
     failed_since: float | None = None
-    """... and since when, in seconds since the epoch, where pods that have failed tell it."""
+    """Time of the loss in seconds since the epoch; None if no failed pod states it."""
     source: str = "workload"
     is_awaited: bool = False
-    """Whether the owner of its pods is to be seen soon."""
+    """True if the owner of the pods is expected to be observed soon."""
     steps: tuple[tuple[str, int, str], ...] = ()
-    """(role, pods, what its controller waits for) of the roles of its run that are made later."""
+    """(role, number of pods, condition that the controller waits for) of roles in the run that are created later."""
     halted: str = ""
-    """`Job train is suspended`: its controller is about to delete its pods that wait."""
+    """`Job train is suspended`: the reason why the controller will delete its pending pods; empty for none."""
     missing: bool = False
-    """Whether the object is not there that its pods name."""
+    """True if the object that the pods name does not exist."""
     whole: tuple[str, int] | None = None
-    """(gang, members) that it needs together with others of its run."""
+    """(gang, members) that must start together with other roles of the run; None if each role starts alone."""
     domains: tuple[SharedDomain, ...] = ()
     hard_keys: tuple[str, ...] = ()
-    """Node labels of which all its pods share a value, as its Job says ..."""
+    """Node labels of which all pods share one value, from spec.scheduling of the Job. Only for pods that name no
+    PodGroup."""
     one_victim: bool = False
-    """... and whether all are evicted with one; both where its pods name no PodGroup."""
+    """True if spec.scheduling of the Job requires that all pods are evicted together. Only for pods that name no
+    PodGroup."""
     outgoing: tuple[str, ...] = ()
-    """Keys of its bound pods of older ReplicaSets, which a rollout replaces, in natural order."""
+    """Keys of bound pods of older ReplicaSets, which a rollout replaces, in natural order."""
     superseded: tuple[str, ...] = ()
-    """Keys of its pending pods of older ReplicaSets, in natural order."""
+    """Keys of pending pods of older ReplicaSets, in natural order."""
     resources: Mapping[str, Any] = field(default_factory=dict)
-    """What must fit before any of it starts."""
+    """Resources that must be free before any member starts (minResources)."""
 
     @property
     def by_workload(self) -> bool:
-        """Whether its size follows what a controller keeps alive."""
+        """True if the size of the gang follows the number of pods that a controller keeps alive."""
         return self.source != "volcano"
 
     @property
@@ -97,7 +102,7 @@ class Derived:
 
 
 def _meta(run: WorkloadRun, role: Role) -> ObjectMeta:
-    """What is said of a role: of each annotation the nearest."""
+    """Returns the annotations that apply to a role; of each annotation the nearest value."""
     nearest = [*run.own_notes(role), *run.notes, role.deadline]
     notes = {key: text for one in reversed(nearest) for key, text in one.items()}
     return ObjectMeta(namespace=run.workload.head.namespace, name=run.workload.head.name, annotations=notes)
@@ -117,19 +122,19 @@ def _asks(said: Mapping[str, str]) -> bool:
 
 
 class Derivation:
-    """The gangs of one run. What its manifests say of them is read once, for as long as these stay the same."""
+    """Derives the gangs of one run; keeps what it has read of the manifests until they change."""
 
     def __init__(self, run: WorkloadRun, config: Gangs, schedulers: Container[str], spoken: Container[str]) -> None:
-        """schedulers: names of ours; spoken: roles of pods that name a gang themselves."""
+        """schedulers: names of this scheduler; spoken: roles with pods that name a gang themselves."""
         self.run, self.top, self._seen = run, run.lineage.top, self._look(run, spoken)
         self._workload, head = run.workload, run.workload.head
         every = run.roles
         ours = [role for role in every if self._is_ours(role, schedulers)]
         self._others = [role for role in every if role not in ours]
-        """Roles that are another scheduler's."""
+        """Roles of pods that another scheduler places."""
         self._several = len(every) > 1
         self._metas = {role.name: _meta(run, role) for role in ours}
-        """Role -> what is said of it."""
+        """Role -> annotations that apply to it."""
         self._roles = [
             role
             for role in ours
@@ -150,11 +155,12 @@ class Derivation:
         odd = any(one.get(keys.GANG_AUTO, "off") not in ("on", "off") for one in said)
         one = run.workload.counted and sum(role.number for role in every) <= 1
         self.is_gang = self._is_read and (self._asked or odd or (run.workload.by_default and not one))
-        """Whether its pods are no plain ones (workloads.md 3)."""
+        """True if the pods are a gang, not plain pods (workloads.md 3)."""
 
     @staticmethod
     def _look(run: WorkloadRun, spoken: Container[str]) -> object:
-        """What of pods decides more than their number; None where they are read in place of templates."""
+        """Returns the properties of the pods that matter beyond their number; None if pods are read instead of
+        templates."""
         roles = run.roles
         if not all(role.template.raw for role in roles):
             return None
@@ -163,14 +169,14 @@ class Derivation:
         return list(run.members), silent, list(totals_of_others(run.workload, run.oldest.values())), templates
 
     def holds(self, run: WorkloadRun, spoken: Container[str]) -> bool:
-        """Whether it says the same of the run as it is now."""
+        """Returns whether the derivation is still valid for the run as it is now."""
         before, now = self.run.chain, run.chain
         if len(now) != len(before) or any(map(is_not, before, now)) or self.run.lineage.missing != run.lineage.missing:
             return False
         return self._seen is not None and self._seen == self._look(run, spoken)
 
     def _is_ours(self, role: Role, schedulers: Container[str]) -> bool:
-        """By its template, else by its pods."""
+        """Returns whether this scheduler places a role: the template decides, or the pods of a role without one."""
         if role.template.raw:
             return self.run.templates(role)[0].scheduler in schedulers
         pods = self.run.members.get(role.name, ())
@@ -178,7 +184,7 @@ class Derivation:
 
     @cached_property
     def _unread(self) -> tuple[str, ...]:
-        """Of its topmost object that is read."""
+        """Warnings about settings without effect, on the topmost object that is read."""
         top = next((one for one in reversed(self.run.chain) if one.is_kind), self._workload)
         templates = self._workload.templates()
         if self._workload.sets:
@@ -186,7 +192,8 @@ class Derivation:
         return tuple(some(unread_of(top.head, templates)))
 
     def gangs(self, run: WorkloadRun) -> Iterator[Derived]:
-        """One for each role that is there, named without regard to others; of plain pods those that nobody wants."""
+        """Yields one gang for each role with pods or wanted pods. Names may repeat those of other runs. If the run is
+        no gang, yields only groups of surplus pods, which the controller will delete."""
         if not self._is_read:
             return
         self.run, self._standing = run, _standing(run)
@@ -224,8 +231,9 @@ class Derivation:
     def _beyond(
         self, role: Role, members: Sequence[WorkloadPod], parts: Sequence[tuple[JobPart, int]]
     ) -> list[tuple[Head, int, tuple[str, ...]]]:
-        """(controller, the number that it wants, pods that wait beyond it, those of the last indexes): it is about to
-        delete these. Each ReplicaSet of a Deployment has a number, other roles have one in all."""
+        """Returns (controller, number that it wants, pending pods above this number: those of the last indexes). The
+        controller will delete these pods. Each ReplicaSet of a Deployment has its own number; other workloads have one
+        for the role."""
         found: list[tuple[Head, int, tuple[str, ...]]] = []
         if self._workload.sets:
             numbers = {part.key: number for part, number in parts}
@@ -237,10 +245,10 @@ class Derivation:
         elif not self._by_labels and any(one.head.uid == self.top.uid for one in self.run.chain):
             wanted = sum(number for _, number in parts)
             found.append((self.top, wanted, _last(role, members, wanted)))
-        return [one for one in found if one[2]]  # without the right object its numbers are another's
+        return [one for one in found if one[2]]  # without the right object the number would be that of another one
 
     def _unwanted(self, gang: Derived, maker: Head, wanted: int, pods: tuple[str, ...]) -> Derived:
-        """What is said of them, and holds them."""
+        """Returns a gang that blocks surplus pods and states the reason."""
         return replace(
             gang,
             name=f"{maker.name if self._workload.sets else gang.name}@beyond",
@@ -251,19 +259,19 @@ class Derivation:
         )
 
     def _gang(self, role: Role, members: Sequence[WorkloadPod], wanted: int, own: int, *, runs: bool) -> Derived:
-        """own: the kind's own minimum; runs: whether a pod of the run is bound."""
+        """own: default minimum of the kind; runs: True if a pod of the run is bound."""
         workload, head, group = self._workload, self.run.head, self.run.seat.group
         said = self._minima[role.name]
         least, by, fault = own, "", said.fault
         if said.number is not None and not said.fault:
             least = min(wanted, said.number) if workload.counted else said.number
-            if workload.desired is not None:  # pods of the surge are no part of a minimum
+            if workload.desired is not None:  # surge pods do not raise the minimum
                 least = min(least, workload.desired)
             by = f", at least {least} by {said.by}" if said.by and least < wanted else ""
         notes = self._metas[role.name].annotations
         if (auto := notes.get(keys.GANG_AUTO, "on")) not in ("on", "off"):
             fault = f"annotation {keys.GANG_AUTO} cannot be read: {literal(auto)} is neither on nor off"
-        held = {one.seat.index for one in members if one.bound} - {None}  # who has failed there was replaced
+        held = {one.seat.index for one in members if one.bound} - {None}  # indexes with a failed pod that was replaced
         failed = [one for one in self.run.members.get(role.name, ()) if one.failed and one.seat.index not in held]
         there = [one for one in members if one.alive and (one.bound or one.waits)]
         bound = any(one.bound for one in there)
@@ -300,7 +308,7 @@ class Derivation:
         )
 
     def _of_older_sets(self, role: Role, members: Sequence[WorkloadPod]) -> list[WorkloadPod]:
-        """The pods of all ReplicaSets but the newest, in natural order."""
+        """Returns the pods of all ReplicaSets except the newest, in natural order."""
         if not self._workload.sets:
             return []
         newest = self.run.templates(role)[0]
@@ -308,7 +316,8 @@ class Derivation:
         return sorted((one for one in members if one.seat.part in sets), key=lambda one: natural_key(one.key))
 
     def _halted(self, role: Role) -> str:
-        """Why nothing is wanted of a role, where its workload or all of its Jobs are suspended or finished."""
+        """Returns why no pods of a role are wanted: its workload or all its Jobs are suspended or finished. Empty: none
+        of it."""
         if not self.run.is_present:
             return ""
         notes = {self._workload.note} if self._workload.note else {part.note for part in role.parts}
@@ -324,39 +333,39 @@ class Derivation:
         return f"{text} ({role.detail})" if role.detail else text
 
     def _controllers(self, role: Role) -> str:
-        """What creates the members, as a text: one workload, or the several ReplicaSets of a rollout."""
+        """Returns a text for the objects that create the members: one workload, or several ReplicaSets of a rollout."""
         owner = self._workload.head.owner
         if owner is None or sum(part.number > 0 for part in role.parts) < 2 or not self._workload.sets:
             return str(self.top)
         return f"{self._workload.head.kind}s of {owner.kind} {owner.name}"
 
     def _has_lost(self, one: WorkloadPod) -> bool:
-        """Whether fewer are bound or have Succeeded than were bound together with it."""
+        """Returns whether fewer members are bound or Succeeded than were bound together with this pod."""
         said = one.pod.metadata.annotations
         number = index_of(said.get(keys.BIND_MEMBER_COUNT, "")) or 0
-        if self._workload.sets:  # a rollout takes pods from a ReplicaSet: these are not lost
+        if self._workload.sets:  # a rollout takes pods from a ReplicaSet: this is no loss
             number = min(number, self._wanted_by_set.get(one.seat.part, 0))
         return one.bound and self._standing[said.get(keys.BIND_GROUP_ID, "")] < number
 
 
 def _last(role: Role, members: Sequence[WorkloadPod], wanted: int) -> tuple[str, ...]:
-    """Members of a role that wait beyond a number, those of the last indexes."""
+    """Returns the pending members of a role above a number, those of the last indexes."""
     alive = [one for one in members if one.alive]
     if len(alive) <= wanted:
         return ()
     alive.sort(key=lambda one: (not one.bound, one.seat.index is None, one.seat.index or 0, natural_key(one.key)))
     by_index = any(part.filling is Filling.INDEX for part in role.parts)
     there: dict[object, WorkloadPod] = {}
-    for one in alive:  # of two pods of one index one counts
+    for one in alive:  # two pods of one index count as one
         index = one.seat.index if by_index else None
         there.setdefault(one.key if index is None else index, one)
     return tuple(one.key for one in list(there.values())[wanted:] if not one.bound)
 
 
 def _standing(run: WorkloadRun) -> dict[str, int]:
-    """Mark of pods that were bound together -> pods that stand of the roles of these, or have succeeded; of the latter
-    those that the workload's status counts, too, whose pods may be gone. Of the ReplicaSets of one Deployment the
-    marked ones' pods alone are counted."""
+    """Returns BIND_GROUP_ID of pods that were bound together -> number of pods of their roles that are bound or
+    Succeeded. Succeeded pods include those that only the status of the workload counts. For ReplicaSets of one
+    Deployment, only the pods of the sets with this group id are counted."""
     roles: dict[str, set[tuple[str, str]]] = {}
     standing: dict[tuple[str, str], int] = {}
     recorded = {role.name: sum(part.succeeded for part in role.parts) for role in run.roles}
@@ -374,6 +383,6 @@ def _standing(run: WorkloadRun) -> dict[str, int]:
 
 
 def renamed(gang: Derived, suffix: str) -> Derived:
-    """The same under a longer name, which tells it from another."""
+    """Returns the gang with a suffix on its name, before the role."""
     name, colon, role = gang.name.partition(":")
     return replace(gang, name=f"{name}{suffix}{colon}{role}")

@@ -1,4 +1,4 @@
-"""Hints on labels and annotations of workloads that are not read there: misspelt, or of the pod template.
+"""Warnings about labels and annotations of workloads without effect: misspelt, or belonging on the pod template.
 
 Source: workloads.md 3 and 4.
 """
@@ -15,7 +15,7 @@ from koordpy.workloads.workload_model import Template
 
 
 def unread_of(head: Head, templates: Collection[Template]) -> Iterator[str]:
-    """What the keys on a workload say in vain. templates: those of its pods that stand in it."""
+    """Yields a warning for each label or annotation of a workload that has no effect. templates: its pod templates."""
     yield from forgotten_annotations(head.annotations_given)
     misplaced = [key for key in head.labels if place_of(key) == LABEL]
     for key in misplaced:

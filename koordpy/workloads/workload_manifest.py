@@ -1,4 +1,4 @@
-"""A workload's manifest as it is read: by fields, with every fault of them, and never trusted.
+"""Reads fields of a workload's manifest, records every fault, and never trusts the manifest.
 
 Sources: workloads.md 4 and 10.6.
 """
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class AskedFields:
-    """What is asked for of a manifest of which pods are made, whose templates are read as pods then."""
+    """Known fields and rejected values of a manifest from which pods are created offline."""
 
     def __init__(self) -> None:
         self.names: dict[str, tuple[Mapping[str, Any], set[str]]] = {}
-        """Path of a mapping -> (it, the names of its fields that are known)."""
+        """Path of a mapping -> (the mapping, names of its known fields)."""
         self.refused: dict[Fault, None] = {}
-        """Values that an API server would refuse."""
+        """Values that an API server would reject."""
 
     def know(self, path: str, raw: Mapping[str, Any], *names: str) -> None:
         self.names.setdefault(path, (raw, set()))[1].update(names)
@@ -30,19 +30,19 @@ class AskedFields:
 
 @dataclass(slots=True)
 class Source:
-    """A part of a manifest, and where it stands in it."""
+    """A part of a manifest and its path."""
 
     raw: Mapping[str, Any]
     path: str = ""
     faults: list[Fault] = field(default_factory=list)
-    """Of the whole manifest: all its parts share them."""
+    """Faults of the whole manifest: all its parts share the list."""
     asked: AskedFields | None = None
-    """The same; None where nobody makes pods of it."""
+    """Known fields and rejected values of the whole manifest; None if no pods are created from it."""
     spec_path: str = "spec"
-    """Where the spec of an object stands: elsewhere in the manifest of another one that makes it."""
+    """Path of the object's spec; longer for an object inside the manifest of another one that creates it."""
 
     def _typed(self, name: str, kind: type[T], said: str) -> T | None:
-        """The value of a field; None where it is absent, or of another type, which is a fault."""
+        """Returns the value of a field; None if it is absent, or has another type, which is recorded as a fault."""
         self.knows(name)
         value = self.raw.get(name)
         if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
@@ -51,7 +51,7 @@ class Source:
         return None
 
     def knows(self, *names: str) -> None:
-        """Takes down that fields are known, whether they are read or not."""
+        """Records fields as known, also those that are not read."""
         if self.asked is not None:
             self.asked.know(self.path, self.raw, *names)
 
@@ -70,7 +70,7 @@ class Source:
         return self.raw.get(name) is not None
 
     def at(self, *names: str) -> "Source":
-        """The mapping at a path; an empty one where there is none."""
+        """Returns the mapping at a path; an empty one if absent."""
         found = self
         for name in names:
             inner: Mapping[str, Any] = found._typed(name, dict, "a mapping") or {}
@@ -78,7 +78,7 @@ class Source:
         return found
 
     def list(self, name: str) -> "list[Source]":
-        """The mappings of a list; an empty one where there is none."""
+        """Returns the mappings of a list; empty if absent."""
         found = []
         for i, item in enumerate(self._typed(name, list, "a list") or ()):
             if isinstance(item, dict):
@@ -88,7 +88,7 @@ class Source:
         return found
 
     def maybe(self, name: str) -> int | None:
-        """A count; None where it is absent, or cannot be read."""
+        """Returns a number of at least 0; None if absent or invalid."""
         value = self._typed(name, int, "a whole number")
         if value is None or value >= 0:
             return value
@@ -96,16 +96,16 @@ class Source:
         return None
 
     def count(self, name: str, default: int = 0) -> int:
-        """A count, or its default."""
+        """Returns a number of at least 0; the default if absent or invalid."""
         found = self.maybe(name)
         return default if found is None else found
 
     def text(self, name: str, default: str = "") -> str:
-        """A text, or its default."""
+        """Returns a string; the default if absent or invalid."""
         return self._typed(name, str, "text") or default
 
     def word(self, name: str, *words: str) -> str:
-        """One of several words, of which the first is the default; any other one counts as itself."""
+        """Returns one of several words; the first if absent. Another word is recorded as rejected, and returned."""
         found = self.text(name, words[0])
         if found not in words and self.asked is not None:
             text = f"{literal(found)} is none of {', '.join(words)}: an API server refuses it"
@@ -120,12 +120,12 @@ class Source:
         return value is True
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; an empty one where there is none."""
+        """Returns a list of strings; empty if absent."""
         given = self._typed(name, list, "a list") or ()
         return tuple(one for i, one in enumerate(given) if self._is_text(f"{name}[{i}]", one))
 
     def strings(self, name: str) -> dict[str, str]:
-        """Labels, annotations and the like: texts by key."""
+        """Returns a mapping of strings, such as labels or annotations."""
         given = [(str(key), one) for key, one in self.at(name).raw.items() if one is not None]
         return {key: one for key, one in given if self._is_text(key_path(name, key), one)}
 
@@ -137,19 +137,19 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Who a workload is."""
+    """Identity and metadata of a workload."""
 
     api_version: str
     kind: str
     namespace: str
     name: str
     uid: str
-    """As the manifest says; made up where it says none."""
+    """uid in the manifest, or a generated one."""
     created: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     annotations_given: int = 0
-    """How many it has, of which these may be some."""
+    """Number of annotations of the object; `annotations` may have fewer."""
     owner: OwnerReference | None = None
     has_uid: bool = True
 
@@ -158,12 +158,12 @@ class Head:
         return f"{self.namespace}/{self.name}"
 
     def __str__(self) -> str:
-        """`Job train`."""
+        """Returns kind and name, such as `Job train`."""
         return f"{self.kind} {self.name}"
 
     @property
     def reference(self) -> OwnerReference:
-        """What names it in what it controls."""
+        """The ownerReference to this object in objects that it controls."""
         return controlling(self.api_version, self.kind, self.name, self.uid)
 
 
@@ -172,8 +172,9 @@ def controlling(api_version: str, kind: str, name: str, uid: str) -> OwnerRefere
 
 
 def head_of(source: Source, *, uid: str = "", created: str = "", annotations_given: int = 0) -> Head:
-    """uid, created: what holds where the manifest says none. annotations_given: of which the source has some; 0 for
-    all."""
+    """Reads the head of an object. uid, created: defaults if the manifest has none; annotations_given: number of
+    annotations of the object if the source has fewer; 0: all are in the source.
+    """
     meta = source.at("metadata")
     notes = meta.strings("annotations")
     owner = next((one for one in meta.list("ownerReferences") if one.flag("controller")), None)
@@ -194,8 +195,10 @@ def head_of(source: Source, *, uid: str = "", created: str = "", annotations_giv
 
 
 def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "") -> bool:
-    """Whether a workload makes no more pods than are made offline, and no more parts of them (Jobs, groups) than are
-    read; a fault of the field where it does. Where nobody makes pods, such a workload is not read at all."""
+    """Returns whether a workload creates at most the supported number of pods, and of parts (Jobs, groups).
+
+    Otherwise records a fault of the field; if no pods are created from the manifest, raises `UnreadableError`.
+    """
     if number > WORKLOAD_PODS:
         text = f"makes {number} pods, {WORKLOAD_PODS} at most"
     elif parts > WORKLOAD_PARTS:
@@ -209,18 +212,20 @@ def can_make(spec: Source, name: str, number: int, parts: int = 0, of: str = "")
 
 
 def index_in(meta: ObjectMeta, key: str) -> int | None:
-    """The number that a label, else an annotation, of a pod holds."""
+    """Returns the number in a label, or in an annotation, of a pod; None for none."""
     return index_of(meta.labels.get(key) or meta.annotations.get(key, ""))
 
 
 def conditions(source: Source, *types: str) -> bool:
-    """Whether the status has one of the conditions."""
+    """Returns whether the status has one of the conditions with status True."""
     listed = source.at("status").list("conditions")
     return any(one.text("type") in types and one.text("status") == "True" for one in listed)
 
 
 def note_of(source: Source, complete: str, where: Source) -> str:
-    """`suspended`, `finished` or nothing. complete: the condition of who has ended well; where: what says suspend."""
+    """Returns `suspended`, `finished` or an empty string. complete: type of the condition for success; where: object
+    with the field suspend.
+    """
     if conditions(source, complete, "Failed"):
         return "finished"
     return "suspended" if where.flag("suspend") else ""

@@ -1,4 +1,7 @@
-"""What is known of a workload: its roles, how many pods each has, when they are made, and where a pod belongs.
+"""Model of a workload: its roles, the pods of each role, when its controller creates them, and the role of a pod.
+
+A reader in `kinds` fills a `Workload` from a manifest. `JobPart.wanted` returns how many pods the controller keeps
+alive now. The model does not plan and does not know nodes.
 
 Source: workloads.md sections 1, 4, 5 and 6.
 """
@@ -19,25 +22,25 @@ from koordpy.decoding.strict_decoding import decode
 from koordpy.workloads.workload_manifest import AskedFields, Head, Source, index_in
 
 REQUIRED = "required"
-"""What is said of a field that has to be there."""
+"""Text of the fault of a mandatory field that is absent."""
 
 
 class Filling(Enum):
-    """What a present pod stands for (workloads.md 10.3)."""
+    """The slot that an existing pod fills (workloads.md 10.3)."""
 
     INDEX = auto()
-    """Its completion index."""
+    """The slot of the pod's completion index."""
     NAME = auto()
-    """The pod of its name."""
+    """The slot with the pod's name."""
     NODE = auto()
-    """The pod of its node."""
+    """The slot of the pod's node."""
     COUNT = auto()
-    """One of so many."""
+    """Any slot: only the number of pods matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A pod template, and where it stands."""
+    """A pod template and its path in the manifest."""
 
     raw: Mapping[str, Any]
     path: str
@@ -45,11 +48,11 @@ class Template:
     annotations: Mapping[str, str]
     scheduler: str
     pod: Pod | None = None
-    """What pods are made of; None where none are made, or it cannot be read."""
+    """Pod from which pods are created offline; None if no pods are created, or the template cannot be read."""
 
     @classmethod
     def of(cls, source: Source) -> "Template":
-        """Takes down what is wrong with it."""
+        """Reads a pod template; records its faults in the source."""
         meta, spec = source.at("metadata"), source.at("spec")
         if not spec.list("containers"):
             spec.fault("containers", REQUIRED)
@@ -70,7 +73,7 @@ def _pod_of(source: Source, asked: AskedFields) -> Pod | None:
 
 
 NO_TEMPLATE = Template({}, "", {}, {}, "")
-"""Of pods that are made otherwise: what they say holds in its place."""
+"""Template of roles without a readable manifest; labels and annotations of the pods are used instead."""
 
 
 class SlotClaim(Struct, frozen=True):
@@ -80,12 +83,12 @@ class SlotClaim(Struct, frozen=True):
     """Name of the pod's volume that refers to it."""
     name: str
     template: PersistentVolumeClaim
-    """All but its name and namespace."""
+    """The claim without its name and namespace."""
 
 
 def claim_templates(source: Source, name: str) -> tuple[PersistentVolumeClaim, ...]:
-    """The PersistentVolumeClaims in a list of templates, faults taken down; none of a manifest of which no pods are
-    made."""
+    """Returns the PersistentVolumeClaims in a list of templates and records their faults. Empty if no pods are created
+    from the manifest."""
     found = []
     for one in source.list(name) if source.asked is not None else ():
         read = decode(one.raw, PersistentVolumeClaim)
@@ -99,77 +102,78 @@ def claim_templates(source: Source, name: str) -> tuple[PersistentVolumeClaim, .
 
 
 def own_claims(templates: Sequence[PersistentVolumeClaim], pod: str) -> tuple[SlotClaim, ...]:
-    """The claims of one pod of a StatefulSet: `TEMPLATE-POD`."""
+    """Returns the claims of one pod of a StatefulSet, named `TEMPLATE-POD`."""
     names = (one.metadata.name for one in templates)
     return tuple(SlotClaim(name, f"{name}-{pod}", one) for name, one in zip(names, templates, strict=True))
 
 
 class Slot(Struct, frozen=True):
-    """A pod that a workload's controller makes."""
+    """A pod that the controller of a workload creates."""
 
     name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str] = {}
     apart: tuple[str, str, str, bool] | None = None
-    """(node label, pod label, its value, in all namespaces): a domain of its own (exclusive-topology)."""
+    """(node label, pod label, value of the pod label, True for all namespaces): the pods with this value have a domain
+    of the node label to themselves (exclusive-topology)."""
     follows: str = ""
-    """Node label: it goes where the pod that leads its part is."""
+    """Node label in which the pod has the value of the leader's node; empty for none."""
     node: str = ""
-    """The one node that it is for (DaemonSet)."""
+    """The node on which a DaemonSet creates the pod; empty for other kinds."""
     claims: tuple[SlotClaim, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPart:
-    """Pods of a role that one controller counts: those of a Job of a JobSet; mostly all."""
+    """Pods of a role that one controller counts, such as one Job of a JobSet. Most roles have one part."""
 
     number: int
-    """In the spec."""
+    """Number of pods in the spec."""
     slot: Callable[[int], Slot] | None = None
-    """Index -> the pod that is made; None where it is not made by that."""
+    """Returns the pod to create for an index; None if the workload's manifest does not create the pods."""
     span: range | None = None
-    """Indexes of all pods that may be made of it, in order; None: as many as its number."""
+    """Indexes of all pods that may be created, in order; None: 0 to `number` - 1."""
     key: str = ""
-    """Tells it from other parts of its role."""
+    """Distinguishes the part from other parts of its role."""
     owner: OwnerReference | None = None
-    """What controls its pods, where that is another object than the workload: a Job of a JobSet."""
+    """The object that controls the pods if it is not the workload: a Job of a JobSet."""
     template: Template | None = None
-    """Its own, where not all parts of its role are alike."""
+    """Template of the part if the parts of its role differ; None: that of the role."""
     filling: Filling = Filling.NAME
     total: int | None = None
-    """How many are to Succeed, at most the number at one time: completions less failed indexes, or each replica once.
-    None: the number is wanted, whatever becomes of pods."""
+    """Number of pods that must Succeed: completions less failed indexes, or each replica once. At most this number of
+    pods runs at one time. None: `number` pods are wanted, whatever pods have Succeeded."""
     queue: bool = False
-    """A Job without completions: from the first that has Succeeded on only those that live are wanted."""
+    """True for a Job without completions: once a pod has Succeeded, only the pods that are alive are wanted."""
     succeeded: int = 0
-    """As the status says."""
+    """Number of Succeeded pods in the status."""
     closed: Set[int] = frozenset()
-    """Indexes that are over, as the status says."""
+    """Indexes in the status that are Failed or Succeeded."""
     completed: Set[int] = frozenset()
-    """Indexes that have Succeeded, as the status says."""
+    """Indexes in the status that have Succeeded."""
     ended_at: float = 0.0
-    """When all of it had Succeeded, as the status says, in seconds since the epoch; 0 for not yet, or not known."""
+    """Time in the status at which all pods had Succeeded, in seconds since the epoch; 0 if not complete or unknown."""
     over: bool = False
-    """Suspended, or finished: nothing is wanted."""
+    """True if the controller is suspended or finished: no pods are wanted."""
     independent: bool = False
-    """Its pods can do without each other (workloads.md 5.2): one is enough."""
+    """True if the pods do not need each other (workloads.md 5.2): the minimum is 1."""
     note: str = ""
 
     @property
     def indexes(self) -> range:
-        """Those of all its pods."""
+        """Indexes of all pods of the part."""
         return range(self.number) if self.span is None else self.span
 
     def slots(self, closed: Collection[int | None] = ()) -> Iterator[Slot]:
-        """Every pod that may be made of it, in order, but for indexes that are closed."""
+        """Yields every pod that may be created, in order, except those of closed indexes."""
         return (self.slot(i) for i in self.indexes if i not in closed) if self.slot is not None else iter(())
 
     def counts(self, index: int | None) -> bool:
-        """Whether a pod of a completion index is one that its Job still has."""
+        """Returns whether a completion index is within the indexes that the Job still has."""
         return self.filling is not Filling.INDEX or index is None or index < self.indexes.stop
 
     def wanted(self, succeeded: int, alive: int) -> int:
-        """Pods that are kept alive now; succeeded, alive: pods that are seen."""
+        """Returns how many pods the controller keeps alive now. succeeded, alive: numbers of existing pods."""
         if self.over:
             return 0
         done = max(self.succeeded, succeeded)
@@ -178,27 +182,27 @@ class JobPart:
         return self.number if self.total is None else max(0, min(self.number, self.total - done))
 
     def least(self, wanted: int) -> int:
-        """How many of those that are wanted must start together, where nobody says so."""
+        """Returns how many of the wanted pods must start together if no minimum is set."""
         return min(1, wanted) if self.independent else wanted
 
 
 class Record(Struct, frozen=True):
-    """What the status of a controller counts as Succeeded of its own pods, whether or not these exist."""
+    """Pods that the status of a controller counts as Succeeded, also pods that no longer exist."""
 
     number: int = 0
     indexes: Set[int] = frozenset()
-    """Completion indexes, of an Indexed Job."""
+    """Completion indexes that have Succeeded, of an Indexed Job."""
     at: float = 0.0
-    """When it was complete, in seconds since the epoch; 0 where it is not, or the status does not say."""
+    """Time of completion, in seconds since the epoch; 0 if not complete, or not in the status."""
 
 
 NO_RECORD = Record()
-"""Of a controller that counts nothing, or is not known."""
+"""Record of a controller that counts nothing or is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepCondition:
-    """What has to come before pods of a role are made (workloads.md 6)."""
+    """A state of another role that must be reached before the controller creates pods of a role (workloads.md 6)."""
 
     role: str
     state: str
@@ -206,142 +210,149 @@ class StepCondition:
     text: str
     """`role driver Ready`."""
     met: bool = False
-    """Whether the status says that it has come."""
+    """True if the status says that the state is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedDomain:
-    """Where pods of a run lie together: one value of a node label, or one domain of a layer."""
+    """A domain that pods of a run share: one value of a node label, or one domain of a layer."""
 
     label: str = ""
     layer: str = ""
-    """Its name, where it is by layer; empty for the one of a tier ..."""
+    """Name of the layer; empty if the layer is given by `tier`, or the domain by `label`."""
     tier: int = 0
-    """... which is its number above the nodes."""
+    """Number of the layer above the nodes, used if `layer` is empty."""
     must: bool = True
     part: str = ""
-    """Equal for gangs whose pods lie together by themselves; empty for all of the run."""
+    """Equal for gangs that share one domain; empty if all gangs of the run share it."""
     pods: frozenset[str] | None = None
-    """Keys of those that are meant; None for all of the gang."""
+    """Keys of the pods that share the domain; None for all pods of the gang."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """Pods of a workload, or of a group of it, that are alike."""
+    """Pods of a workload, or of one of its groups, with equal templates and one name."""
 
     name: str
     parts: tuple[JobPart, ...]
     template: Template
     group: str = ""
-    """Of a LeaderWorkerSet: the group's number."""
+    """Number of the group of a LeaderWorkerSet; empty for other kinds."""
     after: tuple[StepCondition, ...] = ()
     above: Mapping[str, str] = field(default_factory=dict)
-    """Annotations between the template and the workload: those of its Job."""
+    """Annotations of objects between the pod template and the workload, such as the Job template."""
     deadline: Mapping[str, str] = field(default_factory=dict)
-    """The annotation that its Job's deadline stands for, where nobody writes it."""
+    """The maximum runtime annotation that follows from the Job's activeDeadlineSeconds; an explicit annotation has
+    precedence."""
     least: int | None = None
-    """The smallest number of an elastic range, minReplicas."""
+    """The smallest number of pods of an elastic role (minReplicas); None if the role is not elastic."""
     half_of: str | None = None
-    """The role of the spec that it is a part of; the empty one of a spec that has no others."""
+    """The role of the spec that was split into this role and others. Empty for a spec without named roles; None if the
+    role was not split."""
     detail: str = ""
     """`2 Jobs of 2`."""
     domains: tuple[SharedDomain, ...] = ()
 
     @property
     def number(self) -> int:
-        """Pods in the spec."""
+        """Returns the number of pods in the spec."""
         return sum(part.number for part in self.parts)
 
     @property
     def templates(self) -> tuple[Template, ...]:
-        """Of each part, one at least."""
+        """Templates of all parts, each once; at least one."""
         return tuple({id(one): one for one in map(self.template_of, self.parts)}.values()) or (self.template,)
 
     def template_of(self, part: JobPart) -> Template:
-        """What pods of a part are made of."""
+        """Returns the template from which the pods of a part are created."""
         return part.template or self.template
 
 
 class PodSeat(Struct, frozen=True):
-    """Where a pod belongs in a workload."""
+    """The role, index, part and run of a pod in its workload."""
 
     role: str
     index: int | None = None
     part: str = ""
     group: str = ""
     run: str = ""
-    """What tells runs of one workload apart: restart-attempt, revision."""
+    """Distinguishes the runs of one workload: restart-attempt or revision."""
 
 
 NOWHERE = PodSeat("")
-"""Where a pod is of which nobody knows who made it."""
+"""Seat of a pod without a known workload."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workload:
-    """An object that makes pods."""
+    """An object that has pods, created by its controller directly or through other objects."""
 
     head: Head
     roles: tuple[Role, ...] = ()
-    """None where it makes another object, which makes the pods."""
+    """Roles in the order of the spec; empty if the object creates another object, which creates the pods."""
     seat: Callable[[Pod], PodSeat | None] | None = None
-    """Where a pod belongs that this one, or an object between, controls; None where nobody says so."""
+    """Returns the seat of a pod below this workload, or None if the pod has none; None for objects without roles."""
     is_kind: bool = True
-    """Whether it is of a kind whose pods may be a gang (workloads.md 4)."""
+    """True if pods of this kind may be a gang (workloads.md 4)."""
     by_default: bool = False
-    """Whether it is a gang without being asked."""
+    """True if the pods are a gang even if no annotation requests one."""
     children: tuple[tuple[str, str], ...] = ()
-    """(kind, name) of objects between it and its pods, as its controller makes them."""
+    """(kind, name) of the objects between the workload and its pods, as the controller creates them."""
     marks: tuple[tuple[str, str], ...] = ()
-    """Labels of its pods: by these they are known where nothing owns them."""
+    """Labels by which pods without an owner belong to the workload."""
     selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels of pods that it adopts."""
+    """Labels of the pods that the workload adopts."""
     run: str = ""
-    """Its run, where pods do not say theirs."""
+    """The current run; pods without a run label belong to it."""
     members: Mapping[str, str] = field(default_factory=dict)
-    """`namespace/name` -> role of pods that it names itself."""
+    """`namespace/name` of a pod that the manifest lists -> its role."""
     totals: tuple[tuple[str, Any], ...] = ()
-    """(`spec.minAvailable`, value) of minima that it says of all roles together."""
+    """(field, value) of minimums over all roles, such as `spec.minAvailable`."""
     total_least: tuple[str, int] | None = None
-    """(field, smallest number of an elastic range of all roles together)."""
+    """(field, smallest number of pods over all roles) of an elastic workload; None if not elastic."""
     total_keys: tuple[str, ...] = ()
-    """Annotations of others that say such a minimum."""
+    """Annotations of other schedulers that set a minimum over all roles."""
     ordered: bool = False
-    """Its pods come one by one: one is enough, whatever is asked."""
+    """True if the controller creates pods one after another: the minimum is 1 and settings cannot raise it."""
     ends_with: str = ""
-    """Role with whose first Succeeded pod it is finished."""
+    """Role of which the first Succeeded pod finishes the workload; empty for none."""
     counted: bool = True
-    """Whether the number in the spec is read."""
+    """True if the spec states the number of pods."""
     sized_by: str = "replicas"
-    """The field that is named where it makes too many pods."""
+    """Name of the field that sets the number of pods, for faults."""
     note: str = ""
-    """`suspended`, `finished`."""
+    """`suspended`, `finished`, or empty."""
     origin: str = "workload"
-    """Where its gangs come from: it, or what pods say, `labels` or `kueue`."""
+    """Source of the gangs: `workload`, or the pods themselves, as `labels` or `kueue`."""
     said: str = ""
-    """`of pod group pg (Kueue)`, where its kind and name do not say what its members are of."""
+    """Replaces kind and name in texts about the members, such as `of pod group pg (Kueue)`; empty: kind and name are
+    used."""
     source: Source | None = None
-    """What it was read of, where it is read again as other objects come: of a JobSet and its Jobs."""
+    """The manifest, of an object that is read again when other objects change: a JobSet and its Jobs. None for
+    others."""
     part: JobPart | None = None
-    """It as a part of the JobSet that has it."""
+    """The Job as a part of the JobSet that owns it; None for other objects."""
     of_group: Callable[[str], Sequence[Role]] | None = None
-    """The roles of a group, where it has groups, be it one that the spec does not count (maxSurge)."""
+    """Returns the roles of a group, also of a group that the spec does not count (maxSurge); None if the kind has no
+    groups."""
     caps_minimum: bool = False
-    """Whether a minimum above its number of pods counts as that number: it is scaled without its template."""
+    """True if a minimum above the number of pods is read as that number: the kind is scaled without its template."""
     sets: tuple[Head, ...] = ()
-    """The ReplicaSets that it stands for, the oldest first (`workloads.rollouts`); empty for any other workload."""
+    """ReplicaSets that this workload combines, the oldest first (`deployment_rollouts.py`); empty for any other
+    workload."""
     policy: str = ""
-    """`gang` or `basic`, as spec.scheduling of a Job says; empty where it says none."""
+    """`gang` or `basic`, from spec.scheduling of a Job; empty if the spec has no policy."""
     hard_keys: tuple[str, ...] = ()
-    """Node labels of spec.scheduling: its pods lie in one domain of each."""
+    """Node labels from spec.scheduling: all pods share one value of each."""
     one_victim: bool = False
-    """Whether spec.scheduling has all of its pods evicted with one."""
+    """True if spec.scheduling requires that all pods are evicted together."""
     desired: int | None = None
-    """Pods that the owner of these wants when no rollout goes on; None where nothing says so."""
+    """Number of pods that the owner of the ReplicaSets wants outside a rollout; None if no annotation states it."""
 
     @property
     def record(self) -> Record:
-        """What its status counts of the pods that it controls itself: not those of a JobSet's Jobs."""
+        """Succeeded pods that the status counts among the pods that the workload controls itself; not those of a
+        JobSet's Jobs."""
         own = [part for role in self.roles for part in role.parts if part.owner is None and part.succeeded]
         if not own:
             return NO_RECORD
@@ -349,7 +360,7 @@ class Workload:
         return Record(number, own[0].completed if len(own) == 1 else frozenset(), at)
 
     def templates(self) -> Collection[Template]:
-        """Its pod templates, each once: groups of a LeaderWorkerSet share theirs."""
+        """Returns the pod templates, each once: the groups of a LeaderWorkerSet share theirs."""
         return {one.path: one for role in self.roles for one in role.templates if one.raw}.values()
 
 
@@ -359,8 +370,8 @@ def seats(
     key: str,
     default: Mapping[str, int] = MappingProxyType({}),
 ) -> Callable[[Pod], PodSeat | None]:
-    """Where pods belong that tell their role, and by a label their index in it. starts: role -> rank index of its first
-    pod; default: role -> index of those without one."""
+    """Returns the function from a pod to its seat, for kinds that label pods with role and index. starts: role -> rank
+    index of its first pod; default: role -> index of pods without the label `key`."""
 
     def seat(pod: Pod) -> PodSeat | None:
         role, index = role_of(pod), index_in(pod.metadata, key)
@@ -373,6 +384,6 @@ def seats(
 
 
 def starts_of(roles: Sequence[Role]) -> dict[str, int]:
-    """Role -> pods of those before it."""
+    """Returns role -> number of pods of the roles before it."""
     before = accumulate((role.number for role in roles), initial=0)
     return dict(zip((role.name for role in roles), before, strict=False))

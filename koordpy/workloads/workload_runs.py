@@ -1,4 +1,4 @@
-"""Pods of one run of a workload, by role.
+"""The pods of one run of a workload, by role.
 
 Source: workloads.md 5.3.
 """
@@ -19,13 +19,13 @@ from koordpy.workloads.workload_model import NO_RECORD, JobPart, PodSeat, Record
 
 @dataclass(eq=False, slots=True)
 class WorkloadPod:
-    """A pod that may be in a derived gang."""
+    """A pod that may be in a derived gang, with its workload."""
 
     key: str
     """`namespace/name`."""
     pod: Pod
     bound: bool
-    """On a node, and not finished."""
+    """True if the pod is on a node and not finished."""
     created: float
     lineage: Lineage = UNKNOWN
 
@@ -39,38 +39,38 @@ class WorkloadPod:
 
     @property
     def succeeded(self) -> bool:
-        """True if it has done its part (gang-network.md 2.4)."""
+        """True if the pod has completed its work (gang-network.md 2.4)."""
         return is_success(self.pod) or (self.pod.status.phase == "Succeeded" and self.index in self.record.indexes)
 
     @property
     def failed(self) -> bool:
-        """True if it ended without success; phase Succeeded alone is none."""
+        """True if the pod ended without success; phase Succeeded alone is no success."""
         return self.pod.status.phase == "Failed" or (self.pod.status.phase == "Succeeded" and not self.succeeded)
 
     @property
     def record(self) -> Record:
-        """What the status of its controlling owner counts."""
+        """Succeeded pods in the status of the controlling owner."""
         owner, chain = self.pod.metadata.controller, self.lineage.chain
         return chain[0].record if owner is not None and chain and chain[0].head.uid == owner.uid else NO_RECORD
 
     @property
     def alive(self) -> bool:
-        """Neither finished nor being deleted."""
+        """True if the pod is neither finished nor being deleted."""
         return self.pod.status.phase not in ("Succeeded", "Failed") and not self.leaving
 
     @property
     def index(self) -> int | None:
-        """Its completion index."""
+        """Completion index of the pod; None for none."""
         return index_in(self.pod.metadata, JOB_COMPLETION_INDEX)
 
     @property
     def stands(self) -> bool:
-        """Whether it is on a node, and is to stay."""
+        """True if the pod is on a node, not finished, and not being deleted."""
         return self.bound and not self.leaving
 
     @property
     def waits(self) -> bool:
-        """Whether it may be placed."""
+        """True if the pod is pending and may be placed."""
         return self.alive and not self.bound and not self.pod.spec.scheduling_gates
 
 
@@ -78,22 +78,22 @@ P = TypeVar("P", bound=WorkloadPod)
 
 
 def by_age(pods: Iterable[P]) -> list[P]:
-    """The oldest first."""
+    """Sorts pods, the oldest first."""
     return sorted(pods, key=lambda one: (one.created, natural_key(one.pod.metadata.name)))
 
 
 @dataclass(slots=True)
 class WorkloadRun:
-    """Pods of one run by role."""
+    """The pods of one run by role."""
 
     lineage: Lineage
-    """Of one of them."""
+    """Lineage of one of the pods."""
     members: dict[str, list[WorkloadPod]] = field(default_factory=dict)
-    """By role, the oldest first."""
+    """Role -> its pods, the oldest first."""
 
     @classmethod
     def of(cls, pods: Sequence[WorkloadPod]) -> "WorkloadRun":
-        """The run of these pods, one at least and the oldest first, which are all that belong to it."""
+        """Returns the run of pods. pods: all pods of the run, at least one, the oldest first."""
         found = cls(pods[0].lineage)
         for one in pods:
             found.members.setdefault(one.seat.role, []).append(one)
@@ -105,39 +105,42 @@ class WorkloadRun:
 
     @property
     def seat(self) -> PodSeat:
-        """Of one of them, which tells group and run."""
+        """Seat of one of the pods; states group and run."""
         return self.lineage.seat
 
     @property
     def chain(self) -> tuple[Workload, ...]:
-        """The workload, and the objects above it that are known."""
+        """The workload, and the known objects above it."""
         chain = self.lineage.chain
         return chain[next(i for i, one in enumerate(chain) if one is self.workload) :]
 
     @property
     def notes(self) -> list[Mapping[str, str]]:
-        """Annotations of the workload, and of those above it, the nearest first."""
+        """Annotations of the workload and of the objects above it, the nearest first."""
         return [one.head.annotations for one in self.chain if one.is_kind]
 
     @property
     def oldest(self) -> dict[str, Mapping[str, str]]:
-        """Role -> annotations of its oldest pod, where others' systems write them."""
+        """Role -> annotations of its oldest pod, on which other systems write minimums."""
         return {name: pods[0].pod.metadata.annotations for name, pods in self.members.items()}
 
     def own_notes(self, role: Role) -> list[Mapping[str, str]]:
-        """What is said of a role by itself, the nearest first: on its templates, or its oldest pod, and on its Job."""
+        """Returns the annotations of one role, the nearest first: of its templates or oldest pod, and of its Job."""
         if not role.template.raw and role.name in self.members:
             return [self.oldest[role.name], role.above]
         templates = self.templates(role)
         if not self.workload.sets:
             return [*(one.annotations for one in templates), role.above]
-        # the newest ReplicaSet speaks for all; only for a minimum that it lacks an older one does
+        # the newest ReplicaSet decides; an older one only adds a minimum that the newest lacks
         least = next(({GANG_MIN: one.annotations[GANG_MIN]} for one in templates if asks(one.annotations)), {})
         return [templates[0].annotations, least]
 
     def templates(self, role: Role) -> Sequence[Template]:
-        """The pod templates of a role, one at least. Of the ReplicaSets of one Deployment those that want pods or have
-        some, the newest first: others are kept for a rollback."""
+        """Returns the pod templates of a role, at least one.
+
+        For ReplicaSets of one Deployment, those of sets with wanted or existing pods, the newest first: other sets
+        exist only for a rollback.
+        """
         if not self.workload.sets:
             return role.templates
         there = {one.seat.part for one in self.members.get(role.name, ())}
@@ -146,7 +149,7 @@ class WorkloadRun:
 
     @property
     def head(self) -> Head:
-        """Who the run goes by: the workload, of the ReplicaSets of one Deployment the oldest that has pods."""
+        """The object that names the run: the workload, or the oldest ReplicaSet with pods of a Deployment."""
         there = {one.seat.part for found in self.members.values() for one in found}
         return next((one for one in self.workload.sets if one.name in there), self.workload.head)
 
@@ -156,11 +159,11 @@ class WorkloadRun:
 
     @property
     def is_present(self) -> bool:
-        """Whether it is the one that the workload runs now."""
+        """True if this is the current run of the workload."""
         return not self.workload.run or self.seat.run == self.workload.run
 
     def wanted(self, role: Role) -> Iterator[tuple[JobPart, int]]:
-        """The parts of a role, and how many pods of each are kept alive now."""
+        """Yields the parts of a role, and how many pods of each the controller keeps alive now."""
         last = self.workload.ends_with
         ended = bool(last) and any(one.succeeded for one in self.members.get(last, ()))
         seen: dict[str, list[WorkloadPod]] = {}

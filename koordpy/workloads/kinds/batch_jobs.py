@@ -1,4 +1,4 @@
-"""Job.
+"""Reads a Job.
 
 Sources: workloads.md 4, 5.1, 10.1 and 10.2.
 """
@@ -19,7 +19,7 @@ PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 def sizes(spec: Source) -> tuple[int, int | None]:
-    """(parallelism, completions or None) with the API server's defaults."""
+    """Returns (parallelism, completions or None) with the API server's defaults."""
     completions, parallelism = spec.maybe("completions"), spec.maybe("parallelism")
     if completions is None and parallelism is None:
         completions = 1
@@ -27,8 +27,10 @@ def sizes(spec: Source) -> tuple[int, int | None]:
 
 
 def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, note: str | None = None) -> JobPart:
-    """The pods of a Job. source: the Job, or the template of one, which has no status; of_jobset: Indexed by default,
-    and without completions = parallelism of pods that can do without each other; note: what holds in place of its own.
+    """Returns the pods of a Job as a part of a role.
+
+    source: the Job, or a Job template, which has no status; of_jobset: True for a Job of a JobSet, which is Indexed by
+    default and has independent pods unless completions = parallelism; note: replaces the note of the Job's status.
     """
     spec, status = source.at("spec"), source.at("status")
     parallelism, completions = sizes(spec)
@@ -39,7 +41,7 @@ def job_part(source: Source, name: str, uid: str, *, of_jobset: bool = False, no
     spec.at("template", "spec").word("restartPolicy", "Never", "OnFailure")
     failed, completed = (indexes(status.text(name)) for name in ("failedIndexes", "completedIndexes"))
     span = range(parallelism if completions is None else completions)
-    # an elastic Job that was scaled down has indexes that count no more, and its status says so late
+    # indexes above the span of a Job that was scaled down do not count, but remain in its status
     within = completed.below(span.stop) if indexed and status.has("completedIndexes") else None
     note = note_of(source, "Complete", spec) if note is None else note
     return JobPart(
@@ -67,13 +69,15 @@ def job_slot(name: str, uid: str, indexed: bool, i: int) -> Slot:
 
 
 def deadline(spec: Source) -> Mapping[str, str]:
-    """A Job's activeDeadlineSeconds, as the annotation that says how long it runs."""
+    """Returns a Job's activeDeadlineSeconds as the annotation for the maximum runtime; empty without one."""
     seconds = spec.maybe("activeDeadlineSeconds")
     return {MAX_RUNTIME: f"{seconds}s"} if seconds else {}
 
 
 def _scheduling(source: Source) -> tuple[str, int | None, tuple[str, ...], bool]:
-    """(policy, its minCount, topology keys, whether all pods are one victim) of spec.scheduling (groups.md 2.4)."""
+    """Returns (policy, its minCount, topology keys, True if all pods are evicted together) of spec.scheduling
+    (groups.md 2.4).
+    """
     policy = source.at("schedulingPolicy")
     word = "gang" if policy.has("gang") else "basic" if policy.has("basic") else ""
     least = policy.at("gang").maybe("minCount") if word == "gang" else None

@@ -1,4 +1,4 @@
-"""JobSet: a role for each replicatedJob, its Jobs' pods, dependsOn, and domains of their own.
+"""Reads a JobSet: a role for each replicatedJob, the pods of its Jobs, dependsOn, and exclusive domains.
 
 Sources: workloads.md 4, 5, 6 and 10.2.
 """
@@ -42,7 +42,7 @@ JobStates = Mapping[tuple[str, str], Workload]
 
 
 class _Listed:
-    """What is read of a JobSet as a whole, once for all of its replicatedJobs, of which there may be thousands."""
+    """Properties of the whole JobSet, read once for all its replicatedJobs: there may be thousands."""
 
     def __init__(self, source: Source, head: Head) -> None:
         self.jobs = source.at("spec").list("replicatedJobs")
@@ -56,17 +56,19 @@ class _Listed:
             self.total += one.count("replicas", 1)
             self.of_group[one.text("groupName", "default")] += one.count("replicas", 1)
         self.before, self.group_before = 0, Counter[str]()
-        """Jobs of those that were read so far, and of each group."""
+        """Number of Jobs of the replicatedJobs that are read so far."""
         self.replicas: dict[str, int] = {}
-        """Of those, by name."""
+        """Name of a replicatedJob that is read so far -> its replicas."""
 
     def status_of(self, name: str) -> Source:
         return self.status.get(name) or Source({})
 
 
 def _shared_claims(spec: Source, head: Head) -> Iterator[SlotClaim]:
-    """Claims of volumeClaimPolicies: `TEMPLATE-JOBSET`, one for all pods that mount it, deleted with the JobSet by
-    default."""
+    """Yields the claims of volumeClaimPolicies: `TEMPLATE-JOBSET`, one for all pods that mount it.
+
+    By default they are deleted with the JobSet.
+    """
     for policy in spec.list("volumeClaimPolicies"):
         kept = policy.at("retentionPolicy").word("whenDeleted", "Delete", "Retain") == "Retain"
         for one in claim_templates(policy, "templates"):
@@ -76,17 +78,19 @@ def _shared_claims(spec: Source, head: Head) -> Iterator[SlotClaim]:
 
 
 def _mounts(template: Source) -> set[str]:
-    """Names of the volumes that containers of a pod template mount."""
+    """Returns the names of the volumes that containers of a pod template mount."""
     spec = Source(template.raw).at("spec")
     containers = [*spec.list("containers"), *spec.list("initContainers")]
     return {mount.text("name") for one in containers for mount in one.list("volumeMounts")}
 
 
 class _ReplicatedJob:
-    """One of a JobSet."""
+    """One replicatedJob of a JobSet."""
 
     def __init__(self, source: Source, listed: _Listed, head: Head, note: str, first: int) -> None:
-        """listed: as of those before it; note: of the JobSet; first: pods of those before it."""
+        """listed: state after the replicatedJobs before this one; note: note of the JobSet; first: number of pods
+        before this one.
+        """
         self._head, self._note, self.first, self._job = head, note, first, source.at("template")
         self.name, self.replicas = source.text("name"), source.count("replicas", 1)
         over = listed.status_of(self.name)
@@ -115,13 +119,13 @@ class _ReplicatedJob:
         self.is_split = bool(self._key) and self.each > 1 and mode == "Indexed"
 
     def seat(self, index: int | None, job: int | None, part: str, run: str) -> PodSeat:
-        """Of the pod of an index of one of its Jobs."""
+        """Returns the seat of the pod with a completion index in one of the Jobs."""
         rank = None if index is None or job is None else self.first + job * self.each + index
         half = (LEADERS if index == 0 else FOLLOWERS) if self.is_split else ""
         return PodSeat(self.name + half, rank, part, run=run)
 
     def roles(self, after: tuple[StepCondition, ...], jobs: JobStates) -> Iterator[Role]:
-        """The role, or its two halves. jobs: those that exist."""
+        """Yields the role, or its two halves (leaders, followers). jobs: Jobs that exist."""
         parts = list(self._parts(jobs))
         make = partial(
             Role,
@@ -139,10 +143,10 @@ class _ReplicatedJob:
             yield make(name=self.name + half, parts=halves, after=before, half_of=self.name)
 
     def _parts(self, jobs: JobStates) -> Iterator[JobPart]:
-        """Of each Job; of those that do not exist as many are over as the status says."""
+        """Yields the part of each Job. Of the Jobs that do not exist, as many are finished as the status says."""
         head, over = self._head, self._over
         alike = job_part(self._job, "", "", of_jobset=True, note=self._note)
-        """Those that do not exist."""
+        """Part of the Jobs that do not exist."""
         for j in range(self.replicas):
             name = f"{head.name}-{self.name}-{j}"
             exists = jobs.get((head.namespace, name))
@@ -157,7 +161,10 @@ class _ReplicatedJob:
             yield replace(part, key=name, over=ended, owner=owner, slot=make)
 
     def _slot(self, j: int, name: str, uid: str, indexed: bool, i: int) -> Slot:
-        """A pod of a Job; its first one seeks a domain of its own, where that is asked, and the others follow it."""
+        """Returns the pod of an index of a Job.
+
+        The first pod gets an exclusive domain if one is requested; the others follow it.
+        """
         slot = job_slot(name, uid, indexed, i)
         job_key = sha1(f"{self._head.namespace}/{name}".encode(), usedforsecurity=False).hexdigest()
         own = {
@@ -178,7 +185,7 @@ class _ReplicatedJob:
 
 
 def _half(part: JobPart, *, leader: bool) -> JobPart:
-    """The first pod of a Job, or all others, as a part of its own."""
+    """Returns the first pod of a Job, or all others, as a separate part."""
 
     def share(number: int, first: int = 1) -> int:
         return min(first, number) if leader else max(0, number - first)
@@ -193,7 +200,7 @@ def _half(part: JobPart, *, leader: bool) -> JobPart:
 
 
 def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[StepCondition]:
-    """What a replicatedJob waits for. listed: as of those before it."""
+    """Yields the conditions that a replicatedJob waits for. listed: state after the replicatedJobs before it."""
     before = listed.replicas
 
     def condition(name: str, state: str) -> StepCondition:
@@ -215,7 +222,7 @@ def _conditions(source: Source, listed: _Listed, *, in_order: bool) -> Iterator[
 
 
 def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Workload:
-    """A JobSet. jobs: its Jobs that exist."""
+    """Reads a JobSet. jobs: its Jobs that exist."""
     spec = source.at("spec")
     note = note_of(source, "Completed", spec)
     named: dict[str, _ReplicatedJob] = {}
@@ -228,7 +235,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
             one.fault("name", f'"{name}" is given twice')
         read = named[name] = _ReplicatedJob(one, listed, head, note, number)
         after = tuple(_conditions(one, listed, in_order=in_order))
-        listed.replicas.pop(name, None)  # the last one read stands last
+        listed.replicas.pop(name, None)  # the last replicatedJob of a name must be last in the order
         listed.replicas[name] = read.replicas
         number += read.each * read.replicas
         if can_make(spec, "replicatedJobs", number, listed.before, "Jobs"):
@@ -238,7 +245,7 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
     def seat(pod: Pod) -> PodSeat | None:
         labels = pod.metadata.labels
         if head.has_uid and labels.get(PREFIX + "jobset-uid", head.uid) != head.uid:
-            return None  # of an earlier JobSet of the name
+            return None  # a pod of an earlier JobSet with this name
         owner = pod.metadata.controller
         job = labels.get(JOB_NAME) or (owner.name if owner is not None and owner.kind == "Job" else "")
         stem, _, end = job.rpartition("-")
@@ -267,9 +274,10 @@ def read_jobset(source: Source, head: Head, jobs: JobStates | None = None) -> Wo
 
 
 def jobset_by_jobs(jobs: JobStates) -> Workload | None:
-    """What is known of a JobSet by the labels and specs of its Jobs, where it cannot be read itself.
+    """Reconstructs a JobSet from the labels and specs of its Jobs, if the JobSet itself cannot be read. None if no Job
+    has the labels.
 
-    A role of which no Job exists is not there; what a role waited for is not known.
+    A role without Jobs is absent; the conditions that a role waited for are unknown.
     """
     first = next(iter(jobs.values())).head
     roles: dict[str, dict[str, Any]] = {}

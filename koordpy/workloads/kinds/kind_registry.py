@@ -1,4 +1,4 @@
-"""Which kinds of workloads are known, and what reads each.
+"""Registry of the kinds of workloads, with the reader of each.
 
 Source: workloads.md 4 and 10.1.
 """
@@ -22,36 +22,36 @@ Reader = Callable[[Source, Head], Workload]
 
 
 class Child(NamedTuple):
-    """The one object that another makes, under its own name, which makes the pods."""
+    """An object that another object creates under its own name. Its controller creates the pods."""
 
     api_version: str
     kind: str
     spec: tuple[str, ...]
-    """Where its spec stands; of a TrainJob in its runtime (`trainer`)."""
+    """Path of its spec in the creating object; a TrainJob's JobSet comes from its runtime (`trainer`)."""
     meta: tuple[str, ...] = ("metadata",)
-    """Where its labels and annotations stand."""
+    """Path of its labels and annotations in the creating object."""
 
 
 class WorkloadKind(NamedTuple):
-    """A kind of workload."""
+    """A kind of workload: its reader, API versions and child object."""
 
     group: str
     kind: str
     read: Reader | None
-    """None of one that makes another."""
+    """Reader of a manifest; None for a kind that creates another workload."""
     versions: tuple[str, ...] = ()
-    """Those that are read of the API server, the newest first; none where it is read offline alone."""
+    """API versions that are watched, the newest first; empty if the kind is read offline only."""
     below: tuple[str, ...] = ()
-    """Kinds that stand between an object of it and its pods."""
+    """Kinds of the objects between the workload and its pods."""
     child: Child | None = None
     controllers: tuple[str, ...] = ()
-    """Values of managedBy that mean its own controller; none where it has no such field."""
+    """Values of managedBy that mean the default controller; empty if the kind has no such field."""
     managed_at: tuple[str, ...] = ("spec",)
-    """Where managedBy stands."""
+    """Path of the mapping with managedBy."""
 
     @property
     def plural(self) -> str:
-        """Its name in paths of the API server."""
+        """Name of the kind in paths of the API server."""
         return f"{self.kind.lower()}s"
 
 
@@ -72,7 +72,7 @@ def _training_kind(
     below: tuple[str, ...] = (),
     *controllers: str,
 ) -> WorkloadKind:
-    """A job of Kubeflow v1, or an MPIJob. field: where its replicas stand."""
+    """Returns the kind of a training-operator job, or of an MPIJob. field: name of the field with its replica specs."""
     at = ("spec", "runPolicy")
     own = (*controllers, "kubeflow.org/training-operator")
     return WorkloadKind("kubeflow.org", kind, training_job(field), versions, below, None, own, at)
@@ -107,34 +107,36 @@ WORKLOAD_KINDS = (
     WorkloadKind("ray.io", "RayJob", None, child=_ray_cluster("rayClusterSpec"), controllers=(KUBERAY,)),
     WorkloadKind("ray.io", "RayService", None, child=_ray_cluster("rayClusterConfig"), controllers=(KUBERAY,)),
 )
-"""One line a kind."""
+"""Each kind has one entry."""
 BY_KEY: Mapping[tuple[str, str], WorkloadKind] = MappingProxyType(
     {(one.group, one.kind): one for one in WORKLOAD_KINDS}
 )
-"""(API group, kind) -> itself."""
+"""(API group, kind) -> workload kind."""
 _WATCHED = {one.kind: one for one in WORKLOAD_KINDS if one.versions}
 RUNTIMES = (("trainer.kubeflow.org", "TrainingRuntime"), ("trainer.kubeflow.org", "ClusterTrainingRuntime"))
 VOLCANO_GROUP = ("scheduling.volcano.sh", "PodGroup")
 KINDS = frozenset({*BY_KEY, *RUNTIMES, VOLCANO_GROUP})
 GANG_KINDS = frozenset((*config_values.GANG_KINDS, *ROLLED))
-"""Kinds whose pods may be gangs."""
+"""Kinds with pods that may be gangs."""
 
 
 def kind_of(head: Head) -> WorkloadKind | None:
-    """The kind of an object; None where it is none of workloads."""
+    """Returns the kind of an object; None if it is no workload."""
     return BY_KEY.get((head.api_version.rpartition("/")[0], head.kind))
 
 
 def watched(kinds: Iterable[str]) -> tuple[WorkloadKind, ...]:
-    """What is watched where pods of these kinds may be gangs; ReplicaSets always, since none of `gangs.kinds` means
-    them. Nothing where no kinds are given."""
+    """Returns the kinds to watch if pods of `kinds` may be gangs; empty if `kinds` is empty.
+
+    ReplicaSets and ReplicationControllers are always included, because `gangs.kinds` cannot name them.
+    """
     names = list(kinds)
     given = [_WATCHED[kind] for kind in (*names, *sorted(ROLLED)) if kind in _WATCHED] if names else []
     return tuple(_WATCHED[kind] for kind in dict.fromkeys(kind for one in given for kind in (one.kind, *one.below)))
 
 
 def workload_of(source: Source, head: Head) -> Workload:
-    """An object as a workload; of one that makes another, which makes the pods, no more than who it is."""
+    """Reads an object as a workload. An object that creates another workload is read without roles."""
     kind = kind_of(head)
     if kind is None or kind.read is None:
         return Workload(head=head, is_kind=head.kind in GANG_KINDS)
@@ -142,8 +144,10 @@ def workload_of(source: Source, head: Head) -> Workload:
 
 
 def other_manager(source: Source, head: Head) -> str:
-    """The controller that managedBy of an object names in place of its own, such as kueue.x-k8s.io/multikueue; empty
-    where its own one makes its pods."""
+    """Returns the controller that managedBy of an object names, such as kueue.x-k8s.io/multikueue.
+
+    Empty if the default controller creates the pods.
+    """
     kind = kind_of(head)
     found = source.at(*kind.managed_at).text("managedBy") if kind is not None and kind.controllers else ""
     return "" if kind is None or found in kind.controllers else found

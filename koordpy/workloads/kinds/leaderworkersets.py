@@ -1,4 +1,4 @@
-"""LeaderWorkerSet: a gang for each group, or one for its leader and one for its workers.
+"""Reads a LeaderWorkerSet: a gang for each group, or one for its leader and one for its workers.
 
 Sources: workloads.md 4, 5.3, 6 and 10.2.
 """
@@ -28,7 +28,7 @@ LEADER, WORKERS = "leader", "workers"
 
 
 class _Groups:
-    """What the groups of a LeaderWorkerSet have in common."""
+    """The groups of a LeaderWorkerSet and their common properties."""
 
     def __init__(self, source: Source, head: Head) -> None:
         spec = source.at("spec")
@@ -49,7 +49,7 @@ class _Groups:
         self._is_alike = self.leader is self.workers
         self._steps = self._ready or bool(self._key)
         self.apart = self.size > 1 and (self._steps or self.leader.scheduler != self.workers.scheduler)
-        """Whether leader and workers are two roles."""
+        """True if leader and workers are two roles."""
         self.revision = source.at("status").text("updateRevision", "1")
 
     def _slot(self, group: str, j: int) -> Slot:
@@ -69,7 +69,8 @@ class _Groups:
         subgroup = self._subgroups.maybe("subGroupSize") if self._subgroups.raw else None
         if subgroup:
             excluded = self._subgroups.text("subGroupPolicyType") == "LeaderExcluded"
-            # its webhook counts like that: where size - 1 is a multiple the leader is one more of the first subgroup
+            # as in the webhook of LeaderWorkerSet: if size - 1 is a multiple, the leader is an extra pod of the first
+            # subgroup
             first = 1 if excluded or (j and (self.size - 1) % subgroup == 0) else 0
             if j >= first:
                 labels["subgroup-index"] = str((j - first) // subgroup)
@@ -90,11 +91,14 @@ class _Groups:
         return JobPart(number=len(span), slot=slot, span=span, key=self.part_of(span.start), template=template)
 
     def part_of(self, j: int) -> str:
-        """What tells the pods of a group apart, where they are not alike or come one after the other."""
+        """Returns the part of pod `j` of a group.
+
+        Leader and workers differ if they have other templates or are separate roles.
+        """
         return WORKERS if j and (self.apart or not self._is_alike) else LEADER
 
     def roles(self, group: str) -> Sequence[Role]:
-        """Those of one group."""
+        """Returns the roles of one group."""
         make = partial(Role, group=group, detail=f"size {self.size}")
         all_pods, split = range(self.size), self.apart or (not self._is_alike and self.size > 1)
         parts = [self._part(group, span) for span in ((all_pods[:1], all_pods[1:]) if split else (all_pods,))]

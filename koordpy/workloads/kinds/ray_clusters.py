@@ -1,4 +1,4 @@
-"""RayCluster, and the clusters of RayJob and RayService.
+"""Reads a RayCluster, also that of a RayJob or RayService.
 
 Sources: workloads.md 4, 5.2, 10.1 and 10.2.
 """
@@ -15,7 +15,7 @@ HEAD = "headgroup"
 
 
 def _with_autoscaler(source: Source, spec: Source) -> Source:
-    """The head's template with the container that its operator adds."""
+    """Returns the head's pod template with the autoscaler container that the operator adds."""
     asked = spec.at("autoscalerOptions", "resources").raw
     amounts = {"cpu": "500m", "memory": "512Mi"}
     container: Mapping[str, Any] = {
@@ -31,7 +31,7 @@ def _with_autoscaler(source: Source, spec: Source) -> Source:
 
 
 def read_ray_cluster(source: Source, head: Head) -> Workload:
-    """A RayCluster: its head, and groups of workers."""
+    """Reads a RayCluster: its head, and its worker groups."""
     spec = source.at("spec")
     scaled, note = spec.flag("enableInTreeAutoscaling"), note_of(source, "Succeeded", spec)
 
@@ -69,7 +69,7 @@ def read_ray_cluster(source: Source, head: Head) -> Workload:
         labels = pod.metadata.labels
         return HEAD if labels.get(PREFIX + "node-type") == "head" else labels.get(PREFIX + "group", "")
 
-    starts = {name: i for i, name in enumerate(roles)}  # natural order decides in a role
+    starts = {name: i for i, name in enumerate(roles)}  # pods of a role are ranked in natural order
     return Workload(
         head=head,
         roles=tuple(roles.values()),

@@ -1,4 +1,4 @@
-"""StatefulSet, ReplicaSet, ReplicationController, DaemonSet, and Grove's PodGang.
+"""Reads StatefulSets, ReplicaSets, ReplicationControllers, DaemonSets, and Grove's PodGangs.
 
 Sources: workloads.md 4, 5.2 and 10.1.
 """
@@ -40,7 +40,7 @@ def _one_role(source: Source, head: Head, part: JobPart, **more: Any) -> Workloa
 
 
 def read_stateful_set(source: Source, head: Head) -> Workload:
-    """A StatefulSet, with the claims of its templates."""
+    """Reads a StatefulSet, with the claims of its templates."""
     spec = source.at("spec")
     number, start = spec.count("replicas", 1), spec.at("ordinals").count("start")
     claims = claim_templates(spec, "volumeClaimTemplates")
@@ -56,7 +56,7 @@ def read_stateful_set(source: Source, head: Head) -> Workload:
 
 
 def read_replica_set(source: Source, head: Head) -> Workload:
-    """A ReplicaSet or ReplicationController. Those of one Deployment become one workload in `workloads.rollouts`."""
+    """Reads a ReplicaSet or ReplicationController. `deployment_rollouts.py` combines those of one Deployment."""
     number = source.at("spec").count("replicas", 1)
     part = JobPart(number=number, slot=lambda i: Slot(f"{head.name}-{i}", {}), filling=Filling.COUNT, key=head.name)
 
@@ -67,18 +67,18 @@ def read_replica_set(source: Source, head: Head) -> Workload:
 
 
 def read_daemon_set(source: Source, head: Head) -> Workload:
-    """A DaemonSet: which nodes it is for is known to whoever makes its pods."""
+    """Reads a DaemonSet; its nodes are known only where its pods are created."""
     return _one_role(source, head, JobPart(number=0, filling=Filling.NODE), is_kind=False)
 
 
 def read_pod_gang(source: Source, head: Head) -> Workload:
-    """Grove's PodGang: it names its pods, and makes none."""
+    """Reads Grove's PodGang, which lists its pods and creates none."""
     roles: list[Role] = []
     members: dict[str, str] = {}
     spec = source.at("spec")
     whole = [SharedDomain(label, must=must) for label, must in zip(_packed(spec), (True, False), strict=True) if label]
     apart: dict[str, list[SharedDomain]] = {}
-    """Role -> those of its own, and of the groups that it is in."""
+    """Role -> its own domain, and those of the topology groups that contain it."""
     for i, one in enumerate(spec.list("topologyConstraintGroupConfigs")):
         label, _ = _packed(one)
         for name in dict.fromkeys(one.texts("podGroupNames")) if label else ():
@@ -102,6 +102,6 @@ def read_pod_gang(source: Source, head: Head) -> Workload:
 
 
 def _packed(source: Source) -> tuple[str, str]:
-    """Node labels: pods must, or had better, lie in one domain of these."""
+    """Returns (required, preferred) node labels: all pods must, or should, share one domain."""
     pack = source.at("topologyConstraint", "packConstraint")
     return pack.text("required"), pack.text("preferred")

@@ -1,4 +1,4 @@
-"""Jobs of training-operator v1, and MPIJob.
+"""Reads jobs of training-operator v1, and MPIJobs.
 
 Sources: workloads.md 4, 5.1, 5.2 and 10.2.
 """
@@ -22,15 +22,17 @@ from koordpy.workloads.workload_model import (
 
 PREFIX = "training.kubeflow.org/"
 TYPES = ("Master", "Chief", "PS", "Worker", "Evaluator")
-"""Names of roles in the spec, whatever their case, in role order ..."""
+"""Names of roles in the spec, in any case, in role order."""
 MPI_TYPES = ("Launcher", "Worker")
-"""... and those of an MPIJob."""
+"""Names of roles of an MPIJob, in role order."""
 MIN_AVAILABLE = "spec.runPolicy.schedulingPolicy.minAvailable"
 ELASTIC = "spec.elasticPolicy.minReplicas"
 
 
 def _slot(head: Head, role: str, works: bool, i: int) -> Slot:
-    """works: whether the launcher of an MPIJob is one of its workers, the first; else it has no index."""
+    """Returns the pod of an index. works: True if the launcher of an MPIJob is also its first worker; otherwise it has
+    no index.
+    """
     labels = {PREFIX + "job-name": head.name, PREFIX + "replica-type": role}
     if head.kind == "MPIJob" or role in ("master", "chief"):
         labels[PREFIX + "job-role"] = role if head.kind == "MPIJob" else "master"
@@ -41,7 +43,7 @@ def _slot(head: Head, role: str, works: bool, i: int) -> Slot:
 
 
 def _role_of(head: Head, roles: Collection[str], pod: Pod) -> str:
-    """By its labels, else by its name; empty for none."""
+    """Returns the role of a pod by its labels, or by its name; empty for none."""
     said = (pod.metadata.labels.get(PREFIX + key, "").lower() for key in ("replica-type", "job-role"))
     stem = pod.metadata.name.removeprefix(f"{head.name}-")
     named = (role for role in roles if stem == role or stem.startswith(f"{role}-"))
@@ -65,7 +67,7 @@ def _read(field: str, source: Source, head: Head) -> Workload:
         part = JobPart(
             number=number,
             slot=partial(_slot, head, name, works),
-            filling=Filling.COUNT if launches else Filling.NAME,  # a launcher is made by a Job, which names it
+            filling=Filling.COUNT if launches else Filling.NAME,  # a Job creates the launcher and names its pod
             total=number,
             succeeded=states.at(given[name]).count("succeeded"),
             over=bool(note) or (ended and not launches),
@@ -73,7 +75,9 @@ def _read(field: str, source: Source, head: Head) -> Workload:
         after = (StepCondition("worker", "Ready", "workers Ready"),) if launches and waits else ()
         roles.append(Role(name=name, parts=(part,), template=Template.of(one.at("template")), after=after))
     starts = starts_of(roles)
-    last = {"launcher": sum(role.number for role in roles)}  # of an MPIJob, where it has no index
+    last = {
+        "launcher": sum(role.number for role in roles)
+    }  # rank index of the launcher of an MPIJob, if it has no index label
     role_of, index = partial(_role_of, head, starts), PREFIX + "replica-index"
     policy, elastic = spec.at("runPolicy", "schedulingPolicy"), spec.at("elasticPolicy")
     elastic.knows("maxReplicas")
@@ -94,5 +98,5 @@ def _read(field: str, source: Source, head: Head) -> Workload:
 
 
 def training_job(field: str) -> Callable[[Source, Head], Workload]:
-    """Reads a job of an operator. field: where its replicas stand."""
+    """Returns the reader of a training job. field: name of the field with its replica specs."""
     return partial(_read, field)
