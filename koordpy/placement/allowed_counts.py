@@ -1,7 +1,7 @@
 """How many pods of one shape a domain can take, with podCountMultiple at every layer (gang-network.md 4 and 5).
 
-Without multiples a domain takes any number up to the sum of its slots. With them the numbers that it can take are an
-arithmetic progression (`goals.progressions`), and what lies outside the domain must be left whole as well.
+Without multiples a domain takes any number up to the sum of its slots. With multiples the possible numbers are an
+arithmetic progression (`goals.progressions`), and the domains outside must have multiples as well.
 """
 
 import numpy as np
@@ -12,8 +12,10 @@ from koordpy.placement.problem import Ints, Problem, hard_regions
 
 
 def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[np.bool_]:
-    """[domains of a level] whether the domains above and beside hold multiples where only this one takes new pods:
-    `size` of them, or some number."""
+    """Returns [domains of a level] True if all domains outside have multiples when only this domain takes new pods.
+
+    Domains above it must have a multiple with `size` new pods; None: with some number of new pods.
+    """
     tree, domains = problem.tree, problem.tree.levels[level]
     kept = np.ones(len(domains), dtype=bool)
     for at, k in problem.multiples.items():
@@ -31,7 +33,8 @@ def rest_kept(problem: Problem, level: int, size: int | None = None) -> NDArray[
 
 
 def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
-    """Domains of a level that can take exactly `size` new pods of a shape, with every multiple kept in the tree."""
+    """Returns the domains of a level that can take exactly `size` new pods of a shape, with every multiple in the tree
+    met."""
     low, high, step, possible = progressions(problem, shape)[level]
     takes = possible & (low <= size) & (size <= high)
     if problem.multiples:
@@ -41,8 +44,8 @@ def able_domains(problem: Problem, shape: int, level: int, size: int) -> Ints:
 
 
 def most_pods(problem: Problem, shape: int, *, core: int, limit: int) -> int:
-    """Most pods of a shape, `core` to `limit`, that some placement under the hard layer and multiples takes; 0 for
-    none."""
+    """Returns the largest number of pods of a shape, from `core` to `limit`, that the hard layer and multiples admit; 0
+    if there is none."""
     hard = problem.hard
     allowed = [domain for _, domain in hard_regions(problem)]
     low, high, step, possible = progressions(problem, shape)[hard]

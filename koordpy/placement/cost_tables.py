@@ -1,9 +1,9 @@
-"""What m equal pods cost in a domain at best, for every m: the tables that the counting shortcut combines bottom up.
+"""Least cost of m equal pods in a domain, for every m: the tables that the counting shortcut combines bottom up.
 
 Source: gang-network.md section 7, "Shortcut". The cost is a lexicographic vector packed into one integer: whole
-pipeline groups layer by layer (more is better), domains used layer by layer, the loss of score. Costs of children add
-up, so the tables of children combine by min-plus convolution. Domains that hold the same are of one kind, whose table
-is made once and only when it is asked for.
+pipeline groups per layer (more is better), domains used per layer, then the loss of score. Costs of children are added,
+so their tables are combined by min-plus convolution. Domains with equal content are of one kind; the table of a kind is
+computed once, when it is first needed.
 """
 
 from collections.abc import Sequence
@@ -21,24 +21,27 @@ from koordpy.plan.limits import (
 from koordpy.topology.topology_tree import Tree
 
 Costs = Any
-"""numpy array over m = 0 .. cap: int64, or Python integers where the packed vector needs more than 62 bits."""
+"""numpy array over m = 0 .. capacity: int64, or Python integers if the packed vector needs more than 62 bits."""
 
 INT64_LIMIT = 1 << 60
 
 
 def kinds_of(*columns: Ints) -> Ints:
-    """[rows] a number from 0 for each row of the columns, equal for equal rows."""
+    """Returns [rows] a number from 0 for each row of the columns, equal for equal rows."""
     kind = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
         if (column != column[0]).any():
             values, own = np.unique(column, return_inverse=True)
-            _, kind = np.unique(kind * len(values) + own, return_inverse=True)  # below rows x rows: no overflow
+            _, kind = np.unique(kind * len(values) + own, return_inverse=True)  # less than rows x rows: no overflow
     return kind
 
 
 class CostTables:
-    """Tables of one unit of n equal pods. An entry of a level's tables stands for so many pods as every domain of that
-    level can be given at best only multiples of (see counting.py)."""
+    """Tables of one unit of n equal pods.
+
+    An entry of a level's tables means `per[level]` pods: there is a best placement in which every domain of that level
+    takes a multiple of that number (see counting.py).
+    """
 
     def __init__(
         self,
@@ -54,12 +57,12 @@ class CostTables:
         most: Sequence[int],
         extra: PackedCosts | None = None,
     ) -> None:
-        """slots, loss, bound: [nodes] further pods that fit, what one pod loses of the score there, bound members.
-        extra: what counts before the score and is no sum over pods.
+        """slots, loss, bound: [nodes] further pods that fit, loss of score per pod, number of bound members. extra:
+        costs that are compared before the score and are not a sum over pods.
 
-        pipeline: size of a PP group, 1 for none. per: per level the pods of an entry, each a multiple of that of the
-        level below. multiples: level -> k > 1 of those that `per` does not keep. most: per level the domains that the
-        best uses at most; what uses more may be taken for worse still.
+        pipeline: size of a PP group, 1 without groups. per: per level the pods of an entry, a multiple of the number
+        for the level below. multiples: level -> k > 1, for multiples that `per` does not guarantee. most: per level an
+        upper bound on the domains that the best placement uses; placements with more may get any worse cost.
         """
         self.tree, self.n, self.per = tree, n, tuple(per)
         self.slots, self.loss = slots, loss
@@ -69,7 +72,7 @@ class CostTables:
             [sum(idle[a:b]) for a, b in zip(level.start.tolist(), level.end.tolist(), strict=True)] if any(idle) else []
             for level in tree.levels
         ]
-        """Per level what its domains cost in `extra` where they take no pod; empty where that is nothing anywhere."""
+        """Per level the cost of its domains in `extra` without any new pod; an empty list if all are 0."""
         self.bound_in = [level.sums(bound) for level in tree.levels]
         self._bound_any = bool(bound.any())
         self._most = most
@@ -81,11 +84,11 @@ class CostTables:
         self._tables: dict[tuple[int, int], Costs] = {}
 
     def whole(self, level: int) -> bool:
-        """Whether no domain of the level is given a part of a PP group."""
+        """Returns True if no domain of the level takes a part of a PP group."""
         return self.per[level] % self.pipeline == 0
 
     def open(self, level: int) -> bool:
-        """Whether a domain of the level takes any number up to its capacity, goal 4 first."""
+        """Returns True if a domain of the level takes any number up to its capacity, with goal 4 compared first."""
         return not self.multiples and self.whole(level)
 
     def _weigh(self, *, used: int) -> None:
@@ -111,7 +114,7 @@ class CostTables:
     # -- kinds ---------------------------------------------------------------------------------------------------------
 
     def kinds(self, level: int) -> Ints:
-        """[domains of the level] equal numbers for domains whose tables are equal."""
+        """Returns [domains of the level] numbers that are equal for domains with equal tables."""
         found = self._kinds[level]
         if found is None:
             found = self._node_kinds() if level == self.tree.depth else self._domain_kinds(level)
@@ -135,7 +138,7 @@ class CostTables:
         return self._unequal_kinds(level, content.tobytes(), (first * 4).tolist())
 
     def _unequal_kinds(self, level: int, content: bytes, edges: list[int]) -> Ints:
-        """The kinds of domains that bound members or their numbers of children tell apart, too."""
+        """Returns the kinds if domains also differ in bound members or in their number of children."""
         numbers: dict[Any, int] = {}
         if self._bound_any:
             held = self.bound_in[level].tolist()
@@ -145,7 +148,7 @@ class CostTables:
         return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
     def capacity(self, level: int) -> Ints:
-        """[domains of the level] last entry of each table, where multiples do not forbid it."""
+        """Returns [domains of the level] the last entry of each table, multiples not considered."""
         found = self._capacities[level]
         if found is None:
             if level == self.tree.depth:
@@ -159,11 +162,11 @@ class CostTables:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def table(self, level: int, domain: int) -> Costs:
-        """Cost of m = 0 .. cap pods in a domain; `inf` where they do not go in."""
+        """Returns the cost of entries m = 0 .. capacity in a domain; `inf` if the domain cannot take m."""
         return self.of_kind(level, int(self.kinds(level)[domain]))
 
     def of_kind(self, level: int, kind: int) -> Costs:
-        """The table of every domain of a kind."""
+        """Returns the table of every domain of a kind."""
         found = self._tables.get((level, kind))
         if found is None:
             self.kinds(level)
@@ -171,9 +174,9 @@ class CostTables:
         return found
 
     def fill(self, top: int) -> None:
-        """Makes the tables of all kinds below a level, many at a time, where the domains differ a lot.
+        """Computes the tables of all kinds below a level, many at a time, if the domains differ a lot.
 
-        For regions that take in most of the tree: else tables are made as they are asked for.
+        For regions that cover most of the tree; otherwise each table is computed when it is first needed.
         """
         if self.wide or self.multiples or self._bound_any:
             return
@@ -181,17 +184,17 @@ class CostTables:
             if int(self.capacity(level).max(initial=0)) > TABLE_AT_ONCE_ENTRIES:
                 return
             if int(self.kinds(level).max(initial=-1)) + 1 < TABLES_AT_ONCE:
-                continue  # few tables, made as they are asked for
+                continue  # few tables: each is computed when it is first needed
             self._fill_level(level)
 
     def _fill_level(self, level: int) -> None:
-        """`_evaluate` of every kind of a level at once."""
+        """Computes the tables of every kind of a level at once; equal to `_evaluate` of each."""
         below, first = self.kinds(level + 1), np.array(self._first[level], dtype=np.int64)
         parts = [self.of_kind(level + 1, kind) for kind in range(len(self._first[level + 1]))]
         rows = np.full((len(parts) + 1, max(map(len, parts))), self.inf, dtype=np.int64)
         for row, part in zip(rows, parts, strict=False):
             row[: len(part)] = part
-        rows[-1, 0] = 0  # of no child
+        rows[-1, 0] = 0  # table of an absent child
         edges = self.tree.first_child(level)
         starts, number = edges[first], edges[first + 1] - edges[first]
         total = np.zeros((len(first), 1), dtype=np.int64)
@@ -205,7 +208,7 @@ class CostTables:
         )
 
     def _merge_rows(self, left: Costs, right: Costs, most: int) -> Costs:
-        """Min-plus convolution row by row."""
+        """Returns the min-plus convolution row by row, cut at `most` entries."""
         size = min(left.shape[1] + right.shape[1] - 1, most)
         out = np.full((len(left), size), self.inf, dtype=np.int64)
         for j in range(min(right.shape[1], size)):
@@ -233,7 +236,8 @@ class CostTables:
         return self._own(level, int(self.bound_in[level][domain]), total)
 
     def _own(self, level: int, held: int, total: Costs) -> Costs:
-        """Adds what the domain itself costs, and takes out counts that its multiple forbids."""
+        """Returns the table with the cost of the domain itself added, and `inf` for numbers that its multiple
+        forbids."""
         if level:
             sizes = np.arange(total.shape[-1])
             out = total + (self.domain_weight[level] * ((sizes + held) > 0).astype(total.dtype))
@@ -249,13 +253,13 @@ class CostTables:
         return total
 
     def array(self, values: Sequence[int]) -> Costs:
-        """A table of the given costs."""
+        """Returns a table of the given costs."""
         return np.array(values, dtype=object if self.wide else np.int64)
 
     # -- combining -----------------------------------------------------------------------------------------------------
 
     def merge(self, left: Costs, right: Costs, *, level: int) -> Costs:
-        """Min-plus convolution of tables of domains of a level, cut at n pods."""
+        """Returns the min-plus convolution of tables of domains of a level, cut at n pods."""
         if len(left) < len(right):
             left, right = right, left
         if len(right) == 1:
@@ -273,7 +277,7 @@ class CostTables:
         return out
 
     def _power(self, part: Costs, times: int, *, level: int) -> Costs:
-        """`times` equal children together, by squaring."""
+        """Returns the table of `times` equal children together, by repeated squaring."""
         out: Costs | None = None
         while times:
             if times & 1:
@@ -284,7 +288,8 @@ class CostTables:
         return out
 
     def suffixes(self, tables: Sequence[Costs], *, level: int) -> list[Costs]:
-        """Costs of all tables of a level from each position on together; the last is that of none."""
+        """Returns the combined table of all domains from each position to the end; the last entry is the table of no
+        domain."""
         out = [self.array([0])]
         for table in reversed(tables):
             out.append(self.merge(out[-1], table, level=level))

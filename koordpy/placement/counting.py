@@ -1,12 +1,13 @@
-"""The counting shortcut: exact placement of a unit whose pods have one shape, by sums over the tree.
+"""The counting shortcut: exact placement of a unit with pods of one shape, by dynamic programming over the tree.
 
 Source: gang-network.md section 7, "Shortcut". With one shape a placement is a count per node. The cost of m pods in a
-domain is the smallest lexicographic vector (goals 3 and 4 layer by layer, then the score) over all ways to spread them
-below it, so costs of children combine by min-plus convolution, bottom up; goals 1, 2 and 5 only choose the domain;
-goal 6 walks down again and takes the largest counts that keep the cost. The vector is packed into one integer, and
-domains with the same content are computed once.
+domain is the least lexicographic vector (goals 3 and 4 layer by layer, then the score) over all ways to spread them
+below it. Costs of children are combined by min-plus convolution, bottom up. Goals 1, 2 and 5 only choose the domain.
+Goal 6 walks down again and takes the largest counts with the least cost. The vector is packed into one integer, and
+domains with equal content are computed once.
 
-Where it does not apply (`applies`) the solver decides. Tests hold it against the solver and against enumeration.
+The solver decides where counting does not apply (`applies`). Tests compare the results with the solver and with
+enumeration.
 """
 
 from dataclasses import dataclass
@@ -25,9 +26,9 @@ from koordpy.plan.round_plan import Proof
 
 
 def applies(problem: Problem) -> bool:
-    """Whether counts alone decide: one shape, and pipeline groups, if any, that count as m // PP in every domain.
+    """Returns True if counts alone decide: pods of one shape, and no bound members if there are pipeline groups.
 
-    Members that ask something of each other's places are the solver's.
+    Then pipeline groups count as m // PP in every domain. Units with interactions among members need the solver.
     """
     if problem.interactions or len({problem.members[rank].shape for rank in problem.pending}) != 1:
         return False
@@ -38,7 +39,7 @@ def applies(problem: Problem) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounts:
-    """Where the chosen pods go: pods per node, and the domain c that was decided for."""
+    """Result of counting: the chosen ranks, node -> number of new pods, and the chosen domain c as (level, domain)."""
 
     ranks: tuple[int, ...]
     counts: dict[int, int]
@@ -47,9 +48,10 @@ class NodeCounts:
 
 
 def count(problem: Problem) -> NodeCounts | Solution:
-    """Goals 0 to 6 (or the order without a gather goal). A Solution instead where there is no plan at all.
+    """Chooses the counts per node by goals 0 to 6 (or the order without a gather goal). Returns a Solution instead if
+    there is no plan.
 
-    Raises NotCountable.
+    Raises NotCountable if counts cannot represent the problem.
     """
     shape = problem.members[problem.pending[0]].shape
     slots = problem.slots_of[shape]
@@ -66,8 +68,10 @@ def count(problem: Problem) -> NodeCounts | Solution:
 
 
 def _chosen(problem: Problem, size: int) -> tuple[int, ...]:
-    """`size` members of one shape: each core, then the lowest other ranks (gang-network.md 2.6); empty where they
-    cannot hold the core."""
+    """Returns `size` members of one shape: each core, then the lowest other ranks (gang-network.md 2.6).
+
+    Empty if there are too few pods for the core.
+    """
     core = core_of(problem, problem.pending)
     if core is None or size < max(len(core), 1):
         return ()
@@ -127,12 +131,14 @@ class _Gather:
         return NodeCounts(self.ranks, counts, level, chosen)
 
     def _prepare(self, level: int, candidates: list[int]) -> list[int]:
-        """Makes the tables; the domains that can be best in goal 3 as far as sums tell.
+        """Creates the tables, and returns the domains that can be best in goal 3 according to sums of capacity.
 
-        Pods are counted level by level in steps that some best counts are all multiples of: podCountMultiples, without
-        bound members; pipeline groups, where all can be whole at a level (which goal 3 asks for from the top down);
-        and where slots and n are multiples of a number, the counts that goal 6 asks for are an end point of a flow with
-        whole bounds (its optimum for the domains that are used), so multiples of it too.
+        Pods are counted level by level in steps. Some best placement has only multiples of the step in each domain of
+        the level. A step combines:
+        - podCountMultiples, if there are no bound members;
+        - the size of a pipeline group, if all groups can be whole at a level (goal 3 compares from the top down);
+        - a common divisor of slots and n. The counts that goal 6 prefers are a vertex of a flow with integral bounds
+          (its optimum for the domains used), so they are multiples of the divisor.
         """
         n, size, depth = len(self.ranks), self.problem.pipeline, self.tree.depth
         kept = not self.bound.any()
@@ -166,7 +172,7 @@ class _Gather:
         return candidates
 
     def _most_used(self, level: int, candidates: list[int], steps: list[int]) -> list[int]:
-        """Per level the domains that the best placement uses at most, bound members' not counted as new."""
+        """Returns per level an upper bound on the domains that the best placement uses."""
         tree = self.tree
         if self.bound.any():
             return [len(lv) for lv in tree.levels]
@@ -187,14 +193,14 @@ class _Gather:
         return out
 
     def _capacities(self, level: int, domains: list[int], steps: list[int]) -> Ints:
-        """Steps that go into the domains when every level below takes its own steps only."""
+        """Returns [domains] how many steps each domain can take if every level below takes whole steps of its level."""
         room = self.slots // steps[-1]
         for number in range(self.tree.depth - 1, level - 1, -1):
             room = np.add.reduceat(room, self.tree.first_child(number)[:-1]) // (steps[number] // steps[number + 1])
         return np.asarray(room[domains], dtype=np.int64)
 
     def _upwards(self, level: int, domains: list[int]) -> list[Ints]:
-        """Goal 5: slots of the domains, of their parents, .. of the cluster."""
+        """Returns the values of goal 5: usable slots of the domains, of their parents, .. of the cluster."""
         at, out = np.array(domains, dtype=np.int64), []
         for number in range(level, -1, -1):
             out.append(self.usable[number][at])
@@ -202,7 +208,7 @@ class _Gather:
         return out
 
     def _lowest(self) -> tuple[int, list[int]]:
-        """Goal 1: the layer of C, then that of c; the domains at c's layer that can hold the pods."""
+        """Chooses goal 1: the layer of C, then of c. Returns the level of c and its domains that can take the pods."""
         tree, holders = self.tree, np.nonzero(self.bound)[0]
         if not len(holders):
             for level in range(tree.depth, -1, -1):
@@ -225,11 +231,11 @@ class _Gather:
         raise AssertionError("C holds the pods, so c exists")
 
     def _able(self, level: int) -> Ints:
-        """The domains of a level that can hold the pods."""
+        """Returns the domains of a level that can take all pods."""
         return able_domains(self.problem, self.shape, level, len(self.ranks))
 
     def _most_attracted(self, level: int, candidates: list[int]) -> list[int]:
-        """Goal 2, from c up to the cluster."""
+        """Returns the candidates that are best in goal 2, compared from c up to the cluster."""
         if self.attracted is None:
             return candidates
         at = np.array(candidates, dtype=np.int64)
@@ -242,7 +248,7 @@ class _Gather:
         return [int(d) for d in at]
 
     def _outside(self, level: int, domain: int) -> int:
-        """Goal 4 outside c: its ancestors, and domains that hold bound members only."""
+        """Returns the cost of goal 4 outside c: its ancestors, and domains with bound members only."""
         tables, tree = self.tables, self.tree
         idle = 0
         if tables.idle_in[0]:
@@ -264,7 +270,7 @@ class _Gather:
     # -- goal 6 --------------------------------------------------------------------------------------------------------
 
     def _least(self, level: int, domain: int) -> "tuple[int, _Spread | None]":
-        """Cost of all pods below a domain, and what it was computed from."""
+        """Returns the least cost of all pods below a domain, and the tables of its children; None for a node."""
         tables = self.tables
         if level == self.tree.depth:
             return int(tables.table(level, domain)[tables.n // tables.per[level]]), None
@@ -272,7 +278,7 @@ class _Gather:
         return int(spread.suffix[0][spread.m]), spread
 
     def _spread(self, level: int, domain: int, m: int) -> "_Spread":
-        """The children of a domain that may take some of m pods, and their tables."""
+        """Returns the children of a domain that may take some of m pods, and their tables."""
         tables, below = self.tables, level + 1
         m //= tables.per[below]
         children = self._needed(below, self._in_order(below, domain), domain, m)
@@ -282,7 +288,7 @@ class _Gather:
     def _descend(
         self, level: int, domain: int, m: int, counts: dict[int, int], spread: "_Spread | None" = None
     ) -> None:
-        """Spreads m pods below a domain: layer by layer the lexicographically largest counts of the least cost."""
+        """Spreads m pods below a domain: layer by layer the lexicographically largest counts with the least cost."""
         if m == 0:
             return
         if level == self.tree.depth:
@@ -303,7 +309,7 @@ class _Gather:
                 return
 
     def _in_order(self, level: int, parent: int) -> list[int]:
-        """Children of a domain in the order of goal 6: attracted pods, slots, name."""
+        """Returns the children of a domain in the order of goal 6: attracting pods, slots, name."""
         inside = self.tree.children(level - 1, parent)
         at = np.arange(inside.start, inside.stop)
         keys = [-self.usable[level][at]]
@@ -312,10 +318,11 @@ class _Gather:
         return [int(d) for d in at[np.lexsort(keys)]]
 
     def _needed(self, level: int, children: list[int], parent: int, m: int) -> list[int]:
-        """The domains that goal 6 may choose from when m are spread, in its order.
+        """Returns the domains that goal 6 may choose from when m pods are spread, in the order of goal 6.
 
-        It is known how many domains are used at best. Of domains alike in content the first in order take the most, so
-        no more of them can be needed; domains with bound members cost something even where they take no pod.
+        The least number of used domains is known. Of domains with equal content the first in order take the most, so no
+        more of them than that number can be needed. Domains with bound members, or with a cost without pods, are always
+        included.
         """
         tables = self.tables
         kinds, sizes = tables.kinds(level)[children].tolist(), tables.capacity(level)[children]
@@ -339,7 +346,8 @@ class _Gather:
 
 @dataclass(frozen=True, slots=True)
 class _Spread:
-    """The children of a domain that goal 6 chooses from in its order, and what they and those after them cost."""
+    """The children of a domain for m entries, in the order of goal 6, with their tables and the combined tables of each
+    child and all after it."""
 
     domain: int
     m: int

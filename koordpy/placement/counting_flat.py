@@ -1,6 +1,7 @@
-"""The counting shortcut without a gather goal: scarce nodes, fewest nodes, what they are worth, scores, slots, names.
+"""The counting shortcut without a gather goal: scarce nodes, fewest nodes, extra costs, scores, slots, names.
 
-Source: gang-network.md section 4, "No gather goal". The tree plays no part, so one table over the nodes is enough.
+Source: gang-network.md section 4, "No gather goal". The tree is ignored, so one table over the nodes is enough: dynamic
+programming in O(nodes x pods^2), nodes of equal content cut to the first n.
 """
 
 from typing import Any
@@ -13,17 +14,17 @@ from koordpy.placement.problem import Ints, Problem
 
 
 def _filled(able: Ints, room: Ints, n: int) -> dict[int, int]:
-    """Nodes of one kind, full one after the other: as few of them as can be is all that the goals ask."""
+    """Fills nodes of one kind one after the other. The goals ask for nothing but the fewest such nodes."""
     before = np.cumsum(room) - room
     taken = np.minimum(room, n - before)
     return {int(node): int(count) for node, count in zip(able, taken, strict=True) if count > 0}
 
 
 def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
-    """Pods per node without a gather goal: fewest pods on scarce nodes, then the goals of `_spread`.
+    """Returns node -> pods without a gather goal: fewest pods on scarce nodes, then the goals of `_spread`.
 
-    Where the other nodes cannot hold all n pods, the best placement fills them, so what is left to choose is where the
-    rest goes: the goals after this one are sums over nodes, or compare sorted names, and a common part changes neither.
+    If the other nodes cannot take all n pods, the best placement fills them, and only the nodes of the remaining pods
+    are left to choose. The later goals are sums over nodes or compare sorted names; a common part changes neither.
     """
     if problem.scarce is None:
         return _spread(problem, slots, shape, n, extra)
@@ -36,9 +37,10 @@ def spread_flat(problem: Problem, slots: Ints, shape: int, n: int, extra: Packed
 
 
 def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCosts | None) -> dict[int, int]:
-    """Fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
+    """Returns node -> pods: fewest nodes, `extra`, largest total score, fewest slots, then names in natural order.
 
-    The nodes in order of names; of nodes alike in slots and score only the first n by name can be needed.
+    The nodes are in the order of names. Of nodes that are equal in slots and score only the first n by name can be
+    needed.
     """
     able = np.nonzero(slots > 0)[0]
     able = able[np.argsort(problem.name_rank[able])]
@@ -55,7 +57,7 @@ def _spread(problem: Problem, slots: Ints, shape: int, n: int, extra: PackedCost
     capped = np.minimum(room, n)
     keep = place < -(-n // np.maximum(capped, 1)) if len(starts) == 1 and not stands.any() else place < n
     able, room, loss, costs, stands = able[keep], room[keep], loss[keep], costs[keep], stands[keep]
-    # of full nodes there is one choice, whatever pods are worth on them
+    # all chosen nodes are full, so there is one choice, whatever their cost is
     one_way = extra is None or not n % int(room[0])
     if one_way and len(starts) == 1 and not stands.any() and int(room.sum()) >= n:
         return _filled(able, room, n)

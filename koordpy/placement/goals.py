@@ -1,7 +1,7 @@
-"""What a placement is worth, goal by goal, and which hard rules it breaks: the contract that every method is held to.
+"""The goals that compare placements, and the hard rules that a placement can break: the specification of every method.
 
-Source: gang-network.md sections 2.6 and 5. Nothing here searches. `goal_vector` is what methods are compared by,
-`violations` what the verifier asks, `slots_by_level` what texts and best fit count.
+Source: gang-network.md sections 2.6 and 5. `goal_vector` compares placements, `violations` is the check of the
+verifier, `slots_by_level` is the count in messages and in best fit. Must not search.
 """
 
 from collections import Counter
@@ -18,14 +18,15 @@ from koordpy.placement.problem import Ints, Problem
 
 T = TypeVar("T")
 Goal = tuple[Any, ...]
-"""Smaller is better; goals of one problem compare with each other."""
+"""Value of one goal: smaller is better; values of one problem are comparable."""
 
 
 # --- slots ------------------------------------------------------------------------------------------------------
 
 
 def _once_a_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int], T]:
-    """`read(problem, shape)`, remembered for as long as the problem lives: it holds a whole snapshot."""
+    """Caches `read(problem, shape)` for as long as the problem lives. The keys are weak because a problem refers to a
+    whole snapshot."""
     known: WeakKeyDictionary[Problem, dict[int, T]] = WeakKeyDictionary()
 
     def remembered(problem: Problem, shape: int) -> T:
@@ -39,26 +40,28 @@ def _once_a_problem(read: Callable[[Problem, int], T]) -> Callable[[Problem, int
 
 @_once_a_problem
 def slots_by_level(problem: Problem, shape: int) -> tuple[Ints, ...]:
-    """Per level, the cluster first: [domains] usable slots of a shape, further pods that each could take (section 5).
+    """Returns per level, the cluster first, [domains] usable slots of a shape: further pods that fit each domain
+    (section 5).
 
-    With multiples: the largest number with which every domain at this level and below holds a multiple, bound members
-    counted; 0 where there is none. Not capped by the unit's size.
+    With multiples: the largest number for which every domain at this level and below has a multiple of its members,
+    including bound ones; 0 if there is none. Not limited by the size of the unit.
     """
     return tuple(np.where(ok, high, 0) for _, high, _, ok in _progressions(problem, problem.copies_of[shape]))
 
 
 @_once_a_problem
 def progressions(problem: Problem, shape: int) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
-    """Per level, the cluster first: (low, high, step, possible) of the numbers of further pods that domains can take.
+    """Returns per level, the cluster first, (low, high, step, possible): the numbers of further pods that each domain
+    can take.
 
     They are an arithmetic progression low, low + step, .. high: nodes step by their own multiple, a sum of progressions
-    of one step keeps that step, and a multiple on a domain only thins the progression out.
+    of one step has that step, and a multiple on a domain only thins the progression out.
     """
     return _progressions(problem, problem.slots_of[shape])
 
 
 def _progressions(problem: Problem, most: Ints) -> tuple[tuple[Ints, Ints, int, NDArray[np.bool_]], ...]:
-    """`progressions` with at most so many pods on each node."""
+    """Returns `progressions` with at most `most` ([nodes]) pods on each node."""
     tree, bound = problem.tree, problem.bound_counts
     low, high = np.zeros(len(bound), dtype=np.int64), most
     possible = np.ones(len(bound), dtype=bool)
@@ -81,7 +84,7 @@ def _progressions(problem: Problem, most: Ints) -> tuple[tuple[Ints, Ints, int, 
 
 
 _FAR = 1 << 38
-"""A step past every sum of slots: of such a progression only the first number can be taken."""
+"""A step larger than every sum of slots: only the first number of such a progression is possible."""
 
 
 def _thin(
@@ -99,7 +102,7 @@ def _thin(
 
 
 def domain_order(problem: Problem, reference: int, level: int, domain: int) -> dict[int, Ints]:
-    """Goal 6: per level below a domain, its domains in the order in which their pod counts are compared."""
+    """Returns for goal 6, per level below a domain, its domains in the order in which their pod counts are compared."""
     tree, usable = problem.tree, slots_by_level(problem, reference)
     order: dict[int, Ints] = {}
     above = np.array([domain], dtype=np.int64)
@@ -118,7 +121,7 @@ def domain_order(problem: Problem, reference: int, level: int, domain: int) -> d
 
 
 def core_of(problem: Problem, ranks: Iterable[int]) -> tuple[int, ...] | None:
-    """The lowest-ranked `need` pods of each gang among the ranks; None where a gang has fewer than it needs."""
+    """Returns the lowest-ranked `need` pods of each gang among the ranks; None if a gang has fewer than it needs."""
     left = list(problem.needs)
     core = []
     for rank in sorted(ranks):
@@ -130,7 +133,7 @@ def core_of(problem: Problem, ranks: Iterable[int]) -> tuple[int, ...] | None:
 
 
 def pipeline_groups(problem: Problem) -> tuple[range, ...]:
-    """The runs of PP ranks by position, surplus included; none without pipeline parallelism."""
+    """Returns the runs of PP consecutive positions, surplus members included; empty without pipeline parallelism."""
     size, total = problem.pipeline, len(problem.members)
     if size <= 1:
         return ()
@@ -141,7 +144,7 @@ def pipeline_groups(problem: Problem) -> tuple[range, ...]:
 
 
 class Goals:
-    """The goals of one problem as functions of a placement, in the order in which they are compared."""
+    """The goals of one problem as functions of a placement (rank -> node), in the order in which they are compared."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -179,14 +182,16 @@ class Goals:
         return tuple(stage(nodes) for stage in self.stages)
 
     def members(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 0: the core, the number, the ranks. The core of (b) is the lowest of all cores, so one order serves."""
+        """Goal 0: the core, then the number of members, then their ranks. The core of rule (b) is the lowest of all
+        cores, so one order serves both rules."""
         core = core_of(self.problem, nodes)
         if core is None:
-            raise ValueError("a gang lacks its need")
+            raise ValueError("a gang has fewer pods than it needs")
         return core, -len(nodes), tuple(sorted(nodes))
 
     def layers(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 1: the layer of C, then of c; a deeper level is a lower layer."""
+        """Goal 1: the layer of C (the lowest common domain of bound and new members), then of c (that of new members).
+        A deeper level is a lower layer."""
         new = list(nodes.values())
         return -self.tree.lowest_common(self._bound + new)[0], -self.tree.lowest_common(new)[0]
 
@@ -196,18 +201,20 @@ class Goals:
         return tuple(-int(self._attract[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def pipeline(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 3: PP groups whose lowest common domain is the cluster, a top-layer domain, ... a node's parent."""
+        """Goal 3: number of PP groups with the cluster, a top-layer domain, ... a node's parent as lowest common
+        domain."""
         counts = Counter(level for level in self.group_levels(nodes) if level is not None)
         return tuple(counts[level] for level in range(self.tree.depth)) if self._groups else ()
 
     def group_levels(self, nodes: Mapping[int, int]) -> tuple[int | None, ...]:
-        """Level of the lowest common domain of each PP group's placed members; None with none placed."""
+        """Returns the level of the lowest common domain of each PP group's placed members; None for a group without
+        any."""
         placed = self.placed(nodes)
         held = [[placed[rank] for rank in group if rank in placed] for group in self._groups]
         return tuple(self.tree.lowest_common(group)[0] if group else None for group in held)
 
     def domains(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 4: domains that hold members, bound and new, from the top layer down to the nodes."""
+        """Goal 4: number of domains with members, bound and new, from the top layer down to the nodes."""
         columns = self.tree.domain_of[1:, self._bound + list(nodes.values())]
         return tuple(len(set(row.tolist())) for row in columns)
 
@@ -218,7 +225,7 @@ class Goals:
         return tuple(int(usable[n][d]) for n, d in self.tree.upwards(level, domain))
 
     def counted(self, nodes: Mapping[int, int]) -> Goal:
-        """What nodes are worth by the pods that each takes, against what they are worth without (ByCount)."""
+        """The cost of the nodes used by the pods on each (ByCount), relative to their cost without them."""
         table = self.problem.by_count
         if table is None:
             return ()
@@ -231,12 +238,12 @@ class Goals:
         return tuple(out)
 
     def score(self, nodes: Mapping[int, int]) -> Goal:
-        """The total of the scores, more is better; between goals 5 and 6."""
+        """The negative total of the scores, because a larger total is better; compared between goals 5 and 6."""
         shapes, members = self.problem.shapes, self.problem.members
         return (-sum(int(shapes[members[rank].shape].score[node]) for rank, node in nodes.items()),)
 
     def inside(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 6: the path of c, then the counts layer by layer; a larger vector is better."""
+        """Goal 6: the path of c, then the counts layer by layer; larger counts are better."""
         new = list(nodes.values())
         level, domain = self.tree.lowest_common(new)
         counts = np.bincount(new, minlength=len(self.problem.free)).astype(np.int64)
@@ -245,26 +252,26 @@ class Goals:
         return domain, below
 
     def ranks(self, nodes: Mapping[int, int]) -> Goal:
-        """Goal 7: neighbours of the ring in different domains, top layer first; then the paths in rank order."""
+        """Goal 7: ring neighbours in different domains, top layer first; then the paths in rank order."""
         return self.crossings(nodes), tuple(nodes[rank] for rank in sorted(nodes))
 
     def crossings(self, nodes: Mapping[int, int]) -> tuple[int, ...]:
-        """Per level from the top layer to the nodes: ring neighbours in different domains."""
+        """Returns per level, from the top layer to the nodes, the number of ring neighbours in different domains."""
         placed = self.placed(nodes)
         ring = self.tree.domain_of[1:, [placed[rank] for rank in sorted(placed)]]
         return tuple(int(n) for n in (ring != np.roll(ring, -1, axis=1)).sum(axis=1))
 
     def placed(self, nodes: Mapping[int, int]) -> dict[int, int]:
-        """Rank -> node of all placed members, bound and new."""
+        """Returns rank -> node of all placed members, bound and new."""
         return {**self.problem.bound, **nodes}
 
     def scarce(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: new pods on nodes with scarce resources, which they do not ask for."""
+        """Without a gather goal: new pods on nodes with a scarce resource that these pods do not request."""
         avoided = self.problem.scarce
         return (sum(int(avoided[node]) for node in nodes.values()),) if avoided is not None else ()
 
     def fewest_nodes(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: nodes used by the new pods, and those that stand for bound ones."""
+        """Without a gather goal: nodes with new pods, and nodes that count as used without one (Problem.standing)."""
         standing = self.problem.standing
         used = set(nodes.values())
         if standing is not None:
@@ -272,23 +279,23 @@ class Goals:
         return (len(used),)
 
     def fewest_slots(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: slots of the reference pod on the nodes used."""
+        """Without a gather goal: slots of the reference pod on the nodes with new pods."""
         slots = self.problem.copies_of[self.problem.reference(tuple(sorted(nodes)))]
         return (sum(int(slots[node]) for node in set(nodes.values())),)
 
     def names(self, nodes: Mapping[int, int]) -> Goal:
-        """Without a gather goal: the node names of the pods in rank order."""
+        """Without a gather goal: the name ranks of the nodes, for the pods in rank order."""
         return tuple(int(self.problem.name_rank[nodes[rank]]) for rank in sorted(nodes))
 
 
 def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
-    """Goals 0-7 of a valid placement (rank -> node of every new pod) in their order; smaller is better.
+    """Returns goals 0-7 of a valid placement (rank -> node of every new pod) in their order; smaller is better.
 
-    Without a gather goal: members, scarce nodes, nodes, score, slots, names (Problem). Raises ValueError when nothing
-    is placed or a gang lacks its need.
+    Without a gather goal: members, scarce nodes, nodes, score, slots, names (Problem). Raises ValueError if no pod is
+    placed or a gang has fewer new pods than it needs.
     """
     if not nodes:
-        raise ValueError("nothing is placed")
+        raise ValueError("no pod is placed")
     return Goals(problem).vector(nodes)
 
 
@@ -296,7 +303,7 @@ def goal_vector(problem: Problem, nodes: Mapping[int, int]) -> Goal:
 
 
 def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
-    """Hard rules that a placement (rank -> node of every new pod) breaks; none for a valid one."""
+    """Returns the hard rules that a placement (rank -> node of every new pod) breaks; empty for a valid one."""
     tree, members, found = problem.tree, problem.members, []
     if not nodes:
         return ["no pod is placed"]
@@ -304,7 +311,7 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
         if not 0 <= rank < len(members) or members[rank].node is not None:
             found.append(f"rank {rank} is not a pending member")
         elif not 0 <= node < len(problem.free):
-            found.append(f"rank {rank} is placed on no node")
+            found.append(f"rank {rank} is placed on an unknown node")
         elif not problem.shapes[members[rank].shape].allowed[node]:
             found.append(f"rank {rank} is not allowed on {tree.node_names[node]}")
     if found:
@@ -314,7 +321,7 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     for one in problem.allowances:
         taken = sum(one.amounts[members[rank].shape] for rank in nodes)
         if taken > one.room:
-            found.append(f"{taken} taken of an allowance of {one.room}")
+            found.append(f"{taken} used of an allowance of {one.room}")
     placed = Counter(members[rank].gang for rank in nodes)
     for gang, need in enumerate(problem.needs):
         if placed[gang] < need:
@@ -326,14 +333,14 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     for number, k in sorted(problem.multiples.items()):
         held = tree.levels[number].sums(counts)
         found.extend(
-            f"{tree.layer_name(number)} {tree.path(number, int(d))} holds {held[d]}, no multiple of {k}"
+            f"{tree.layer_name(number)} {tree.path(number, int(d))} has {held[d]} members, not a multiple of {k}"
             for d in (np.nonzero(held % k)[0] if k > 1 else ())
         )
     return found + faults_together(problem, nodes)
 
 
 def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """(node, column, amount placed) wherever more is placed than there is room."""
+    """Returns (node, column, amount placed) wherever the amount placed exceeds the free capacity."""
     used: Counter[tuple[int, int]] = Counter()
     for rank, node in nodes.items():
         for column, amount in problem.shapes[problem.members[rank].shape].request:
@@ -342,7 +349,7 @@ def beyond_room(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, i
 
 
 def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
-    """What a placement breaks though each pod alone finds room where it is."""
+    """Returns the faults of a placement that concern several pods at once: devices of a node, and interactions."""
     table, held = problem.by_count, Counter((problem.members[rank].shape, node) for rank, node in nodes.items())
     unserved = [
         f"{problem.tree.node_names[node]} cannot take its pods together"
@@ -353,7 +360,7 @@ def faults_together(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
 
 
 def _pods_there(problem: Problem, nodes: Mapping[int, int]) -> list[tuple[int, tuple[int, ...]]]:
-    """(node, pods of each shape there) of a placement."""
+    """Returns (node, pods of each shape there) for each node with new pods."""
     there: dict[int, Counter[int]] = {}
     for rank, node in nodes.items():
         there.setdefault(node, Counter())[problem.members[rank].shape] += 1

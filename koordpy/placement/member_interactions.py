@@ -1,8 +1,8 @@
-"""What members of one plan are to each other beyond single nodes: affinity, anti-affinity and spread, as plain numbers.
+"""Rules among the members of one plan that span several nodes, as plain numbers: affinity, anti-affinity and spread.
 
-A plan is judged as it stands in the end, not in some order of placing (kube-parity.md 2.7): each pod is held against
-all other members in place and the pods that run. `faults` says so for a finished placement; methods that search build
-their constraints from the same descriptions. Members are alike by shape, so counts per shape and node suffice.
+A plan is judged by its final state, not by an order of placing (kube-parity.md 2.7): each pod is checked against all
+other placed members and the running pods. `faults` checks a finished placement; search methods build their constraints
+from the same descriptions. Members of one shape are equal, so counts per shape and node suffice.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from koordpy.cache.snapshot import Ints
 
 Held = Mapping[tuple[int, int], int]
-"""(shape, node) -> new pods of the shape there."""
+"""(shape, node) -> new pods of the shape on the node."""
 
 
 @dataclass(frozen=True, eq=False)
 class Apart:
-    """Required anti-affinity, one term: no other pod of the shapes meant in the domain of a pod of `shape`.
+    """One term of required anti-affinity: no other pod of the shapes `meant` in the domain of a pod of `shape`.
 
-    groups: [nodes] number of the node's domain, -1 without the label, where nothing can conflict.
+    groups: [nodes] number of the node's domain; -1 without the label: the term cannot conflict there.
     """
 
     shape: int
@@ -31,7 +31,7 @@ class Apart:
 
     @property
     def signs(self) -> tuple[Ints, ...]:
-        """Per label [nodes] equal for nodes that can stand for each other; below -1 where a domain is one node."""
+        """Per label [nodes]: equal for interchangeable nodes; a code below -1 if the domain is a single node."""
         return (_signs(self.groups),)
 
     def holds(self, held: Held) -> bool:
@@ -45,7 +45,7 @@ class Near:
     """Required affinity of the pods of one shape, all terms together. Part of a LinkedAffinity.
 
     meant: shapes of new pods that match all terms. groups: per term [nodes] number of the domain, -1 without the label;
-    the pod needs every label. existing: per term [domains] pods that stand before the plan and match all terms.
+    the pod needs every label. existing: per term [domains] pods that run before the plan and match all terms.
     """
 
     shape: int
@@ -55,17 +55,17 @@ class Near:
 
     @property
     def matches_itself(self) -> bool:
-        """Whether a pod of the shape matches its own terms."""
+        """True if a pod of the shape matches its own terms."""
         return self.shape in self.meant
 
     @property
     def has_existing(self) -> bool:
-        """Whether a match stands anywhere before the plan."""
+        """True if a match runs anywhere before the plan."""
         return any(bool(counts.any()) for counts in self.existing)
 
     @property
     def counted(self) -> NDArray[np.bool_]:
-        """[nodes] with one of the labels: a match on another node is in no domain."""
+        """[nodes] True if the node has one of the labels; a match on another node is in no domain."""
         return np.asarray(np.logical_or.reduce([groups >= 0 for groups in self.groups]))
 
     @property
@@ -78,10 +78,10 @@ class Near:
 class LinkedAffinity:
     """Required affinity of shapes that match each other's terms, directly or over other shapes (kube-parity.md 2.7).
 
-    owners: one per shape with required terms. Pods of these shapes are linked where a chain of placed pods joins them.
-    F(p) of a pod p: the matches of its terms that stand before the plan, and new matches without required terms of
-    their own. Where F(p) has a pod in any domain, p stands in domains that hold a pod of F(p), one for each term. All
-    linked pods with an empty F(p) stand in one domain of each topology key, and these domains have a node in common.
+    owners: one for each shape with required terms. Pods of these shapes are linked if a chain of placed pods joins
+    them. F(p) of a pod p: the matches of its terms that run before the plan, and new matches that have no required
+    terms. If F(p) has a pod in any domain, p must be in domains with a pod of F(p), one for each term. All linked pods
+    with an empty F(p) must be in one domain of each topology key, and these domains must have a node in common.
     """
 
     plugin: ClassVar[str] = "InterPodAffinity"
@@ -110,12 +110,12 @@ class LinkedAffinity:
         )
 
     def unlinked(self, one: Near) -> tuple[int, ...]:
-        """Shapes without required terms that match all terms of an owner: pods of these are never linked."""
+        """Returns the shapes without required terms that match all terms of an owner; their pods are never linked."""
         own = self.shapes
         return tuple(shape for shape in one.meant if shape not in own)
 
     def sets(self, shapes: Collection[int]) -> list[list[Near]]:
-        """The owners of some shapes, parted into sets that are linked over these shapes alone."""
+        """Returns the owners of the given shapes, divided into sets that are linked over these shapes alone."""
         return linked_sets([one for one in self.owners if one.shape in shapes])
 
     def holds(self, held: Held) -> bool:
@@ -147,9 +147,10 @@ class LinkedAffinity:
 class Spread:
     """A DoNotSchedule topology spread constraint of the pods of a shape.
 
-    meant: shapes that its selector speaks of. groups: [nodes] domain, -1 where pods are not counted and the shape
-    cannot stand. base: [domains] running pods that count. eligible: [domains] that the least is taken over; fewer of
-    them than min_domains: the least is 0. Where a pod stands, its domain's count is at most max_skew above the least.
+    meant: shapes that its selector matches. groups: [nodes] domain; -1 where pods are not counted and the shape cannot
+    be placed. base: [domains] running pods that match. eligible: [domains] True for the domains of the global minimum;
+    with fewer than min_domains of them the minimum is 0. The count of a domain with such a pod may exceed the minimum
+    by at most max_skew.
     """
 
     plugin: ClassVar[str] = "PodTopologySpread"
@@ -168,7 +169,7 @@ class Spread:
 
     @property
     def from_zero(self) -> bool:
-        """Whether there are too few domains, so that the least counts as 0."""
+        """True if there are too few domains, so that the minimum is 0."""
         return int(self.eligible.sum()) < self.min_domains
 
     def holds(self, held: Held) -> bool:
@@ -187,7 +188,8 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class InOneDomain:
-    """A part of a unit: all new pods of the shapes meant in one domain. groups: [nodes] number of the node's domain."""
+    """A part of a unit: all new pods of the shapes `meant` must be in one domain. groups: [nodes] number of the node's
+    domain."""
 
     meant: tuple[int, ...]
     groups: Ints
@@ -210,7 +212,7 @@ Interaction = Tie | InOneDomain
 
 
 def _sums(held: Held, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
-    """Domain -> pods of the shapes there, -1 for nodes in none; only domains with such pods."""
+    """Returns domain -> pods of the shapes there, -1 for nodes in no domain; only domains with such pods."""
     out: dict[int, int] = {}
     wanted = set(shapes)
     for (shape, node), n in held.items():
@@ -221,7 +223,8 @@ def _sums(held: Held, shapes: Iterable[int], groups: Ints) -> dict[int, int]:
 
 
 def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
-    """The domain's number; where it has one node, a negative code that single nodes of equal figures share."""
+    """Returns [nodes] the domain's number, or a negative code for a single-node domain. Single nodes with equal
+    `figures` ([domains]) share a code."""
     inside = np.maximum(groups, 0)
     single = (groups >= 0) & (np.bincount(groups[groups >= 0], minlength=len(groups))[inside] == 1)
     if not single.any():
@@ -231,7 +234,7 @@ def _signs(groups: Ints, *figures: NDArray[np.generic]) -> Ints:
 
 
 def linked_sets(owners: Sequence[Near]) -> list[list[Near]]:
-    """Parts shapes with required terms into sets: two are linked where one matches all terms of the other."""
+    """Divides shapes with required terms into sets: two are linked if one matches all terms of the other."""
     left, out = list(owners), list[list[Near]]()
     while left:
         found = [left.pop(0)]
@@ -244,7 +247,8 @@ def linked_sets(owners: Sequence[Near]) -> list[list[Near]]:
 
 
 def renumbered(one: Tie, shapes: Mapping[int, Sequence[int]]) -> Iterator[Tie]:
-    """The same between shapes of other numbers, several for a shape that is told apart further."""
+    """Yields the interaction with other shape numbers: shape -> its new numbers. A shape with several new numbers gets
+    one rule each."""
     if isinstance(one, LinkedAffinity):
         owners = tuple(new for own in one.owners for new in _renumbered(own, shapes))
         if owners:
@@ -261,7 +265,7 @@ def _renumbered(one: _Own, shapes: Mapping[int, Sequence[int]]) -> Iterator[_Own
 
 
 def faults(interactions: Iterable[Interaction], held: Held) -> list[str]:
-    """What a placement breaks among its members; none for a valid one."""
+    """Returns the interactions that a placement breaks; empty for a valid one."""
     return [
         f"shape {one.shape} breaks {type(one).__name__} towards shapes {one.meant}"
         for one in interactions

@@ -1,8 +1,8 @@
-"""The place that linked pods open, chosen before the rest: problems without required affinity among the pods.
+"""Chooses the place of linked pods before the rest: the problem becomes one or more problems without required affinity.
 
-Source: kube-parity.md 2.7. Where no match of any linked pod stands before the plan, all of them stand in the domains of
-one node. Domains that are those of a layer make a hard layer. Of others there is one problem per place, which counting
-solves; of pods of several kinds only where few places differ. O(places x nodes).
+Source: kube-parity.md 2.7. If no running pod matches a term of a linked pod, all of them must be in the domains of one
+node. If these domains are those of a layer, they become a hard layer. Otherwise there is one problem per place, solved
+by counting; for pods of several kinds only if few places differ. O(places x nodes).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from koordpy.plan.limits import OPENED_MODELS, OPENED_PLACES
 
 
 def opened_places(problem: Problem) -> list[Problem] | None:
-    """Problems of which the best placement is the best of the given one; None where the model has to choose the place.
+    """Returns problems that together replace the given one: its best placement is the best of theirs.
 
-    The parts keep the slots of the whole problem for goals 5 and 6.
+    None if the model must choose the place. For goals 5 and 6 they use the slots of the whole problem.
     """
     owners = opening_shapes(problem) if len(problem.interactions) == 1 else []
     if not owners:
@@ -46,8 +46,11 @@ def opened_places(problem: Problem) -> list[Problem] | None:
 
 
 def opening_shapes(problem: Problem) -> list[Near]:
-    """Required affinity of the pending pods if these open one place together, and no more is asked: all are the first,
-    match themselves and are linked each with each. Empty where they are not."""
+    """Returns the required affinity of the pending pods if all of them must share one new place and nothing else is
+    required.
+
+    Then no running pod matches a term, each shape matches itself, and all are linked with each other. Empty otherwise.
+    """
     linked = [one for one in problem.interactions if isinstance(one, LinkedAffinity)]
     if len(linked) != 1:
         return []
@@ -64,7 +67,7 @@ def opening_shapes(problem: Problem) -> list[Near]:
 
 
 def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
-    """Level of the tree whose domains are those of the one key of all pods; None where there is none."""
+    """Returns the tree level with the same domains as the only topology key of all pods; None if there is none."""
     keys = {key: groups for near in owners for key, groups in near.keys.items()}
     if len(keys) > 1 or len(owners) < len(problem.wanted) or problem.bound or not problem.gather:
         return None
@@ -79,7 +82,8 @@ def _layer(owners: Sequence[Near], problem: Problem) -> int | None:
 
 
 def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
-    """A node of each place with room: of all nodes in the same domains the first. All owners have the same keys."""
+    """Returns the first node of each place with capacity; a place is the nodes in the same domains. All owners have the
+    same keys."""
     groups = np.stack(owners[0].groups, axis=1)
     room = np.logical_or.reduce([problem.slots_of[near.shape] > 0 for near in owners])
     able = np.nonzero((groups >= 0).all(axis=1) & room)[0]
@@ -88,9 +92,10 @@ def _places(owners: Sequence[Near], problem: Problem) -> list[int]:
 
 
 def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
-    """Places ([nodes] inside) without those that equal another one in all but names, of which none is lesser.
+    """Returns the places ([nodes] inside) without those that differ from another place only in names, and have larger
+    names.
 
-    Only without a gather goal: then nothing outside of a place matters to it.
+    Only without a gather goal, because then a place does not depend on nodes outside it.
     """
     columns = [*problem.free.T, *problem.slots_of, *problem.copies_of, *(shape.score for shape in problem.shapes)]
     columns += [problem.standing] if problem.standing is not None else []
@@ -109,7 +114,7 @@ def _unlike(problem: Problem, places: Sequence[NDArray[np.bool_]]) -> list[NDArr
 
 
 def _masked(problem: Problem, masks: Mapping[int, NDArray[np.bool_]], *, hard: int | None = None) -> Problem:
-    """The problem with shapes kept to some nodes, and nothing that pods ask of each other."""
+    """Returns the problem with shapes limited to some nodes, and without interactions."""
     shapes = tuple(
         replace(shape, allowed=shape.allowed * masks[i]) if i in masks else shape
         for i, shape in enumerate(problem.shapes)

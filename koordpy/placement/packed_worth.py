@@ -1,7 +1,7 @@
-"""A unit's ByCount for equal pods as plain numbers: what the counting shortcut adds up and compares.
+"""The ByCount of a unit with equal pods as plain numbers, for the counting shortcut to add and compare.
 
-The vectors of all nodes add up; each component gets as many digits as its sum can need, so that sums of the packed
-numbers compare like the sums of the vectors.
+The vectors of all nodes are added. Each component gets as many digits as its sum can need, so that sums of packed
+numbers compare like sums of vectors.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from koordpy.placement.problem import ByCount, Ints
 
 
 class NotCountable(Exception):
-    """The shortcut does not apply: a node has room for more pods than it can serve, or the pods that goal 0 chose are
-    no whole pipeline groups. The solver decides."""
+    """Counting does not apply, and the solver decides. Either a node has capacity for more pods than its devices can
+    serve, or the pods chosen by goal 0 do not form whole pipeline groups."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackedCosts:
-    """kinds: [nodes] nodes of one kind have the same table; tables: per kind the cost of m = 0 .. pods; base: more than
-    any sum."""
+    """kinds: [nodes] number of a node's table; tables: per kind the cost of m = 0 .. pods; base: larger than any sum of
+    costs."""
 
     kinds: Ints
     tables: tuple[tuple[int, ...], ...]
@@ -27,15 +27,17 @@ class PackedCosts:
 
     @property
     def idle(self) -> list[int]:
-        """[nodes] what nodes cost that take no pod."""
+        """[nodes] cost of each node without a new pod."""
         costs = [table[0] for table in self.tables]
         return [costs[kind] for kind in self.kinds.tolist()]
 
 
 def packed(table: ByCount, shape: int, *, shapes: int, slots: Ints, n: int, nodes: int) -> PackedCosts:
-    """The costs of up to n equal pods on nodes with the given slots; nodes: that the best placement uses at most.
+    """Returns the costs of up to n equal pods on nodes with the given slots. nodes: upper bound on the nodes that the
+    best placement uses.
 
-    Sums of that many nodes must not run over; what does on more is no less than the best. Raises NotCountable.
+    Sums over that many nodes do not overflow into the next digit. A sum over more nodes may overflow, but is never less
+    than the best. Raises NotCountable.
     """
     caps = np.minimum(slots, n)
     count = int(table.kinds.max(initial=-1)) + 1

@@ -1,8 +1,8 @@
-"""The placement problem of one unit as plain numbers: what every method of solving it gets, and what it answers.
+"""The placement problem of one unit as plain numbers: the input and the result of every placement method.
 
-Source: gang-network.md sections 2.4-2.7, 4 and 5. A unit is a GangGroup (or one plain pod). The problem knows nothing
-of specs: pods of equal shape are one kind, filters have become capacities. Exact methods (the counting shortcut, the
-solver, plain enumeration in tests) all take this and give a Solution, so that they can be compared goal by goal.
+Source: gang-network.md sections 2.4-2.7, 4 and 5. A unit is a GangGroup or one plain pod. The problem contains no pod
+specs: pods of one shape are equal, and filters have become capacities. Counting, the solver and plain enumeration (in
+tests) all take a Problem and return a Solution, so that their results can be compared goal by goal.
 """
 
 from collections import Counter
@@ -23,10 +23,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """Pods that every filter and score treats alike.
+    """Equivalence class of pods: every filter and score treats them alike.
 
-    request: (column of `free`, amount) with amount > 0, column 0 = one pod. allowed: [nodes] 1 where every filter that
-    does not depend on room passes. score: [nodes] weighted total, larger is better; compared between goals 5 and 6.
+    request: (column of `free`, amount) with amount > 0; column 0 counts pods, one each. allowed: [nodes] 1 where every
+    filter passes that does not depend on free capacity, else 0. score: [nodes] weighted total, larger is better;
+    compared between goals 5 and 6.
     """
 
     request: tuple[tuple[int, int], ...]
@@ -38,8 +39,8 @@ class Shape:
 class Member:
     """One member of the unit; its rank is its position in Problem.members.
 
-    gang: index into Problem.needs. shape: index into Problem.shapes. node: where it is bound, None while pending;
-    -1 = bound to a node that is gone (a member, but in no domain).
+    gang: index into Problem.needs. shape: index into Problem.shapes. node: the node it is bound to; None while it is
+    pending; -1 if its node is not in the snapshot (a member, but in no domain).
     """
 
     gang: int
@@ -49,7 +50,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a quota leaves the unit of one resource, 0 or more; amounts: what a pod of each shape takes of it."""
+    """Limit of a quota for the unit and one resource. room: remaining amount, 0 or more; amounts: request of a pod of
+    each shape."""
 
     room: int
     amounts: tuple[int, ...]
@@ -60,8 +62,11 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """A ByCount of which only numbers are known: its vector is (nodes that give two devices and more, devices left on
-    the nodes used, pods that ask for two and more). asks: devices per pod of each shape; free: [nodes] devices."""
+    """A ByCount that depends only on numbers of devices. Its vector is (nodes used by pods with two or more devices,
+    devices left free on the nodes used, pods that request two or more).
+
+    asks: devices per pod of each shape; free: [nodes] free devices.
+    """
 
     asks: tuple[int, ...]
     free: Ints
@@ -69,14 +74,14 @@ class Devices:
 
 @dataclass(frozen=True, eq=False)
 class ByCount:
-    """A cost vector per node that depends on the number of pods of each shape there, and is no sum over the pods.
+    """A cost vector per node that depends on the number of pods of each shape there and is not a sum over the pods.
 
-    kinds: [nodes] number of a node's kind; nodes of one kind cost alike. cost: (kind, pods per shape) -> vector of
-    `width` numbers, none negative, None where the node cannot take them so. The vectors of all nodes add up, also of
-    those that take none, and the sum that is lexicographically least is best. active: shapes whose number matters; of
-    the others only whether any stands on the node. always: whether there is a vector wherever there is room. exact:
-    whether all vectors asked for so far are proven the least. devices: where numbers of devices tell
-    the vector.
+    kinds: [nodes] number of a node's kind; nodes of one kind have equal costs. cost: (kind, pods per shape) -> vector
+    of `width` numbers of 0 or more, or None if the node cannot take these pods. The vectors of all nodes are added up,
+    including nodes without a new pod; the lexicographically least sum is best. active: shapes for which the number of
+    pods matters; of the other shapes only their presence on the node matters. always: True if every number of pods
+    within the capacity has a vector. exact: returns True if all vectors computed so far are proven the least. devices:
+    given if the vector depends only on numbers of devices.
     """
 
     kinds: Ints
@@ -88,7 +93,8 @@ class ByCount:
     devices: Devices | None = None
 
     def added(self, node: int, pods: Sequence[int]) -> Vector | None:
-        """What a node adds with so many pods of each shape, against none; None where it cannot take them so."""
+        """Returns the cost that a node adds with these pods of each shape, relative to none; None if it cannot take
+        them."""
         kind = int(self.kinds[node])
         vector, idle = self.cost(kind, tuple(pods)), self.cost(kind, (0,) * len(pods))
         if vector is None or idle is None:
@@ -98,7 +104,7 @@ class ByCount:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """From which sizes on another method is taken (`limits`); others force a method."""
+    """Problem sizes at which another method is used (defaults in `limits`); tests force a method with other sizes."""
 
     model_nodes: int = MODEL_NODES
     class_fillings: int = CLASS_FILLINGS
@@ -110,21 +116,20 @@ class Sizes:
 class Problem:
     """One unit on one snapshot.
 
-    free: [nodes, resources] room before any member is placed, bound members' use taken off already; may be negative.
-    needs: per gang, pending members that a plan must place (2.4). hard: deepest level with MustGather, 0 for none (a
-    hard layer implies every layer above). multiples: level -> k > 1. pipeline: PP group size, 1 for none.
-    attract: [nodes] pods that are bound members or carry a planned pod's network-topology-selector (goal 2).
-    gather: whether a gather goal exists; without one there are no hard layer and no multiples, and the order is:
-    members, fewest pods on scarce nodes, fewest nodes, largest total score, fewest slots on the nodes used, then for
-    the pods in rank order the naturally smallest node names (name_rank); bound siblings and PP play no part.
-    interactions: what the planned pods ask of each other's places in the end.
-    allowances: what the planned pods may take together, wherever they stand.
-    by_count: one goal more: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes
-    that count as used without any new pod where there is no gather goal (gpu-topology.md 5 (b)). scarce: [nodes] 1
-    where pods of the unit prefer not to stand (kube-parity.md 3); None without such nodes, and with a gather goal.
-    alone: per shape [nodes] copies of one pod that ports, spread and (anti-)affinity let there one after the other;
-    empty where no shape has such rules.
-    copies: copies_of the problem that this one is a part of; empty where it is no part.
+    free: [nodes, resources] free capacity before any member is placed, use of bound members subtracted; may be
+    negative. needs: per gang, pending members that a plan must place (2.4). hard: deepest level with MustGather, 0
+    without one (a hard layer implies every layer above). multiples: level -> k > 1. pipeline: pods per pipeline (PP)
+    group, 1 without groups. attract: [nodes] pods that are bound members or have the network-topology-selector value of
+    a planned pod (goal 2). gather: True with a gather goal. Without one there are no hard layer and no multiples, and
+    the order of goals is: members, fewest pods on scarce nodes, fewest nodes, largest total score, fewest slots on the
+    nodes used, then for the pods in rank order the naturally smallest node names (name_rank); bound siblings and PP are
+    ignored. interactions: affinity, anti-affinity, spread and one-domain rules among the planned pods, checked on the
+    final placement. allowances: limits on the total request of the planned pods, independent of their nodes. by_count:
+    an additional goal: before the score with a gather goal, else after the fewest nodes. standing: [nodes] nodes that
+    count as used even without a new pod if there is no gather goal (gpu-topology.md 5 (b)). scarce: [nodes] 1 for nodes
+    that pods of the unit avoid (kube-parity.md 3); None without such nodes, and with a gather goal. alone: per shape
+    [nodes] copies of one pod that ports, spread and (anti-)affinity admit there one after the other; empty if no shape
+    has such rules. copies: copies_of the whole problem if this problem is a part of it; empty if it is not a part.
     """
 
     tree: Tree
@@ -156,12 +161,12 @@ class Problem:
 
     @cached_property
     def wanted(self) -> Mapping[int, int]:
-        """Shape -> pending members of it."""
+        """Shape -> number of its pending members."""
         return Counter(self.members[rank].shape for rank in self.pending)
 
     @cached_property
     def asked(self) -> Mapping[int, int]:
-        """Column of `free` -> what all pending members take of it."""
+        """Column of `free` -> total request of all pending members."""
         out = Counter[int]()
         for shape, number in self.wanted.items():
             out.update({column: number * amount for column, amount in self.shapes[shape].request})
@@ -169,25 +174,27 @@ class Problem:
 
     @cached_property
     def bound(self) -> Mapping[int, int]:
-        """Rank -> node of the bound members whose node is there."""
+        """Rank -> node of each bound member with a node in the snapshot."""
         nodes = ((rank, member.node) for rank, member in enumerate(self.members))
         return {rank: node for rank, node in nodes if node is not None and node >= 0}
 
     @cached_property
     def bound_counts(self) -> Ints:
-        """[nodes] bound members."""
+        """[nodes] number of bound members."""
         nodes = np.fromiter(self.bound.values(), dtype=np.int64, count=len(self.bound))
         return np.bincount(nodes, minlength=len(self.free)).astype(np.int64)
 
     @cached_property
     def slots_of(self) -> tuple[Ints, ...]:
-        """Per shape: [nodes] further pods that there is room for; not capped by the unit's size. What interactions let
-        there depends on where the others stand, so this is the bound of every search."""
+        """Per shape: [nodes] further pods that fit the free capacity, not limited by the size of the unit.
+
+        An upper bound for every search: interactions may admit fewer, depending on the nodes of the other members.
+        """
         return tuple(slots(self.free, shape) for shape in self.shapes)
 
     @cached_property
     def copies_of(self) -> tuple[Ints, ...]:
-        """The slots of section 5, per shape: [nodes] further copies that fit, alone, one after the other."""
+        """Slots as section 5 counts them, per shape: [nodes] further copies of one pod that fit one after the other."""
         if self.copies:
             return self.copies
         if not self.alone:
@@ -196,39 +203,43 @@ class Problem:
 
     @cached_property
     def core_size(self) -> int:
-        """Pods one plan must place: the sum of the needs, at least one."""
+        """Number of pods that a plan must place: the sum of the needs, at least one."""
         return max(1, sum(self.needs))
 
     def allowed(self, ranks: Iterable[int]) -> bool:
-        """Whether every allowance has room for the given members."""
+        """Returns True if every allowance has enough left for the given members."""
         shapes = [self.members[rank].shape for rank in ranks] if self.allowances else []
         return all(sum(one.amounts[shape] for shape in shapes) <= one.room for one in self.allowances)
 
     def most_of(self, shape: int) -> int:
-        """Pods of one shape, and of no other, that the allowances take; at most the pending members."""
+        """Returns how many pods of one shape alone the allowances admit; at most the number of pending members."""
         return min(
             [len(self.pending), *(one.room // one.amounts[shape] for one in self.allowances if one.amounts[shape])]
         )
 
     def reference(self, ranks: tuple[int, ...] | None = None) -> int:
-        """Reference shape of the given (default: pending) members: fewest slots in the cluster, ties lowest rank."""
+        """Returns the reference shape of the given (default: pending) members: fewest slots in the cluster, ties by
+        lowest rank."""
         shapes = [self.members[rank].shape for rank in (self.pending if ranks is None else ranks)]
         return min(dict.fromkeys(shapes), key=lambda shape: int(self.copies_of[shape].sum()), default=0)
 
 
 def slots(free: Ints, shape: Shape) -> Ints:
-    """[nodes] how many further pods of a shape fit on each node."""
+    """Returns [nodes] how many further pods of a shape fit on each node."""
     room = None
     for column, amount in shape.request:
         fits = np.floor_divide(free[:, column], amount)
         room = fits if room is None else np.minimum(room, fits)
     if room is None:
-        raise ValueError("a shape asks for one pod at least")
+        raise ValueError("a shape must request at least one pod")
     return np.asarray(np.maximum(room, 0) * shape.allowed, dtype=np.int64)
 
 
 def hard_regions(problem: Problem) -> list[tuple[int, int]]:
-    """The domains of the hard layer (the cluster without one) that may hold the unit, bound members looked at."""
+    """Returns the (level, domain) pairs of the hard layer that may contain the unit; the cluster without a hard layer.
+
+    With bound members it is their domain alone; empty if bound members are in several domains.
+    """
     level = problem.hard
     domains = {int(problem.tree.domain_of[level, n]) for n in problem.bound.values()}
     if len(domains) > 1:
@@ -237,7 +248,7 @@ def hard_regions(problem: Problem) -> list[tuple[int, int]]:
 
 
 def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
-    """The same with no other pending members than these: the rest are members that stand nowhere."""
+    """Returns the problem with only these pending members. The other pending members stay members, but have no node."""
     kept = frozenset(ranks)
     if kept.issuperset(problem.pending):
         return problem
@@ -249,7 +260,7 @@ def only_ranks(problem: Problem, ranks: Collection[int]) -> Problem:
 
 
 def with_column(problem: Problem, room: Ints, asks: Mapping[int, int]) -> Problem:
-    """The same with one resource more. room: [nodes] what there is of it; asks: shape -> what a pod takes."""
+    """Returns the problem with one more resource. room: [nodes] free amount of it; asks: shape -> request of a pod."""
     column = problem.free.shape[1]
     shapes = tuple(
         replace(shape, request=(*shape.request, (column, asks[i]))) if asks.get(i) else shape
@@ -259,8 +270,11 @@ def with_column(problem: Problem, room: Ints, asks: Mapping[int, int]) -> Proble
 
 
 def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
-    """The same with no more pods of a shape on a node than said: shape -> node -> pods, none elsewhere. Shapes that are
-    not named are left as they are."""
+    """Returns the problem with a limit on pods of a shape per node: shape -> node -> pods, 0 on nodes that are not
+    listed.
+
+    Shapes that are not listed have no limit.
+    """
     for shape, nodes in most.items():
         room = np.zeros(len(problem.free), dtype=np.int64)
         room[list(nodes)] = list(nodes.values())
@@ -270,7 +284,7 @@ def at_most(problem: Problem, most: Mapping[int, Mapping[int, int]]) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Answer to a Problem. nodes: rank -> node of every newly placed member; empty where there is no plan."""
+    """Answer to a Problem. nodes: rank -> node of every newly placed member; empty if there is no plan."""
 
     nodes: Mapping[int, int]
     proof: Proof

@@ -1,9 +1,9 @@
-"""Local search for goal 7: stretches of the ring are exchanged while that lowers the crossings (gang-network.md 5).
+"""Local search for goal 7: exchanges stretches of the ring while that lowers the crossings (gang-network.md 5).
 
 Two stretches of equal length change places: runs of a domain, pipeline groups, or single pods at the ends of runs; or
-all pods of two sibling nodes. An exchange is kept if the ring has fewer crossings, top layer first, or as many and
-naturally smaller paths, and if goals 0 to 6 stay as they are. The search ends where no exchange is better, or after
-`RANK_STEPS` tries; it proves nothing.
+all pods of two sibling nodes. An exchange is accepted if the ring has fewer crossings, top layer first, or as many and
+naturally smaller paths, and if goals 0 to 6 do not change. The search ends if no exchange is better, or after
+`RANK_STEPS` tries. It proves nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,10 +15,11 @@ from koordpy.plan.limits import RANK_STEPS
 
 
 class RankExchange:
-    """The ring of placed members, bound ones fixed.
+    """The ring of placed members; bound members are fixed.
 
-    nodes: rank -> node of the new pods. split: goal 3, which an order must keep (Goals.pipeline). keeps: whether an
-    order has room and is as good in goals 0 to 6; asked only where pods of different shapes change places.
+    nodes: rank -> node of the new pods. split: the value of goal 3 that an order must not exceed (Goals.pipeline).
+    keeps: returns True if an order fits the capacity and is as good in goals 0 to 6; called only if pods of different
+    shapes change places.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class RankExchange:
         self.problem, self.tree, self.split, self.keeps = problem, problem.tree, split, keeps
         self.ring = sorted([*nodes, *problem.bound])
         self.at = [nodes[rank] if rank in nodes else problem.bound[rank] for rank in self.ring]
-        """Per position its node."""
+        """The node at each position of the ring."""
         self.fixed = [rank in problem.bound for rank in self.ring]
         self.shape = [problem.members[rank].shape for rank in self.ring]
         self.path: dict[int, tuple[int, ...]] = {
@@ -43,12 +44,12 @@ class RankExchange:
         self.groups = [group for group in held if group]
         self.group_at = {at: number for number, group in enumerate(self.groups) for at in group}
         self.common = [self._common(group) for group in self.groups]
-        """Per pipeline group the level of its lowest common domain."""
+        """The level of the lowest common domain of each pipeline group."""
         self.costs: dict[tuple[int, int], int] = {}
         self.tries = 0
 
     def improved(self) -> dict[int, int]:
-        """Rank -> node of the new pods when no exchange is better, or the tries are used up."""
+        """Returns rank -> node of the new pods after the search: no exchange is better, or the tries are used up."""
         better = len(self.path) > 1
         while better:
             better = False
@@ -63,7 +64,8 @@ class RankExchange:
         return {rank: node for rank, node, fixed in zip(self.ring, self.at, self.fixed, strict=True) if not fixed}
 
     def _pairs(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-        """Pairs of sets of positions, as many each: stretches, long ones first, then all pods of two sibling nodes."""
+        """Yields pairs of equally large sets of positions: stretches, long ones first, then all pods of two sibling
+        nodes."""
         number, stretches = len(self.ring), set[tuple[int, int]]()
         for level in range(self.tree.depth):
             begins = [at for at in range(number) if not at or self._domain(at, level) != self._domain(at - 1, level)]
@@ -92,7 +94,8 @@ class RankExchange:
         return self.path[self.at[at]][level]
 
     def _exchange(self, first: Sequence[int], second: Sequence[int]) -> bool:
-        """Exchanges the nodes of two sets of positions and returns True if that is better; else leaves all as it is."""
+        """Exchanges the nodes of two sets of positions and returns True if that is better; otherwise changes
+        nothing."""
         here, there = [self.at[at] for at in first], [self.at[at] for at in second]
         if here == there:
             return False
@@ -111,7 +114,8 @@ class RankExchange:
             self.at[at] = node
 
     def _crossing(self, at: int) -> int:
-        """What two neighbours cost: one number that orders crossings of all layers, the top layer first."""
+        """Returns the cost of two ring neighbours: one number that orders crossings of all layers, the top layer
+        first."""
         pair = self.at[at], self.at[at + 1 - len(self.at)]
         if pair not in self.costs:
             one, other = (self.path[node] for node in pair)
@@ -121,7 +125,7 @@ class RankExchange:
         return self.costs[pair]
 
     def _holds(self, first: Sequence[int], second: Sequence[int]) -> bool:
-        """True if goals 0 to 6 are as before with two sets of positions exchanged."""
+        """Returns True if goals 0 to 6 do not change when two sets of positions are exchanged."""
         if self.split:
             touched = {self.group_at[at] for at in (*first, *second)}
             common = dict(enumerate(self.common)) | {number: self._common(self.groups[number]) for number in touched}

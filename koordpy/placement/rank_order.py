@@ -1,14 +1,14 @@
-"""Goal 7: which rank goes to which node when the pods per node are settled (gang-network.md section 5).
+"""Goal 7: assigns ranks to nodes once the pods per node are settled (gang-network.md section 5).
 
-One method of three steps; the first that applies gives the order:
+Three methods; the first that applies gives the order:
 
 1. natural order: the used nodes in natural order of their paths, each filled with the next ranks; O(ranks);
 2. equal pods with pipeline groups and no bound member: an order of whole domains (`whole_domains`);
-3. a bounded local search: it starts from the better of two orders, each pod on the node nearest to the one before, and
-   the order that keeps pipeline groups whole (`assign_groups`); stretches are exchanged (`rank_exchange`).
+3. a bounded local search (`rank_exchange`). It starts from the better of two orders: each pod on the node nearest to
+   the previous one, or the order with whole pipeline groups (`assign_groups`).
 
-An order is proven best if each domain that holds members is one run of the ring, the least that any order has. Ties by
-natural names are no part of the proof.
+An order is proven best if each domain with members is one run of the ring, the least that any order has. Ties by
+natural names are not part of the proof.
 """
 
 from bisect import bisect_left
@@ -25,16 +25,17 @@ from koordpy.placement.whole_domains import WholeDomains
 
 
 def settle_ranks(problem: Problem, start: Mapping[int, int]) -> tuple[dict[int, int], bool]:
-    """Returns (rank -> node, whether the order is proven best in goal 7).
+    """Returns (rank -> node, True if the order is proven best in goal 7).
 
-    start: a placement that is best in goals 0 to 6. The result has its pods per node and is as good in these goals.
+    start: a placement that is best in goals 0 to 6. The result has the same pods per node and is as good in these
+    goals.
     """
     goals, ranks = Goals(problem), sorted(start)
     score, counted, split = goals.score(start), goals.counted(start), goals.pipeline(start)
     alike = _are_exchangeable(problem, start)
 
     def keeps(nodes: Mapping[int, int]) -> bool:
-        """True if the order has room everywhere and is as good as the start in goals 0 to 6."""
+        """Returns True if the order fits the capacity of every node and is as good as the start in goals 0 to 6."""
         shapes = problem.shapes
         if not all(shapes[problem.members[rank].shape].allowed[node] for rank, node in nodes.items()):
             return False
@@ -49,7 +50,8 @@ def settle_ranks(problem: Problem, start: Mapping[int, int]) -> tuple[dict[int, 
 
 
 def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int]) -> tuple[dict[int, int], bool]:
-    """The same for pods of one shape whose pipeline groups are all of one size. counts: node -> pods."""
+    """Returns the result of `settle_ranks` for pods of one shape with pipeline groups of one size. counts: node ->
+    pods."""
     tree, size, whole = problem.tree, problem.pipeline, dict[tuple[int, int, int], int]()
     per_node = np.zeros(len(problem.free), dtype=np.int64)
     per_node[list(counts)] = list(counts.values())
@@ -63,7 +65,7 @@ def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int
     split = tuple(above - below for above, below in pairwise(most)) if size > 1 else ()
 
     def keeps(nodes: Mapping[int, int]) -> bool:
-        """True if no pipeline group is split that the counts leave whole."""
+        """Returns True if no pipeline group is split that the counts leave whole."""
         return size == 1 or Goals(problem).pipeline(nodes) <= split
 
     if ordered := _closed_form(problem, ranks, counts, keeps):
@@ -77,7 +79,10 @@ def rank_counts(problem: Problem, ranks: Sequence[int], counts: Mapping[int, int
 def _closed_form(
     problem: Problem, ranks: Sequence[int], counts: Mapping[int, int], keeps: Callable[[Mapping[int, int]], bool]
 ) -> dict[int, int] | None:
-    """Rank -> node with every domain in one run of the ring; None where members are bound, or no form applies."""
+    """Returns rank -> node with every domain in one run of the ring; None if no such form applies.
+
+    With bound members it applies only if all new pods are on one node.
+    """
     if problem.bound:
         return dict.fromkeys(ranks, *counts) if len(counts) == 1 else None
     natural = dict(zip(ranks, [node for node in sorted(counts) for _ in range(counts[node])], strict=True))
@@ -93,7 +98,7 @@ def _closed_form(
 def _searched(
     problem: Problem, start: Mapping[int, int], keeps: Callable[[Mapping[int, int]], bool]
 ) -> tuple[dict[int, int], bool]:
-    """What the local search makes of the better of two orders, and whether that is proven."""
+    """Returns the result of the local search from the better of two orders, and True if it is proven best."""
     goals = Goals(problem)
     split, nearest = goals.pipeline(start), _nearest_to_the_last(problem, start)
     first = min((order for order in (nearest, dict(start)) if goals.pipeline(order) <= split), key=goals.ranks)
@@ -102,7 +107,8 @@ def _searched(
 
 
 def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
-    """True if pods of different shapes may change places wherever there is room: only their order changes."""
+    """Returns True if pods of different shapes may exchange places within the capacity without changing any goal but
+    the order."""
     shapes = sorted({problem.members[rank].shape for rank in start})
     if len(shapes) == 1:
         return True
@@ -111,8 +117,8 @@ def _are_exchangeable(problem: Problem, start: Mapping[int, int]) -> bool:
 
 
 def _nearest_to_the_last(problem: Problem, start: Mapping[int, int]) -> dict[int, int]:
-    """Rank -> node with the pods of each shape per node as they are: each pod goes to the node that shares the lowest
-    domain with the member before it, of several to the naturally first. O(ranks x log nodes)."""
+    """Returns rank -> node with the given pods of each shape per node. Each pod gets the node that shares the lowest
+    domain with the previous member, ties by natural order. O(ranks x log nodes)."""
     tree, bound = problem.tree, problem.bound
     left = Counter((problem.members[rank].shape, node) for rank, node in start.items())
     nodes_of: dict[int, list[int]] = {}
@@ -144,10 +150,11 @@ def assign_groups(
     whole: Mapping[tuple[int, int, int], int],
     groups: Sequence[Sequence[Sequence[int]]],
 ) -> dict[int, int]:
-    """Rank -> node with given groups whole, the others wherever room is left; goal 7 is not looked at.
+    """Returns rank -> node with the given groups whole, and the other members on the remaining capacity; ignores goal
+    7.
 
-    pods: node -> shape -> pods. groups: per group type the ranks of its groups. whole: (type, level, domain) -> groups
-    whole in the domain, those in its children included.
+    pods: node -> shape -> pods. groups: per group type the ranks of its groups. whole: (type, level, domain) -> number
+    of groups whole in the domain, including those whole in a child.
     """
     tree = problem.tree
     left = {node: dict(held) for node, held in sorted(pods.items())}

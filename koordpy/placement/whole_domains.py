@@ -1,9 +1,9 @@
 """Orders of whole domains for equal pods with pipeline groups: each domain is one run of the ring (gang-network.md 5).
 
-A run of `count` pods that begins at position `start` of the ring holds `(count - (-start mod PP)) // PP` whole groups.
-Each domain must hold `count // PP`, which is what goal 3 counts on, so only the position of its begin modulo PP
-matters. The domains below one are put in order by a depth-first search that remembers the sets that cannot be
-completed; domains of equal content are tried once. It ends after `RANK_STEPS` steps.
+A run of `count` pods that begins at position `start` of the ring contains `(count - (-start mod PP)) // PP` whole
+groups. Goal 3 counts `count // PP` whole groups in each domain, so only the position of a run's begin modulo PP
+matters. A depth-first search orders the children of a domain and remembers the sets that cannot be completed. Domains
+of equal content are tried once. The search ends after `RANK_STEPS` steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from koordpy.plan.limits import RANK_STEPS
 
 
 class WholeDomains:
-    """Finds an order of whole domains. counts: node -> pods, a multiple of PP in all."""
+    """Finds an order of whole domains. counts: node -> pods; their sum is a multiple of PP."""
 
     def __init__(self, problem: Problem, counts: Mapping[int, int]) -> None:
         self.problem, self.size, self.depth = problem, problem.pipeline, problem.tree.depth
@@ -21,7 +21,7 @@ class WholeDomains:
         self.count: dict[tuple[int, int], int] = {}
         self.below: dict[tuple[int, int], list[int]] = {}
         self.kind: dict[tuple[int, int], int] = {}
-        """(level, domain) -> number of its content: domains of one number hold the same counts in the same tree."""
+        """(level, domain) -> number of its content; equal for domains with the same counts in the same subtree."""
         self.stuck: set[tuple[tuple[int, ...], int]] = set()
         self._read(counts)
 
@@ -51,14 +51,15 @@ class WholeDomains:
         return None
 
     def _run(self, level: int, domain: int, start: int) -> list[int] | None:
-        """The nodes of a domain's run that begins at a position modulo PP; None where a group would be split."""
+        """Returns the nodes of a domain's run that begins at a position modulo PP; None if a group would be split."""
         count, size = self.count[level, domain], self.size
         if count >= size and (count - -start % size) // size < count // size:
             return None
         return [domain] * count if level == self.depth else self._ordered(level + 1, self.below[level, domain], start)
 
     def _ordered(self, level: int, domains: Sequence[int], start: int) -> list[int] | None:
-        """The runs of all the domains one behind the other, the naturally first order that was found."""
+        """Returns the runs of all domains one after the other, in the naturally first order that was found; None
+        without one."""
         left, runs = list(domains), list[tuple[int, list[int]]]()
         options = [self._options(level, left)]
         while True:
@@ -87,7 +88,8 @@ class WholeDomains:
             options.append(self._options(level, left))
 
     def _options(self, level: int, domains: Sequence[int]) -> list[int]:
-        """The domains that may come next, the naturally first last; of equal content the naturally first alone."""
+        """Returns the domains that may be next, the naturally first last; of domains with equal content only the
+        naturally first."""
         first: dict[int, int] = {}
         for domain in domains:
             first.setdefault(self.kind[level, domain], domain)

@@ -1,10 +1,10 @@
-"""CP-SAT: every placement problem, solved in stages, one goal after the other.
+"""CP-SAT: solves every placement problem in stages, one goal after the other.
 
 One worker, a fixed seed and a deterministic time limit make a plan reproducible. Large regions are modelled in part.
 
 Main types: `CountModel` (`count_model.py`): pods per node class; `StagedModel` (`staged_model.py`): stages;
 `TimeBudget` (`time_budget.py`): time of all solves.
 
-Must not import OR-Tools except through `cpsat.py`, which only this room and the exact model of victims use.
-Start reading at `exact_placement.py`, then `count_model.py`.
+Must not import OR-Tools except through `cpsat.py`, which only this package and the exact model of victims use. Start
+reading at `exact_placement.py`, then `count_model.py`.
 """

@@ -1,7 +1,7 @@
-"""The CP-SAT model of one region: how many pods of each shape every class of nodes takes, and what goals count of it.
+"""The CP-SAT model of one region: how many pods of each shape every class of nodes takes, with the terms of all goals.
 
-Source: gang-network.md section 7. On top of the cells of a region (`region_cells.py`) stand used domains, whole PP
-groups, interactions of members, the worth of nodes by their pods, and scores.
+Source: gang-network.md section 7. On top of the cells of a region (`region_cells.py`) it models used domains, whole PP
+groups, interactions of members, the ByCount, and scores.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ from koordpy.plan.limits import MODEL_TIES
 
 
 class CountModel(RegionCells):
-    """Counts inside one region, and what goals ask of them: used domains, whole groups, worth of nodes, scores.
+    """The counts in one region, and the terms of its goals: used domains, whole groups, ByCount, scores.
 
-    Arguments as of `RegionCells`.
+    Arguments as for `RegionCells`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CountModel(RegionCells):
         self.used: dict[int, dict[int, list[Term]]] = {}
         self._interactions()
         self.counted = self._counted()
-        """What a ByCount adds, as terms of this model; None without one, or where `numbered` has it."""
+        """The ByCount as terms of this model; None without one, or if `numbered` has it."""
         self.numbered = self._numbered()
 
     # --- interactions of members and worth of nodes ---------------------------------------------------------------
@@ -68,7 +68,7 @@ class CountModel(RegionCells):
                 between.add(one)
 
     def interacting(self) -> Interacting:
-        """What adds to the model what members ask of each other's places."""
+        """Returns the object that adds interactions among members to the model."""
         shapes = self.room.shapes
         places = [(c.nodes[0], {shapes[i]: [(var, 1)] for i, var in c.pods.items()}) for c in self.cells]
         most = dict(zip(shapes, self.room.wanted, strict=True))
@@ -110,7 +110,7 @@ class CountModel(RegionCells):
         return numbered
 
     def least_counted(self, bound: Sequence[int] = ()) -> tuple[int, ...]:
-        """Brings the vector of the ByCount to its least value, number by number, and holds it there.
+        """Minimises the vector of the ByCount, number by number, and makes the values constraints.
 
         bound: proven lower bound on the vector, or on its first numbers.
         """
@@ -124,19 +124,22 @@ class CountModel(RegionCells):
         return tuple(out)
 
     def hold_counted(self, vector: Sequence[int]) -> None:
-        """Keeps the vector at its least value, where that is known."""
+        """Limits the vector to its least value, as far as that is known."""
         for terms, most in zip(self._vector(), vector, strict=True):
             self.hold(terms, most)
 
     def _vector(self) -> list[list[Term]]:
-        """The numbers of the vector that depend on the placement; none where the model does not tell."""
+        """Returns the terms of the vector's numbers that depend on the placement; empty if the model does not represent
+        them."""
         if self.numbered is not None:
             return self.numbered.components
         return self.counted.components if self.counted is not None and self.counted.complete else []
 
     def _fewest_several(self) -> int:
-        """Lower bound on the nodes that give two devices and more: as many as the pods need that ask for two and more,
-        by each measure of room."""
+        """Returns a lower bound on the nodes that provide two or more devices, by each measure of capacity.
+
+        It counts the pods that request two or more devices.
+        """
         devices, room = self.problem.by_count.devices if self.problem.by_count is not None else None, self.room
         if devices is None or not self._every:
             return 0
@@ -150,7 +153,7 @@ class CountModel(RegionCells):
     # --- used domains and whole groups --------------------------------------------------------------------------
 
     def add_used(self, *, siblings: bool = True) -> None:
-        """Adds a 0/1 per domain that new pods open; with `siblings`, domains of bound members are open already."""
+        """Adds a 0/1 per domain that new pods open; with `siblings`, domains of bound members are already open."""
         depth, room, counts = self.tree.depth, self.room, self.shape_totals
         for number in range(self.region[0] + 1, depth):
             self.used[number] = {}
@@ -177,7 +180,7 @@ class CountModel(RegionCells):
                 self.used[depth][cell.nodes[0]] = self.use(cell)
 
     def use(self, cell: Cell) -> list[Term]:
-        """How many of a cell's nodes take pods; made on first use."""
+        """Returns how many of a cell's nodes take pods, as terms; created on first use."""
         if not cell.used:
             used, node = self.model.new_bool_var(""), cell.nodes[0]
             self.model.add(linear([*cell.total, (used, -min(self.limit, int(self.room.most[node])))]) <= 0)
@@ -187,12 +190,12 @@ class CountModel(RegionCells):
         return cell.used
 
     def _stands(self, node: int) -> bool:
-        """Whether a node counts as used without new pods, where there is no gather goal."""
+        """Returns True if a node counts as used without new pods (Problem.standing)."""
         standing = self.problem.standing
         return standing is not None and bool(standing[node])
 
     def opened(self, level: int) -> list[Term]:
-        """How many domains of a level the new pods open."""
+        """Returns how many domains of a level the new pods open, as terms."""
         return [term for terms in self.used[level].values() for term in terms]
 
     def _most(self, level: int, domain: int) -> int:
@@ -205,44 +208,45 @@ class CountModel(RegionCells):
         sizes: list[int],
         wanted: cp_model.IntVar | None,
     ) -> None:
-        """The redundant cut: the domains used must hold what is wanted."""
+        """Adds a redundant cut: the used domains must have capacity for the wanted pods."""
         open_size = sum(size for (used, _), size in zip(weights, sizes, strict=True) if used is None)
         terms = [(used, size) for (used, _), size in zip(weights, sizes, strict=True) if used is not None and size]
         goal = [(wanted, -1)] if wanted is not None else [(v, -1) for v in self.shape_totals]
         self.model.add(linear([*terms, *goal]) >= -open_size)
 
     def add_groups(self, types: Sequence[GroupType]) -> None:
-        """Adds the number of whole PP groups of each type per domain; single nodes must be cells of their own."""
+        """Adds the number of whole PP groups of each type per domain. Each node must be a separate cell."""
         self._groups = WholeGroups(
             types, model=self.model, room=self.room, cells=self.cells, totals=self.totals, level=self.region[0]
         )
 
     def whole(self, level: int) -> list[Term]:
-        """Groups whole in a domain of the level, where they were added."""
+        """Returns the number of groups that are whole in a domain of the level; empty if groups were not added."""
         return self._groups.terms(level) if self._groups is not None else []
 
     # --- the score and the placement ----------------------------------------------------------------------------
 
     def lost_score(self) -> list[Term]:
-        """The negated total score."""
+        """Returns the negated total score."""
         scores = [self.problem.shapes[shape].score for shape in self.room.shapes]
         terms = [(var, -int(scores[i][cell.nodes[0]])) for cell in self.cells for i, var in cell.pods.items()]
         return [term for term in terms if term[1]]
 
     def on_scarce(self) -> list[Term]:
-        """How many pods take nodes with scarce resources that they do not ask for; none where that is no goal."""
+        """Returns how many pods are on nodes with scarce resources that they do not request; empty if that is not a
+        goal."""
         scarce = self.problem.scarce
         cells = [cell for cell in self.cells if scarce[cell.nodes[0]]] if scarce is not None else []
         return [(var, 1) for cell in cells for var in cell.pods.values()]
 
     def hint(self, pods: Mapping[int, Sequence[int]]) -> None:
-        """Hints at a placement of the region: node -> pods per shape position, nodes without any may be left out."""
+        """Hints at a placement of the region: node -> pods per shape position; nodes without pods may be left out."""
         for cell in self.cells:
             for i, var in cell.pods.items():
                 self.model.add_hint(var, sum(pods[node][i] for node in cell.nodes if node in pods))
 
     def take(self, pods: Mapping[int, Sequence[int]]) -> None:
-        """Takes a placement of the region as the current solution, without a solve.
+        """Makes a placement of the region the current solution, without a solve. pods: as for `hint`.
 
         Only for models of given nodes without order, multiples and interactions.
         """
@@ -271,7 +275,8 @@ class CountModel(RegionCells):
             self.numbered.settle(values)
 
     def pods(self) -> dict[int, list[int]]:
-        """The same of the current solution; classes are dealt out filling by filling in natural order."""
+        """Returns node -> pods per shape position of the current solution. Classes are filled filling by filling in
+        natural order."""
         out: dict[int, list[int]] = {}
         shapes = len(self.room.shapes)
         for cell in self.cells:
@@ -287,15 +292,15 @@ class CountModel(RegionCells):
         return out
 
     def whole_counts(self) -> dict[tuple[int, int, int], int]:
-        """(group type, level, domain) -> whole groups."""
+        """Returns (group type, level, domain) -> number of whole groups."""
         return self._groups.counts(self.values) if self._groups is not None else {}
 
     def node_totals(self, order: Iterable[int]) -> list[tuple[list[Term], int]]:
-        """(sum, upper bound) of single nodes in the given order, nodes that take nothing left out."""
+        """Returns (sum, upper bound) of single nodes in the given order, without nodes that take no pod."""
         cells = {c.nodes[0]: c for c in self.cells}
         return [(cells[n].total, min(self.limit, int(self.room.most[n]))) for n in order if n in cells]
 
     def domain_totals(self, level: int, order: Iterable[int]) -> list[tuple[list[Term], int]]:
-        """(sum, upper bound) of the domains of a level in the given order, those that take nothing left out."""
+        """Returns (sum, upper bound) of the domains of a level in the given order, without domains that take no pod."""
         inside = self.totals[level]
         return [([(inside[d], 1)], min(self.limit, self._most(level, d))) for d in order if d in inside]

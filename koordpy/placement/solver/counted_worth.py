@@ -1,6 +1,7 @@
-"""A ByCount in a model that counts pods per shape and node: a 0/1 for each way to fill a node with what matters.
+"""A ByCount in a model that counts pods per shape and node: one 0/1 variable for each way to fill a node.
 
-Source: gpu-topology.md 5. Of shapes that do not matter only whether any of them stands on the node is told.
+Source: gpu-topology.md 5. For shapes that are not `active` in the ByCount a way says only whether any of them is on the
+node.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ from koordpy.plan.limits import MODEL_VARIABLES
 
 
 class CountedTable:
-    """Adds the table to a model. components: per number of the vector what the nodes add to it, against none."""
+    """Adds the costs of a ByCount to a model. components: for each number of the vector the terms that nodes add to it,
+    relative to no new pod."""
 
     def __init__(self, model: cp_model.CpModel, table: ByCount, *, shapes: int) -> None:
         self.model, self.table, self.shapes = model, table, shapes
@@ -22,7 +24,7 @@ class CountedTable:
         self._ways = 0
 
     def add(self, node: int, pods: Mapping[int, cp_model.IntVar], most: Mapping[int, int], fits: "Fits") -> None:
-        """One node. pods, most: shape -> new pods of it there, and their upper bound."""
+        """Adds one node. pods, most: shape -> new pods of it there, and their upper bound."""
         kind = int(self.table.kinds[node])
         active = [shape for shape in self.table.active if shape in pods]
         inert = [shape for shape in pods if shape not in self.table.active]
@@ -54,7 +56,7 @@ class CountedTable:
             self.model.add(left >= cp_model.LinearExpr.sum(beside_ways))
 
     def add_filled(self, node: int, fillings: Sequence[tuple[cp_model.IntVar, Mapping[int, int]]]) -> None:
-        """Equal nodes of which so many are filled in each way: (number, shape -> pods)."""
+        """Adds equal nodes, given how many of them have each filling: (number, shape -> pods)."""
         kind = int(self.table.kinds[node])
         for number, pods in fillings:
             vector = self.table.cost(kind, self._whole(pods, None))
@@ -64,7 +66,7 @@ class CountedTable:
                 self._charge(kind, number, vector)
 
     def _charge(self, kind: int, number: cp_model.IntVar, vector: Vector) -> None:
-        """What so many nodes of a kind add, against none of them taking any."""
+        """Adds the cost of `number` nodes of a kind with this vector, relative to no new pod."""
         idle = self.table.cost(kind, (0,) * self.shapes)
         assert idle is not None
         for at, (one, none) in enumerate(zip(vector, idle, strict=True)):
@@ -89,18 +91,19 @@ class CountedTable:
 
 
 class Numbered:
-    """The same where numbers of devices tell the vector: linear in the pods, whether a node is used and whether it
-    gives two devices and more."""
+    """A ByCount that depends only on numbers of devices. Its vector is linear in the pods and in two 0/1 variables per
+    node: the node is used, and its pods use two or more devices."""
 
     def __init__(self, model: cp_model.CpModel, devices: Devices) -> None:
         self.model, self.devices = model, devices
         self.components: list[list[Term]] = [[], []]
-        """Of the vector's numbers those that depend on the placement."""
+        """The terms of each number of the vector that depends on the placement."""
         self._several: list[tuple[cp_model.IntVar, list[Term]]] = []
-        """(0/1, devices that a node gives)."""
+        """(0/1 variable, devices used by the pods of a node)."""
 
     def add(self, node: int, pods: Mapping[int, cp_model.IntVar], used: Sequence[Term], *, most: int) -> None:
-        """One node. pods: shape -> new pods of it there; used: 1 where any is; most: devices that they may take."""
+        """Adds one node. pods: shape -> new pods of it there; used: 1 if there is any; most: upper bound on the devices
+        that they use."""
         asks = [(var, self.devices.asks[shape]) for shape, var in pods.items() if self.devices.asks[shape]]
         self.components[1] += [(var, int(self.devices.free[node]) * weight) for var, weight in used]
         self.components[1] += [(var, -ask) for var, ask in asks]
@@ -111,13 +114,13 @@ class Numbered:
             self.components[0].append((several, 1))
 
     def settle(self, values: list[int]) -> None:
-        """Says of no node that it gives several devices where the pods there do not take as many."""
+        """Sets the 0/1 of each node to 0 if its pods use fewer than two devices."""
         for several, asks in self._several:
             values[several.index] = int(sum(values[var.index] * ask for var, ask in asks) > 1)
 
 
 class Fits:
-    """Whether so many pods of each shape fit a node by its resources. request: shape -> amount per column."""
+    """True if the given pods of each shape fit the resources of a node. request: shape -> amount per column."""
 
     def __init__(self, caps: Sequence[int], request: Mapping[int, Sequence[int]]) -> None:
         self.caps, self.request = caps, request

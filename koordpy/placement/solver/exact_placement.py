@@ -1,6 +1,6 @@
-"""The exact general path of the planner: every Problem, solved with CP-SAT in stages.
+"""The exact general method of the planner: solves every Problem with CP-SAT in stages.
 
-Source: gang-network.md sections 5 and 7. The only package that imports ortools; `solve` is all that others use.
+Source: gang-network.md sections 5 and 7. Other packages call `solve` and `can_place` only.
 """
 
 from collections import Counter
@@ -25,10 +25,10 @@ __all__ = ["can_place", "solve"]
 
 
 def solve(problem: Problem) -> Solution:
-    """The best placement of a problem by the goals of section 5, and what is proven of it.
+    """Returns the best placement of a problem by the goals of section 5, with its proof.
 
-    OPTIMAL when every stage was proven, FEASIBLE when the deterministic time ran out on the way, INFEASIBLE when no
-    placement exists, UNKNOWN (no nodes) when the time ran out and filling node after node finds none either.
+    OPTIMAL if every stage was proven, FEASIBLE if the deterministic time ran out, INFEASIBLE if no placement exists,
+    UNKNOWN (no nodes) if the time ran out and greedy filling finds no placement either.
     """
     budget = TimeBudget.of(problem)
     try:
@@ -45,7 +45,8 @@ def solve(problem: Problem) -> Solution:
 
 
 def can_place(problem: Problem) -> Proof:
-    """Whether all pending members of a problem without a gather goal fit somehow: FEASIBLE, INFEASIBLE or UNKNOWN."""
+    """Returns whether all pending members of a problem without a gather goal can be placed: FEASIBLE, INFEASIBLE or
+    UNKNOWN."""
     pending = problem.pending
     if not problem.allowed(pending):
         return Proof.INFEASIBLE
@@ -75,7 +76,8 @@ def _place(problem: Problem, budget: TimeBudget) -> dict[int, int]:
 
 
 def _first_found(problem: Problem, ranks: Sequence[int], budget: TimeBudget) -> dict[int, int]:
-    """All of some members by `Greedy` in the lowest domains that have room; empty where it finds no valid placement."""
+    """Places all given members by `Greedy` in the lowest domains with capacity; empty if it finds no valid
+    placement."""
     tree = problem.tree
     room = _room(problem, ranks)
     greedy = Greedy(room)
@@ -104,7 +106,7 @@ def _room(problem: Problem, ranks: Sequence[int]) -> FillingCapacity:
 
 
 def _best(problem: Problem, ranks: Sequence[int], room: FillingCapacity, budget: TimeBudget) -> dict[int, int] | None:
-    """The best placement of exactly these ranks; None where there is none."""
+    """Returns the best placement of exactly these ranks; None if there is none."""
     if not problem.gather:
         return Plain(problem, ranks, room=room, budget=budget).solve()
     return Gather(problem, ranks, room=room, budget=budget).solve()

@@ -1,7 +1,7 @@
-"""Goals 1 to 6 for the chosen members: layers bottom-up, regions by what they could reach at best, then staged solves.
+"""Goals 1 to 6 for the chosen members: layers bottom-up, regions in the order of their bounds, then staged solves.
 
-Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone (`regions`); goals 3 and 4, what a
-ByCount adds and the score are solved region by region, goal 6 in the region that is best in these.
+Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone (`regions`). Goals 3 and 4, the
+ByCount and the score are solved region by region; goal 6 is solved in the region that is best in these.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,9 @@ from koordpy.placement.solver.whole_groups import GroupType, group_types
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What one region reaches. pipeline: per level, the top layer first, the negated number of whole groups; domains:
-    those that hold members; counted: what a ByCount adds; model: with the goals held, None for a single node."""
+    """Result of one region. pipeline: per level, the top layer first, the negated number of whole groups; domains:
+    number with members, per level; counted: vector of the ByCount; model: has the goals as constraints; None for a
+    single node."""
 
     region: Region
     pipeline: tuple[int, ...]
@@ -47,7 +48,7 @@ class Gather:
         self.regions = Regions(problem, ranks, room=room, types=self.types)
 
     def solve(self) -> dict[int, int] | None:
-        """Rank -> node; None where nothing fits."""
+        """Returns rank -> node; None if no placement was found."""
         found = self._best()
         if found is None:
             return None
@@ -60,7 +61,7 @@ class Gather:
         return nodes
 
     def _best(self) -> Reached | None:
-        """The best region in goals 1 to 5 with its solved model."""
+        """Returns the best region in goals 1 to 5 with its solved model; None if there is none."""
         if not self.regions.bound:
             return self._best_in((0, 0), lowest=self.problem.hard)
         level, domain = self.tree.lowest_common(self.regions.bound)
@@ -72,7 +73,7 @@ class Gather:
         return None
 
     def _best_in(self, outer: Region, *, lowest: int) -> Reached | None:
-        """The best c inside a domain, at the given level or below."""
+        """Returns the best c inside a domain, at the given level or below."""
         place = self.tree.levels[outer[0]]
         lo, hi = place.start[outer[1]], place.end[outer[1]]
         possible = []
@@ -90,7 +91,7 @@ class Gather:
         return None
 
     def _by_attraction(self, level: int, domains: Sequence[int]) -> Iterator[list[int]]:
-        """Regions of equal goal 2, the most attracting first."""
+        """Yields regions with equal goal 2, the most attracting first."""
         sums = [place.sums(self.problem.attract) for place in self.tree.levels[: level + 1]]
         groups: dict[tuple[int, ...], list[int]] = {}
         for domain in domains:
@@ -100,7 +101,8 @@ class Gather:
             yield groups[pull]
 
     def _best_of(self, level: int, domains: Sequence[int]) -> Reached | None:
-        """The best of regions that are equal in goals 1 and 2. Of those alike the naturally first is solved."""
+        """Returns the best of regions that are equal in goals 1 and 2. Of equal regions only the naturally first is
+        solved."""
         best: Value | None = None
         winner: Reached | None = None
         seen: set[tuple[object, ...]] = set()
@@ -121,7 +123,7 @@ class Gather:
     # --- one region ---------------------------------------------------------------------------------------------
 
     def _reach(self, candidate: Candidate, best: Value | None) -> Reached | None:
-        """What a region reaches; None when it holds no placement or cannot beat the best."""
+        """Solves one region; None if it has no placement or cannot beat the best."""
         region, regions = candidate.region, self.regions
         if region[0] == self.tree.depth:
             return self._on_one_node(candidate)
@@ -158,7 +160,8 @@ class Gather:
         return Reached(region, tuple(whole), tuple(domains), counted, score, model)
 
     def _on_one_node(self, candidate: Candidate) -> Reached | None:
-        """All pods on one node: sums are exact."""
+        """Returns the result with all pods on one node, for which sums are exact; None if interactions or the ByCount
+        forbid it."""
         node, table = candidate.region[1], self.problem.by_count
         pods = dict(zip(self.room.shapes, self.room.wanted, strict=True))
         if faults(self.problem.interactions, {(shape, node): n for shape, n in pods.items()}):
@@ -170,8 +173,10 @@ class Gather:
         return Reached(candidate.region, candidate.whole_above, candidate.domains_above, counted, score)
 
     def _model(self, region: Region, *, split: bool = False, **nodes: Any) -> CountModel:
-        """Counts in a region, with the domains that are used and the PP groups that are whole. split: with nodes as
-        cells of their own; nodes: which ones, and whether in order (CountModel)."""
+        """Returns the model of a region, with its used domains and whole PP groups.
+
+        split: True for a separate cell per node; nodes: `keep` and `ordered` of CountModel.
+        """
         split = split or (bool(self.types) and self.regions.most_whole(self.tree.depth, region) > 0)
         model = CountModel(self.room, region, budget=self.budget, split=split, **nodes)
         model.add_used()
@@ -181,11 +186,12 @@ class Gather:
     # --- goal 6 -------------------------------------------------------------------------------------------------
 
     def _inside(self, found: Reached) -> tuple[dict[int, list[int]], dict[tuple[int, int, int], int]]:
-        """Goal 6 in the region that won, layer by layer the lexicographically largest counts in the order of its
-        domains: node -> pods per shape position; (group type, level, domain) -> groups whole there.
+        """Solves goal 6 in the best region: layer by layer the lexicographically largest counts in the order of its
+        domains.
 
-        Classes of equal nodes serve down to the lowest domains; the nodes themselves are settled by a model of the
-        domains that hold pods, node by node.
+        Returns node -> pods per shape position, and (group type, level, domain) -> number of whole groups. Classes of
+        equal nodes are enough down to the lowest domains. The nodes are then settled by a model with a separate cell
+        per node of the domains with pods.
         """
         (level, domain), model = found.region, found.model
         if model is None:
@@ -201,8 +207,10 @@ class Gather:
         return model.pods(), model.whole_counts()
 
     def _node_by_node(self, found: Reached, model: CountModel) -> CountModel:
-        """The same in a model of single nodes below the lowest domains that hold pods; without values where it finds
-        none in its time."""
+        """Returns a model of single nodes below the lowest domains with pods, with all earlier goals fixed.
+
+        It has no values if it finds no solution in its time.
+        """
         top, depth = found.region[0], self.tree.depth
         place = self.tree.levels[depth - 1]
         lowest = [d for d, var in model.totals[depth - 1].items() if model.value([(var, 1)])]

@@ -1,9 +1,9 @@
-"""A placement that is good and soon found, before any solve: what is kept where the solver finds nothing in its time.
+"""Greedy placement before any solve: good and soon found; the result if the solver finds nothing in its time.
 
 Source: gang-network.md section 7: the best found is used when the limit is reached. Nodes are filled one after the
-other, the roomiest domains first, each with the filling that uses most of what the unit is short of. Parts of a unit
-that each lie in one domain (gang-network.md 4, scope) are put by best fit decreasing: the largest first, each into the
-domain with the least room that takes it.
+other, domains with the most capacity first, each with the filling that uses most of the scarcest resources. Parts of a
+unit with one domain each (gang-network.md 4, scope) are placed by best fit decreasing: the largest part first, each
+into the domain with the least capacity that takes it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from koordpy.placement.problem import Ints
 from koordpy.placement.solver.region_room import FillingCapacity
 
 Pods = dict[int, tuple[int, ...]]
-"""Node -> pods per shape position in Room."""
+"""Node -> pods per shape position in FillingCapacity."""
 
 
 class Greedy:
-    """Fills regions with all pods in question. It looks at room, parts and required affinity."""
+    """Fills regions with all given pods. It considers capacity, parts, required affinity and anti-affinity only."""
 
     def __init__(self, room: FillingCapacity) -> None:
         self.room, self.tree, self.counts = room, room.tree, room.wanted
@@ -29,24 +29,28 @@ class Greedy:
         parts = [([position[shape] for shape in one.meant if shape in position], one.groups) for one in ties]
         inside = [i for part, _ in parts for i in part]
         self.parts = [one for one in parts if one[0]] if len(set(inside)) == len(inside) else []
+        """(shape positions, [nodes] number of the domain) of each part; empty if parts overlap."""
         self.slots = room.slots
-        """[shapes, nodes], those of pods whose required affinity has a match beside it alone."""
+        """[shapes, nodes] slots; for shapes with a running match of their required affinity only those beside a
+        match."""
         for one in room.problem.interactions:
             if isinstance(one, LinkedAffinity):
                 self._join(one, position)
-        """(shape positions, [nodes] number of the domain) of each part; none where parts overlap."""
         self.apart = [
             (position[one.shape], [position[shape] for shape in one.meant if shape in position], one.groups)
             for one in room.problem.interactions
             if isinstance(one, Apart) and one.shape in position
         ]
-        """(shape position, positions of those that it shuns, [nodes] number of the domain)."""
+        """(shape position, positions of the shapes that its anti-affinity matches, [nodes] number of the domain)."""
         self._open = np.ones(room.slots.shape if self.apart else (0, 0), dtype=bool)
-        """[shapes, nodes] where nobody that was placed keeps a shape away."""
+        """[shapes, nodes] True if no placed pod excludes the shape by anti-affinity."""
 
     def _join(self, one: LinkedAffinity, position: Mapping[int, int]) -> None:
-        """Linked pods that are the first are a part, if they are in no other; pods that match those that stand go to
-        them. What members without terms would add is left out."""
+        """Applies required affinity. Linked pods without a running match become a part, if they are in no other part.
+
+        Pods with running matches may use only nodes beside them. Matches among new pods without terms are not
+        considered.
+        """
         first = [
             near for near in one.owners if near.shape in position and not (near.has_existing or one.unlinked(near))
         ]
@@ -63,7 +67,7 @@ class Greedy:
                 self.slots[position[near.shape]] *= np.logical_and.reduce(beside)
 
     def fill(self, region: tuple[int, int]) -> Pods | None:
-        """Node -> pods per shape; None where this way finds no place for all."""
+        """Returns node -> pods per shape; None if the greedy method finds no place for all pods."""
         place = self.tree.levels[region[0]]
         nodes = slice(int(place.start[region[1]]), int(place.end[region[1]]))
         room = np.maximum(self.room.caps[nodes].sum(axis=0), 1)
@@ -77,7 +81,7 @@ class Greedy:
         return found or self._by_size(order, price)
 
     def _nodes(self, level: int, domain: int, *, worth: Any) -> Iterator[int]:
-        """Nodes below a domain, those of the roomiest domains first."""
+        """Yields the nodes below a domain, those of domains with the most capacity first."""
         if level == self.tree.depth:
             yield domain
             return
@@ -92,7 +96,7 @@ class Greedy:
                 yield from self._nodes(level + 1, child, worth=worth)
 
     def _by_worth(self, order: list[int], price: Any) -> Pods | None:
-        """Each node takes the filling of the greatest price."""
+        """Fills each node with the filling of the greatest total price."""
         left, out = list(self.counts), Pods()
         for node in order:
             kind = self.room.types[self.room.type_of[node]]
@@ -108,7 +112,7 @@ class Greedy:
         return None
 
     def _by_size(self, order: list[int], price: Any) -> Pods | None:
-        """Part by part, the largest first, then shape by shape, the dearest first."""
+        """Places part by part, the largest first, then shape by shape, the highest price first."""
         caps, out = self.room.caps.copy(), dict[int, list[int]]()
         self._open[:] = True
         for part, groups in sorted(self.parts, key=lambda one: -sum(self.counts[i] for i in one[0])):
@@ -122,7 +126,8 @@ class Greedy:
         return {node: tuple(pods) for node, pods in out.items()}
 
     def _domains(self, part: Sequence[int], groups: Ints, order: list[int], caps: Ints) -> Iterator[list[int]]:
-        """Nodes of each domain, in order, that has room enough for a part: those with the least first."""
+        """Yields the nodes, in order, of each domain with enough capacity for a part; the domain with the least
+        capacity first."""
         nodes = np.array([node for node in order if groups[node] >= 0], dtype=np.int64)
         of = groups[nodes]
         sums = np.stack([np.bincount(of, weights=self._room(i, caps)[nodes]) for i in part])
@@ -131,13 +136,13 @@ class Greedy:
             yield nodes[of == domain].tolist()
 
     def _room(self, i: int, caps: Ints) -> Ints:
-        """[nodes] further pods of a shape."""
+        """Returns [nodes] how many further pods of a shape fit."""
         request = self.room.request[i]
         asked = request > 0
         return np.asarray(np.minimum((caps[:, asked] // request[asked]).min(axis=1), self.slots[i]))
 
     def _into(self, shapes: Sequence[int], nodes: list[int], caps: Ints, out: dict[int, list[int]]) -> bool:
-        """All pods of some shapes onto the first nodes that have room; nothing where that is not all of them."""
+        """Places all pods of some shapes on the first nodes with capacity and returns True; otherwise places none."""
         before, taken, opened = caps[nodes], list[tuple[int, int, int]](), self._open.copy()
         for i in shapes:
             left, fits = self.counts[i], self._room(i, caps).tolist()
@@ -158,11 +163,14 @@ class Greedy:
         return True
 
     def _close(self, i: int, node: int, most: int) -> int:
-        """Keeps others away from pods of a shape on a node; how many of them may stand there, up to so many."""
+        """Closes nodes to pods that anti-affinity separates from a pod of shape `i` on `node`.
+
+        Returns how many pods of the shape the node may take, at most `most`.
+        """
         for shape, meant, groups in self.apart:
             if (domain := groups[node]) < 0 or (shape != i and i not in meant):
                 continue
-            # none of those that it shuns may be left to place
+            # the list is empty if no pod that its anti-affinity matches is left to place
             kept_off = np.array(meant if shape == i else [shape], dtype=np.int64)
             self._open[kept_off[:, None], np.nonzero(groups == domain)[0]] = False
             if shape == i and i in meant:

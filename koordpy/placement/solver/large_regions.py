@@ -1,10 +1,10 @@
-"""Regions too large to be modelled whole: a placement to begin with, and the part of the region that is modelled.
+"""Regions too large to be modelled whole: finds a first placement, and chooses the part of the region to model.
 
-A model of thousands of nodes is built and presolved in seconds. So a placement is found first, by one measure of room:
-whatever pods of several shapes a region takes, they take at least so much of each resource, and so many pods of each
-shape. A placement opens no fewer domains than the best way to find that much of one of them, lexicographically, and for
-one measure counting is exact (gang-network.md section 7). Where all pods go onto the nodes that were found, goal 4 is
-settled; where they do not, the nodes are filled greedily. Of domains alike no more are modelled than that opens.
+Building and presolving a model of thousands of nodes takes seconds. So a placement is found first from a single measure
+of capacity. Pods of several shapes need at least a known amount of each resource, and a known number of slots of each
+shape. A placement opens at least as many domains, lexicographically, as the best way to find the amount of one measure;
+for one measure counting is exact (gang-network.md section 7). If all pods fit the nodes found in this way, goal 4 is
+settled. Otherwise the nodes are filled greedily. Of equal domains no more are modelled than the placement opens.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ from koordpy.plan.limits import MEASURE_UNITS, MEASURES
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A placement in a region. pods: node -> pods per shape (positions in Room); worth: lower bound on what a ByCount
-    adds, as far as it is known; least: domains of each level, the top layer first, that every placement opens at least,
-    where that is known."""
+    """A placement in a region. pods: node -> pods per shape (positions in FillingCapacity); worth: lower bound on the
+    first numbers of the ByCount vector, as far as known; least: per level, the top layer first, the domains that every
+    placement opens at least; empty if not known."""
 
     pods: Mapping[int, Sequence[int]]
     worth: tuple[int, ...] = ()
@@ -36,8 +36,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """domains: of each level, the top layer first, that hold members; nodes: those that hold new
-    pods, with what they give; worth: with `left` the nodes that give two and more, and what is left on nodes used."""
+    """domains: per level, the top layer first, the number of domains with members; nodes: node -> amount used on it;
+    worth: with `left`, the number of nodes that provide two or more, and the amount left on used nodes."""
 
     domains: tuple[int, ...]
     nodes: Mapping[int, int]
@@ -45,7 +45,8 @@ class Least:
 
 
 def is_large(room: FillingCapacity, region: Region) -> bool:
-    """Whether a region has too many nodes with room to be modelled whole, and nodes do not depend on each other."""
+    """Returns True if a region has too many nodes with capacity to be modelled whole, and its nodes are independent of
+    each other."""
     problem, place = room.problem, room.tree.levels[region[0]]
     if problem.multiples or problem.interactions or (problem.by_count is not None and not problem.by_count.always):
         return False
@@ -54,7 +55,7 @@ def is_large(room: FillingCapacity, region: Region) -> bool:
 
 
 def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
-    """A placement in a large region; None where none is found without a model."""
+    """Returns a placement in a large region; None if none is found without a model."""
     by_measure = None if regions.types or regions.bound else _measured(regions, region, budget)
     if by_measure is not None:
         return by_measure
@@ -65,8 +66,11 @@ def start_in(regions: Regions, region: Region, budget: TimeBudget) -> Start | No
 def part_of(
     room: FillingCapacity, region: Region, pods: Mapping[int, object], order: Sequence[int]
 ) -> tuple[list[int], bool]:
-    """(the nodes of a region that are modelled, whether nothing is lost by that where goal 4 comes first): those of the
-    domains right below it that a placement uses, then of the first in goal 6's order (`order`)."""
+    """Returns (the nodes of a region to model, True if this loses no optimum when goal 4 is compared first).
+
+    The nodes are those of the domains directly below the region: first the domains that a placement uses, then others
+    in the order of goal 6 (`order`).
+    """
     tree, level = room.tree, region[0] + 1
     own = {int(d) for d in tree.domain_of[level, list(pods)]}
     alike: Counter[int] = Counter()
@@ -89,12 +93,12 @@ def part_of(
 
 
 def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | None:
-    """A placement that meets the bound of one of the tightest measures; None where none is found."""
+    """Returns a placement that meets the bound of one of the tightest measures; None if none is found."""
     table, room = regions.problem.by_count, regions.room
     devices = table.devices if table is not None else None
     asks = None if devices is None else np.array([devices.asks[shape] for shape in room.shapes], dtype=np.int64)
     given = room.caps.T[(asks == room.request.T).all(axis=1)] if asks is not None else room.caps.T[:0]
-    """The rooms of the devices that pods ask for."""
+    """Capacities of the devices that pods request."""
     below = range(region[0] + 1, regions.tree.depth + 1)
     fewest = np.stack([regions.fewest_by_measure(n, region) for n in below], axis=1).tolist()
     tight = sorted(range(len(fewest)), key=fewest.__getitem__, reverse=True)
@@ -116,7 +120,8 @@ def _measured(regions: Regions, region: Region, budget: TimeBudget) -> Start | N
 
 
 def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget: TimeBudget) -> dict[int, list[int]]:
-    """All pods onto the nodes that a measure found, each giving no more of it than it found; none where that fails."""
+    """Places all pods on the nodes that a measure found, with at most the amounts that it found; empty if that
+    fails."""
     room, problem = regions.room, regions.problem
     given = np.zeros(len(room.most), dtype=np.int64)
     given[list(least.nodes)] = list(least.nodes.values())
@@ -129,11 +134,12 @@ def _onto(regions: Regions, region: Region, least: Least, amounts: Ints, budget:
 
 
 def least_domains(problem: Problem, region: Region, room: Ints, need: int, *, left: bool = False) -> Least | None:
-    """The fewest domains that have `need` of `room` ([nodes]) inside a region; None where it has not so much.
+    """Returns the fewest domains with `need` of `room` ([nodes]) inside a region; None if the region has less.
 
-    Only for units without bound members: beside them a lower c comes before fewer domains.
+    Only for units without bound members, because with them a lower c is preferred to fewer domains.
 
-    left: of the ways that are best the one with fewest nodes that give two and more, then with least left on its nodes.
+    left: True to prefer, among equal results, the fewest nodes that provide two or more, then the least amount left on
+    used nodes.
     """
     tree, scale = problem.tree, -(-need // MEASURE_UNITS)
     units = -(-need // scale)

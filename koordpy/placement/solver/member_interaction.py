@@ -1,7 +1,8 @@
-"""The constraints that members put on each other, for any model that counts pods per shape and place.
+"""The constraints among members, for any model that counts pods per shape and place.
 
-Sources: gang-network.md sections 5 and 7, kube-parity.md 2.6 and 2.7. A 0/1 per shape and domain says that pods of the
-shape may stand there; what a pod asks of its domain is asked where it is 1. Final counts decide, no order.
+Sources: gang-network.md sections 5 and 7, kube-parity.md 2.6 and 2.7. A 0/1 variable per shape and domain must be 1 if
+pods of the shape are placed there; it activates their constraints on the domain. The final counts decide, not an order
+of placing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,15 +15,15 @@ from koordpy.placement.solver.cpsat import cp_model
 from koordpy.placement.solver.staged_model import Term, linear
 
 Leaving = Mapping[int, Sequence[Term]]
-"""Domain -> sum of running pods that count there and leave."""
+"""Domain -> sum of the running pods that match there and are evicted."""
 Place = tuple[int, Mapping[int, Sequence[Term]]]
-"""A node (of several that share all labels, any one) and shape -> sum of the new pods of the shape there."""
+"""A node (any one of several with equal labels), and shape -> sum of the new pods of the shape there."""
 
 
 class Interacting:
     """Adds constraints to a model.
 
-    most: shape -> upper bound on the new pods of it in the whole model. every: whether that many are placed.
+    most: shape -> upper bound on its new pods in the whole model. every: True if that many are placed.
     """
 
     def __init__(
@@ -32,7 +33,8 @@ class Interacting:
         self._present: dict[tuple[int, bytes, int], cp_model.IntVar] = {}
 
     def add(self, one: Interaction, leaving: Sequence[Leaving] = ()) -> None:
-        """leaving: per label that it goes by what leaves its count of running pods; nothing by default."""
+        """Adds one interaction. leaving: per label, the evictions that lower the count of running pods; empty for
+        none."""
         if isinstance(one, InOneDomain):
             self._together(one)
             return
@@ -47,7 +49,7 @@ class Interacting:
             self._spread(one, leaving[0] if leaving else {})
 
     def _sums(self, shapes: Iterable[int], groups: Ints) -> dict[int, list[Term]]:
-        """Domain -> new pods of the shapes there; -1 for the nodes in none."""
+        """Returns domain -> new pods of the shapes there; -1 for nodes in no domain."""
         out: dict[int, list[Term]] = {}
         for shape in shapes:
             for node, held in self.places:
@@ -66,7 +68,7 @@ class Interacting:
             self.model.add(expression <= most)
 
     def _standing(self, shape: int, groups: Ints) -> dict[int, cp_model.IntVar]:
-        """Domain -> 0/1 that must be 1 where pods of a shape stand."""
+        """Returns domain -> 0/1 variable that must be 1 if pods of a shape are placed there."""
         out = {}
         for domain, terms in self._sums((shape,), groups).items():
             if domain < 0:
@@ -80,7 +82,7 @@ class Interacting:
         return out
 
     def _unlabelled(self, shape: int, groups: Ints) -> None:
-        """Keeps a shape off the nodes that are in no domain."""
+        """Forbids a shape on the nodes that are in no domain."""
         outside = self._sums((shape,), groups).get(-1)
         if outside:
             self._add(outside, most=0)
@@ -109,7 +111,7 @@ class Interacting:
     # --- required affinity ------------------------------------------------------------------------------------------
 
     def _linked(self, one: LinkedAffinity, leaving: Sequence[Leaving]) -> None:
-        """Required affinity of linked pods: whose matches stand, and the one place that is opened for the rest."""
+        """Adds required affinity of linked pods: existing matches, and one new place for pods without a match."""
         labels = iter(leaving or [{}] * sum(len(near.groups) for near in one.owners))
         away = {near.shape: [next(labels) for _ in near.groups] for near in one.owners}
         placed = {shape for shape in one.shapes if any(held.get(shape) for _, held in self.places)}
@@ -120,7 +122,7 @@ class Interacting:
             self._open(owners, first)
 
     def _first(self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving]) -> cp_model.IntVar | bool:
-        """Whether no unlinked match is there: a constant where no choice decides it."""
+        """Returns a 0/1 that is 1 only if no unlinked match exists; True or False if no choice decides it."""
         pairs = list(zip(near.existing, away, strict=True))
         if any(not gone.get(domain) for existing, gone in pairs for domain in existing.nonzero()[0].tolist()):
             return False
@@ -133,14 +135,15 @@ class Interacting:
             self._add([*everywhere, (first, most)], most=most)
         for existing, gone in pairs:
             for domain in existing.nonzero()[0].tolist():
-                # all of them leave
+                # all of them are evicted
                 self._add([*gone[domain], (first, -int(existing[domain]))], least=0)
         return first
 
     def _near(
         self, near: Near, unlinked: Sequence[int], away: Sequence[Leaving], first: cp_model.IntVar | bool
     ) -> None:
-        """A match in each domain: an unlinked one, or any, the pod itself included, where the pods are the first."""
+        """Requires a match in each domain: an unlinked one; or any, the pod itself included, if there is no unlinked
+        match."""
         itself = near.matches_itself
         for groups, existing, leaving in zip(near.groups, near.existing, away, strict=True):
             self._unlabelled(near.shape, groups)
@@ -159,7 +162,7 @@ class Interacting:
                     self._add([*every.get(domain, []), *gone, (present, -1)], least=-have)
 
     def _open(self, owners: Sequence[Near], first: Mapping[int, cp_model.IntVar | bool]) -> None:
-        """Pods that are the first stand in the domains of one node, which is the same for all that are linked."""
+        """Places pods without an existing match in the domains of one node, common to all that are linked."""
         opening = [near for near in owners if first[near.shape] is not False]
         keys = {key: groups for near in opening for key, groups in near.keys.items()}
         if not keys:
@@ -185,9 +188,9 @@ class Interacting:
                         self._add([*terms, *here, *other], most=most if other else 0)
 
     def _chosen(self, owners: Sequence[Near], places: int) -> Iterator[tuple[list[cp_model.IntVar], frozenset[int]]]:
-        """0/1 per place that may be opened, one at most, and the shapes that it is chosen for.
+        """Yields (0/1 per place that may be opened, at most one of them 1; the shapes that the choice applies to).
 
-        Where shapes may be left out, two that only a third one links may have a place each without it.
+        If shapes may be left out, two shapes that are linked only by a third may use separate places without it.
         """
         apart = not self.every and len(owners) > 2
         choices: dict[int, list[cp_model.IntVar]] = {}
@@ -209,7 +212,7 @@ class Interacting:
             yield chosen, frozenset([shape])
 
     def _is_placed(self, shape: int) -> cp_model.IntVar:
-        """0/1 that must be 1 where any pod of a shape is placed."""
+        """Returns a 0/1 variable that must be 1 if any pod of a shape is placed."""
         placed = self.model.new_bool_var("")
         terms = [term for _, held in self.places for term in held.get(shape, ())]
         self._add([*terms, (placed, -self.most[shape])], most=0)

@@ -1,7 +1,7 @@
-"""Goal 0 where not all pending members fit: the core and the most others, or the lowest core that fits.
+"""Goal 0 if not all pending members fit: the core and the most other members, or the lowest core that fits.
 
-Source: gang-network.md 2.6. Pods of one gang and shape are alike, and of them the lowest ranks go first, so numbers per
-gang and shape decide; which numbers are lexicographically lowest is asked rank by rank.
+Source: gang-network.md 2.6. Pods of one gang and shape are equal, and the lowest ranks are placed first, so numbers per
+gang and shape decide. The lexicographically lowest numbers are found rank by rank.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ class MemberSearch:
             self.kinds.setdefault((member.gang, member.shape), []).append(rank)
 
     def choose(self) -> tuple[int, ...] | None:
-        """The ranks to place; None where no core fits."""
+        """Returns the ranks to place; None if no core fits."""
         core = core_of(self.problem, self.problem.pending)
         if core is None:
             return None
@@ -50,13 +50,13 @@ class MemberSearch:
         return member.gang, member.shape
 
     def _other_cores(self) -> bool:
-        """Whether the core of some gang could be made up of other shapes."""
+        """Returns True if the core of some gang could consist of other shapes."""
         shapes = Counter(gang for gang, _ in self.kinds)
         pending = Counter(self.problem.members[rank].gang for rank in self.problem.pending)
         return any(n > 1 and 0 < self.problem.needs[gang] < pending[gang] for gang, n in shapes.items())
 
     def _best(self, core: Counter[Kind] | None) -> Chosen | None:
-        """The best choice over the regions with a given core, or with any."""
+        """Returns the best choice over all regions for the given core; None for `core`: for any core."""
         least = self._shape_counts(core or Counter())
         level = self.problem.hard
         fits, most = self.room.roomy(level, least), self.room.most_in(level)
@@ -120,7 +120,7 @@ class MemberSearch:
         return core_ranks, total, self._lowest(model, placed)
 
     def _lowest(self, model: CountModel, numbers: dict[Kind, cp_model.IntVar]) -> tuple[int, ...]:
-        """Fixes how many of each kind so that the ranks taken are lexicographically lowest."""
+        """Fixes the number of members of each kind so that the chosen ranks are lexicographically lowest."""
         low = dict.fromkeys(numbers, 0)
         high = {kind: len(ranks) for kind, ranks in self.kinds.items()}
         order = sorted((rank, kind, at) for kind, ranks in self.kinds.items() for at, rank in enumerate(ranks))

@@ -1,6 +1,6 @@
 """Placement without a gather goal: fewest pods on scarce nodes, fewest nodes, scores, fewest free slots, natural names.
 
-Source: gang-network.md section 4, "No gather goal". Bound siblings and PP play no part.
+Source: gang-network.md section 4, "No gather goal". Bound siblings and PP are ignored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,19 +27,21 @@ class Plain:
         self.shape_at = {s: i for i, s in enumerate(room.shapes)}
 
     def could(self) -> Proof:
-        """Whether the pods fit at all: FEASIBLE, INFEASIBLE or UNKNOWN."""
+        """Returns whether the pods fit at all: FEASIBLE, INFEASIBLE or UNKNOWN."""
         model = self._first_model()
         proof = Proof.INFEASIBLE if model is None else model.find("feasible")
         return Proof.FEASIBLE if proof is Proof.OPTIMAL else proof
 
     def _first_model(self) -> CountModel | None:
-        """For the fewest nodes alone; None where sums rule a placement out. What nodes are worth by their pods makes no
-        difference to it, if that forbids nothing."""
+        """Returns the model for the fewest nodes; None if sums rule a placement out.
+
+        It omits the ByCount if that admits every filling, because then it does not change the number of nodes.
+        """
         problem, room = self.problem, self.room
         if not room.could(0).any():
             return None
         if len(room.shapes) * min(len(self.ranks), int((room.most > 0).sum())) > problem.sizes.model_pods:
-            raise TooLarge  # which nodes may be left out is not asked then
+            raise TooLarge  # checked before `_like`: which nodes can be left out is not computed then
         if problem.by_count is not None and problem.by_count.always:
             wanted = dict(zip(room.shapes, room.wanted, strict=True))
             room = FillingCapacity(replace(problem, by_count=None), wanted)
@@ -47,7 +49,7 @@ class Plain:
         return self._model(keep, room=room, alike=room.type_of)
 
     def solve(self) -> dict[int, int] | None:
-        """Rank -> node; None where nothing fits."""
+        """Returns rank -> node; None if no placement was found."""
         problem, depth = self.problem, self.problem.tree.depth
         model = self._first_model()
         if model is not None:
@@ -66,7 +68,7 @@ class Plain:
         single.hint(model.pods())
         single.find("score")
         if not single.values and model.room is not self.room:
-            self.budget.proven = False  # what nodes are worth by their pods is left out
+            self.budget.proven = False  # the ByCount is left out
         model = single if single.values else model
         counted = model.least_counted()
         score = model.minimise("score", model.lost_score())
@@ -85,7 +87,8 @@ class Plain:
         return names
 
     def _fewest_scarce(self) -> int:
-        """Lower bound on the pods on scarce nodes: what the other nodes have no room for, shape by shape."""
+        """Returns a lower bound on the pods on scarce nodes: per shape, the pods that exceed the capacity of the other
+        nodes."""
         scarce, room = self.problem.scarce, self.room
         if scarce is None:
             return 0
@@ -93,7 +96,7 @@ class Plain:
         return sum(max(0, n - int(own[others].sum())) for n, own in zip(room.wanted, room.slots, strict=True))
 
     def _fewest(self) -> int:
-        """Lower bound on the nodes that are opened: each measure of room by itself, the largest nodes first."""
+        """Returns a lower bound on the nodes that are opened: for each resource alone, the largest nodes first."""
         room, there = self.room, self.problem.standing
         stands = there > 0 if there is not None else np.zeros(len(self.problem.free), dtype=bool)
         asked = [(room.most, len(self.ranks)), *zip(room.slots, room.wanted, strict=True)]
@@ -106,18 +109,20 @@ class Plain:
         return fewest
 
     def _model(self, keep: Sequence[int], *, room: FillingCapacity | None = None, **nodes: Any) -> CountModel:
-        """keep: nodes that are modelled; nodes: how many take pods, which are alike (`CountModel`)."""
+        """Returns a model. keep: nodes that are modelled; nodes: `most_nodes` and `alike` of `CountModel`."""
         split, room = bool(self.problem.interactions), room or self.room
         model = CountModel(room, (0, 0), budget=self.budget, split=split, keep=keep, **nodes)
         model.add_used(siblings=False)
         for cell in model.cells:
-            model.use(cell)  # slots count on nodes that stand for bound pods, too
+            model.use(cell)  # the slots goal also counts nodes that are used by bound pods
         return model
 
     def _like(self, room: FillingCapacity, sort: Ints, *, limit: int) -> list[int]:
-        """The nodes that may be used: of nodes that hold the same and equal in `sort`, as many as limited.
+        """Returns the nodes that may be used: of nodes with equal capacity and equal `sort`, at most `limit` that can
+        be needed.
 
-        Left out are nodes that so many others beat in the scores of all shapes, or equal there with the lesser name.
+        A node is left out if `limit` others are at least as good in the scores of all shapes and come before it in
+        order.
         """
         problem, keep = self.problem, list[int]()
         able = np.nonzero(room.most > 0)[0]
@@ -128,7 +133,7 @@ class Plain:
             order = np.lexsort((problem.name_rank[nodes], -scores[nodes].sum(axis=1)))
             chosen: list[int] = []
             for node in nodes[order].tolist():
-                # those before in this order have the larger total, so only they can beat it
+                # nodes before it in this order have the larger total, so only they can beat it
                 if len(chosen) < limit or int((scores[chosen] >= scores[node]).all(axis=1).sum()) < limit:
                     chosen.append(node)
             keep += chosen
@@ -139,7 +144,7 @@ class Plain:
         return [term for term in terms if term[1]]
 
     def _deal(self, pods: Mapping[int, Sequence[int]]) -> dict[int, int]:
-        """Rank -> node by the pods of each node. Nodes alike change places."""
+        """Returns rank -> node, given the pods of each node. Equal nodes may exchange their pods."""
         kinds: dict[int, tuple[list[int], list[Sequence[int]]]] = {}
         for node, sign in enumerate(self.room.signatures[self.problem.tree.depth].tolist()):
             nodes, plans = kinds.setdefault(sign, ([], []))
@@ -149,5 +154,5 @@ class Plain:
         return dict(zip(self.ranks, deal(list(kinds.values()), self._asked(), self.problem.name_rank), strict=True))
 
     def _asked(self) -> list[int]:
-        """Shape position of each pod in rank order."""
+        """Returns the shape position of each pod in rank order."""
         return [self.shape_at[self.problem.members[rank].shape] for rank in self.ranks]

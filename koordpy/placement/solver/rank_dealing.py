@@ -1,8 +1,9 @@
-"""From pods per node to ranks on nodes without a gather goal: names order what is equal, and are no part of any proof.
+"""Assigns ranks to nodes without a gather goal, given the pods per node. Names break ties, and are not part of any
+proof.
 
-Source: gang-network.md section 4, "No gather goal". Of a placement found the pods are dealt out greedily; in a model in
-which every node stands for itself each pod is then moved to the naturally first node that leaves the goals before where
-they are, by a question to the solver where sums do not tell.
+Source: gang-network.md section 4, "No gather goal". The pods of a placement are first assigned greedily. In a model
+with one cell per node each pod is then moved to the naturally first node that does not change the earlier goals. The
+solver is called if sums do not decide.
 """
 
 from collections.abc import Sequence
@@ -15,13 +16,14 @@ from koordpy.plan.limits import NAMES_SHARE
 from koordpy.plan.round_plan import NAMES, Proof
 
 Alike = tuple[Sequence[int], Sequence[Sequence[int]]]
-"""(nodes that differ in names alone, pods per shape position of each that is used)."""
+"""(nodes that differ in names alone, pods per shape position of each of them that is used)."""
 
 
 def deal(kinds: Sequence[Alike], shapes: Sequence[int], name_rank: Ints) -> list[int]:
-    """The node of each pod, by its shape position in rank order: greedily the naturally first that takes one.
+    """Returns the node of each pod, given its shape position in rank order: greedily the naturally first node that
+    takes one.
 
-    name_rank: [nodes] place in the natural order of names. Of nodes alike the naturally first are used.
+    name_rank: [nodes] place in the natural order of names. Of equal nodes the naturally first are used.
     """
     left = [
         (sorted(nodes, key=lambda node: -int(name_rank[node])), [list(plan) for plan in plans])
@@ -43,10 +45,11 @@ def deal(kinds: Sequence[Alike], shapes: Sequence[int], name_rank: Ints) -> list
 
 
 class LeastNames:
-    """Moves pods, in rank order, to the naturally first nodes that leave the others a best placement."""
+    """Moves pods, in rank order, to the naturally first nodes that still allow a best placement of the other pods."""
 
     def __init__(self, model: CountModel, name_rank: Ints) -> None:
-        """model: every node a cell of its own, all goals before the names held; name_rank: as of `deal`."""
+        """model: every node is a separate cell, and all goals before the names are constraints; name_rank: as for
+        `deal`."""
         self.model, self.room = model, model.room
         cells = sorted(model.cells, key=lambda cell: int(name_rank[cell.nodes[0]]))
         self._takers = [
@@ -56,7 +59,8 @@ class LeastNames:
         self._open = False
 
     def deal(self, shapes: Sequence[int], start: Sequence[int]) -> list[int]:
-        """The node of each pod, by its shape position in rank order. start: the same of a best placement."""
+        """Returns the node of each pod, given its shape position in rank order. start: the same for a best
+        placement."""
         out = list(start)
         for at, i in enumerate(shapes):
             while before := self._before(i, out[at]):
@@ -69,7 +73,8 @@ class LeastNames:
         return out
 
     def _before(self, i: int, node: int) -> list[int]:
-        """Nodes naturally before one that have room for a pod beside those that are dealt to them."""
+        """Returns the nodes naturally before `node` with capacity for a pod in addition to the pods already assigned to
+        them."""
         out: list[int] = []
         for other, _ in self._takers[i] if not self._open else ():
             if other == node:
@@ -82,8 +87,10 @@ class LeastNames:
         return out
 
     def _moved(self, i: int, nodes: Sequence[int]) -> list[int]:
-        """Values of a best placement with a further pod on one of some nodes; none where there is no such, and from the
-        first question on that the solver leaves open."""
+        """Returns the values of a best placement with a further pod on one of these nodes; empty if there is none.
+
+        Also empty from the first call on for which the solver found no answer in its time.
+        """
         taken = dict(self._takers[i])
         least = 1 + sum(int(self._done[node][i]) for node in nodes)
         proof = self.model.ask(NAMES, [(taken[node], -1) for node in nodes], -least, share=NAMES_SHARE)
@@ -91,7 +98,8 @@ class LeastNames:
         return self.model.values if proof in (Proof.OPTIMAL, Proof.FEASIBLE) else []
 
     def _rest(self, values: Sequence[int], shapes: Sequence[int]) -> list[int]:
-        """Pods that are still to be dealt, each to the naturally first node that takes one more in a placement."""
+        """Returns the nodes of the pods not assigned yet: each on the naturally first node that takes one more in the
+        placement."""
         left: list[list[int]] = [
             [node for node, var in takers for _ in range(values[var.index] - int(self._done[node][i]))]
             for i, takers in enumerate(self._takers)

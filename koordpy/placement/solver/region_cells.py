@@ -1,8 +1,8 @@
 """The variables of one region in CP-SAT: pods of each shape per cell of nodes, and their sums per domain.
 
-Source: gang-network.md section 7. Nodes of one parent that are equal in all but their names are one cell, described by
-how many of them follow each maximal filling, or each filling at all where these are worth something; unequal nodes are
-cells of one. Without a gather goal the parents of nodes are not looked at.
+Source: gang-network.md section 7. Nodes of one parent that are equal in all but their names are one cell. A cell counts
+how many of its nodes have each maximal filling, or each filling of any size if a ByCount distinguishes them. Unequal
+nodes are cells of one node. Without a gather goal the parents of nodes are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from koordpy.placement.solver.time_budget import TimeBudget
 
 
 class TooLarge(Exception):
-    """A model would have too many variables to be solved in a round."""
+    """The model would have too many variables to be solved in a round."""
 
 
 @dataclass(slots=True)
@@ -41,10 +41,10 @@ class Cell:
 class RegionCells(StagedModel):
     """The variables of one region: pods per shape of each cell, and sums per domain.
 
-    every: whether all pods in question are placed; else `shape_totals` stay open.
-    keep: for a model of the given nodes only; else domains alike are filled in their order. ordered: whether nodes
-    alike are. most_nodes: that take pods, where that is known. alike: [nodes] equal numbers for equal nodes, by default
-    of those that differ in names alone.
+    every: True if all given pods are placed; else `shape_totals` are variable. keep: the nodes to model; None for all,
+    then equal domains are filled in their order. ordered: True if equal nodes are filled in their order. most_nodes:
+    upper bound on the nodes with pods; None if not known. alike: [nodes] numbers that are equal for equal nodes; by
+    default for nodes that differ in names alone.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class RegionCells(StagedModel):
         self._keep, self._ordered = None if keep is None else set(keep), ordered
         self.cells: list[Cell] = []
         self._pods = 0
-        """Variables of nodes by themselves."""
+        """Number of variables of single-node cells."""
         self.totals: dict[int, dict[int, cp_model.IntVar]] = {}
-        """Level -> domain -> new pods in it; only domains that can take any, the cells are the lowest."""
+        """Level -> domain -> new pods in it. Only domains that can take pods; cells are below the lowest level."""
         self._flat = not (self.problem.gather or self.problem.multiples or self.problem.interactions)
         self._fillings = self._each_filling(most_nodes) if every and self._flat else None
         self.split = split or (room.singly and self._fillings is None)
@@ -110,7 +110,7 @@ class RegionCells(StagedModel):
         self.model.add(linear([*total, (times, -k)]) == -bound)
 
     def _domain(self, level: int, domain: int) -> list[Term] | None:
-        """Builds a domain above the nodes; its total, None where nothing fits."""
+        """Builds a domain above the nodes. Returns its total; None if no pod fits."""
         tree = self.tree
         place = tree.levels[level]
         lo, hi = int(place.start[domain]), int(place.end[domain])
@@ -167,7 +167,7 @@ class RegionCells(StagedModel):
                 out.append(self._class(same, self._fillings[room.type_of[same[0]]]))
             elif len(same) == 1 or self.split or kind.fillings is None or depth in self.problem.multiples:
                 singles = [self._single(node) for node in same]
-                # goal 6 wants larger counts first
+                # goal 6 prefers larger counts first
                 for before, after in pairwise(singles if self._ordered else []):
                     self.model.add(linear([*before.total, *((v, -c) for v, c in after.total)]) >= 0)
                 out.extend(singles)
@@ -189,7 +189,7 @@ class RegionCells(StagedModel):
         return cell
 
     def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
-        """One node is asked for no more than it has."""
+        """Limits the requests on one node to its capacity."""
         for column, cap in enumerate(kind.caps):
             needs = self.room.request[:, column].tolist()
             if sum(kind.slots[i] * needs[i] for i in pods) > cap:
@@ -213,8 +213,10 @@ class RegionCells(StagedModel):
         return cell
 
     def _each_filling(self, most_nodes: int | None) -> dict[int, list[tuple[int, ...]]] | None:
-        """Type of a node -> every way to fill it, where ways are worth something; None elsewhere, and where a node has
-        too many. With so many nodes at most, a way that leaves over more than the others could take is left out."""
+        """Returns type of a node -> every way to fill it; None without a ByCount, or if a node has too many ways.
+
+        With `most_nodes`, a way is left out if the other nodes could not take the remaining pods.
+        """
         room, table = self.room, self.problem.by_count
         if table is None:
             return None

@@ -1,7 +1,7 @@
-"""What nodes and domains can hold of the pods in question: node types, fillings, necessary conditions.
+"""Capacity of nodes and domains for the given pods: node types, fillings, necessary conditions.
 
-Nodes with the same fillings are the same to every goal but the names, so models count them together
-(gang-network.md section 7: nodes of one parent into classes).
+Nodes with the same fillings are equal for every goal except names, so models count them together (gang-network.md
+section 7: nodes of one parent into classes).
 """
 
 from collections.abc import Sequence
@@ -21,22 +21,22 @@ from koordpy.plan.limits import COMPARED_COLUMNS, MODEL_FILLINGS
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """Nodes that hold the same pods, to interacting members alike. Columns and shapes are positions in Room."""
+    """Nodes with capacity for the same pods, and equal for interacting members. Columns and shapes are positions in
+    FillingCapacity."""
 
     slots: tuple[int, ...]
     caps: tuple[int, ...]
     fillings: tuple[tuple[int, ...], ...] | None
-    """All maximal counts per shape that fit together; None where there are too many."""
+    """All maximal counts per shape that fit together; None if there are too many."""
     most: int
-    """Upper bound on pods of any shapes together."""
+    """Upper bound on the number of pods of all shapes together."""
 
 
 class FillingCapacity:
     """Capacities of the nodes for some of the pending members.
 
-    wanted: shape -> how many pods of it are in question, at most. Requests are divided by their greatest common
-    divisor and capacities cut to what the pods in question could use, so that nodes that differ in nothing that
-    matters become equal.
+    wanted: shape -> upper bound on its pods. Requests are divided by their greatest common divisor, and capacities are
+    cut to the amount that these pods could use. So nodes become equal that differ in nothing that matters.
     """
 
     def __init__(self, problem: Problem, wanted: dict[int, int]) -> None:
@@ -45,24 +45,25 @@ class FillingCapacity:
         self.shapes = tuple(sorted(wanted))
         self.wanted = tuple(wanted[s] for s in self.shapes)
         self.counts: Ints = np.array(self.wanted, dtype=np.int64)
-        """The same as an array."""
+        """`wanted` as an array."""
         requests = [dict(problem.shapes[s].request) for s in self.shapes]
         columns = sorted({c for request in requests for c in request})
         scale = [int(np.gcd.reduce([r[c] for r in requests if c in r])) for c in columns]
         self.request: Ints = np.array(
             [[r.get(c, 0) // g for c, g in zip(columns, scale, strict=True)] for r in requests], dtype=np.int64
         )
-        """[shapes, columns] scaled."""
+        """[shapes, columns] scaled requests."""
         self.slots: Ints = np.stack(
             [np.minimum(problem.slots_of[s], n) for s, n in zip(self.shapes, self.wanted, strict=True)]
         )
-        """[shapes, nodes] capped by the pods in question."""
+        """[shapes, nodes] slots, at most the pods in `wanted`."""
         caps = np.clip(problem.free[:, columns], 0, None) // np.array(scale, dtype=np.int64)
         self.caps: Ints = _binding(caps, self.request, self.slots.T @ self.request)
-        """[nodes, columns] scaled; the sum of all slots where it does not bind, or another column holds it as well."""
+        """[nodes, columns] scaled capacity; the sum of all slots if the column does not limit, or if another column
+        implies it."""
         signs = [codes[:, None] for one in problem.interactions for codes in one.signs]
         self.singly = any(bool((codes < -1).any()) for codes in signs) or problem.by_count is not None
-        """Whether single nodes are looked at: by interacting members, or by goals that are no sum over pods. Then equal
+        """True if single nodes matter: to interacting members, or to goals that are not a sum over pods. Then equal
         nodes must not be counted together."""
         if problem.by_count is not None:
             signs.append(problem.by_count.kinds[:, None])
@@ -86,7 +87,7 @@ class FillingCapacity:
         return NodeType(slots=tuple(slots), caps=tuple(caps), fillings=fillings, most=most)
 
     def roomy(self, level: int, counts: Ints) -> NDArray[np.bool_]:
-        """[domains] whether sums allow so many pods per shape and more; false is certain, true is not."""
+        """Returns [domains] True if sums admit at least so many pods per shape. False is a proof, True is not."""
         tree_level, total = self.tree.levels[level], int(counts.sum())
         fits = tree_level.sums(self.most) >= total
         for i, n in enumerate(counts.tolist()):
@@ -96,7 +97,8 @@ class FillingCapacity:
         return fits & rest_kept(self.problem, level)
 
     def could(self, level: int) -> NDArray[np.bool_]:
-        """[domains] whether sums allow just the pods in question; false is certain, true is not but on one node."""
+        """Returns [domains] True if sums admit exactly the wanted pods. False is a proof; True is a proof only for a
+        single node."""
         total, fits = sum(self.wanted), self.roomy(level, self.counts)
         if len(self.shapes) == 1 and self.problem.multiples:
             low, high, step, possible = progressions(self.problem, self.shapes[0])[level]
@@ -104,19 +106,20 @@ class FillingCapacity:
         return fits & rest_kept(self.problem, level, total)
 
     def most_in(self, level: int) -> Ints:
-        """[domains] upper bound on pods of any shapes together."""
+        """Returns [domains] an upper bound on the number of pods of all shapes together."""
         return np.minimum(self.tree.levels[level].sums(self.most), sum(self.wanted))
 
     @cached_property
     def signatures(self) -> tuple[Ints, ...]:
-        """Per level: [domains] equal numbers for domains that differ in names only."""
+        """Per level: [domains] numbers that are equal for domains that differ in names only."""
         problem = self.problem
         asked = tuple(rank for rank in problem.pending if problem.members[rank].shape in self.shapes)
         return self._signs(problem.attract, problem.copies_of[problem.reference(asked)])
 
     @cached_property
     def twins(self) -> tuple[Ints, ...]:
-        """Per level: [domains] equal numbers for domains in which goals 3 and 4 and the scores come out alike."""
+        """Per level: [domains] numbers that are equal for domains with equal results in goals 3 and 4 and in the
+        scores."""
         return self._signs()
 
     def _signs(self, *more: Ints) -> tuple[Ints, ...]:
@@ -137,9 +140,12 @@ class FillingCapacity:
 
 
 def _distinct(rows: Ints) -> tuple[Ints, Ints]:
-    """(positions of the first of equal rows, in the order of their numbers, the number of each row). np.unique compares
-    whole rows as often as sorting takes; equal ones are hashed here."""
-    coded = (np.ascontiguousarray(rows) ^ np.iinfo(np.int64).min).astype(">u8")  # of which bytes are in order, too
+    """Returns (position of the first row of each number, number of each row). Numbers follow the order of the rows.
+
+    Hashes the rows, because np.unique compares whole rows in every step of a sort.
+    """
+    # the order of the bytes is the order of the values
+    coded = (np.ascontiguousarray(rows) ^ np.iinfo(np.int64).min).astype(">u8")
     texts = [row.tobytes() for row in coded]
     first: dict[bytes, int] = {}
     for i, text in enumerate(texts):
@@ -149,8 +155,11 @@ def _distinct(rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
-    """[nodes, columns] capacities cut to what all slots together take, and at that where another column is as strict:
-    nodes of which pods take all GPUs do not differ by how much memory is left beside these."""
+    """Returns [nodes, columns] capacities cut to the sum of all slots, and set to that sum if another column is as
+    strict.
+
+    Example: nodes on which pods use all GPUs do not differ by their free memory.
+    """
     out = np.minimum(caps, most)
     columns = range(request.shape[1] if request.shape[1] <= COMPARED_COLUMNS else 0)
     open_to = np.ones(out.shape, dtype=bool)
@@ -167,8 +176,11 @@ def _binding(caps: Ints, request: Ints, most: Ints) -> Ints:
 
 
 def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int] | None:
-    """(a, b) where no pod asks for more than a / b of one column per unit of another; None where one asks for the first
-    alone. amounts, others: by shape."""
+    """Returns (a, b) if no pod requests more than a / b of one column per unit of another; None if a pod requests only
+    the first.
+
+    amounts, others: requests of each shape in the two columns.
+    """
     asked = [(one, other) for one, other in zip(amounts, others, strict=True) if one]
     if not asked or not all(other for _, other in asked):
         return None
@@ -178,7 +190,7 @@ def implied_by(amounts: Sequence[int], others: Sequence[int]) -> tuple[int, int]
 def maximal_fillings(
     slots: Sequence[int], caps: Sequence[int], request: list[list[int]], *, most: int
 ) -> tuple[tuple[int, ...], ...] | None:
-    """All maximal counts per shape that fit a node together; None where there are more than `most`."""
+    """Returns all maximal counts per shape that fit a node together; None if there are more than `most`."""
     if not any(slots):
         return (tuple(slots),)
     found: list[tuple[int, ...]] = []
@@ -211,7 +223,7 @@ def maximal_fillings(
 
 
 def every_filling(room: FillingCapacity, type_of: int) -> list[tuple[int, ...]] | None:
-    """All ways to fill a node of a type with some of the pods; None where there are too many."""
+    """Returns all ways to fill a node of a type with some of the pods; None if there are too many."""
     kind, request, limit = room.types[type_of], room.request, room.problem.sizes.class_fillings
     if np.prod([n + 1 for n in kind.slots], dtype=np.float64) > 100 * limit:
         return None

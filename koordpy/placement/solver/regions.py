@@ -1,8 +1,8 @@
-"""Regions that may become c, with what is known of their goals before any solve: what decides in which order they are
-looked at, and which need not be solved at all.
+"""Regions that may become c, with bounds on their goals before any solve. The bounds set the order of solves and rule
+regions out.
 
-Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone; of goals 3, 4 and the scores sums
-give bounds, and regions that differ in names only are solved once.
+Source: gang-network.md sections 5 and 7. Goals 2 and 5 depend on the region alone. Sums bound goals 3, 4 and the
+scores. Of regions that differ in names only one is solved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,26 +19,26 @@ from koordpy.placement.solver.whole_groups import GroupType
 Region = tuple[int, int]
 
 Value = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
-"""Goals 3, 4 and 5, what a ByCount adds, the negated score and the place in natural order of a region."""
+"""Goals 3, 4 and 5, the ByCount vector, the negated score and the place in natural order of a region."""
 _LEAST = -(1 << 60)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A region that may become c: what is known of its goals 3-6 before any solve, and what it could reach at best."""
+    """A region that may become c: its known goals, and `best`, a lower bound on its value before any solve."""
 
     best: Value
     region: Region
     best_fit: tuple[int, ...]
     key: tuple[object, ...]
-    """Equal for regions whose solved goals are equal."""
+    """Equal for regions for which the solved goals are equal."""
     whole_above: tuple[int, ...]
-    """Negated number of groups whole at each level down to the region's."""
+    """Negated number of whole groups at each level down to the region's."""
     domains_above: tuple[int, ...]
 
 
 class Regions:
-    """Bounds on what regions can reach with all pods in question."""
+    """Bounds on the value that regions can reach with all given pods."""
 
     def __init__(self, problem: Problem, ranks: Sequence[int], *, room: FillingCapacity, types: Sequence[GroupType]):
         self.problem, self.tree, self.room = problem, problem.tree, room
@@ -50,11 +50,11 @@ class Regions:
         self._bound_in = [level.sums(problem.bound_counts) for level in self.tree.levels]
 
     def held(self, level: int) -> int:
-        """Domains of a level that hold bound members."""
+        """Returns the number of domains of a level that contain bound members."""
         return int((self._bound_in[level] > 0).sum())
 
     def candidate(self, level: int, domain: int) -> Candidate:
-        """What sums tell of a region."""
+        """Returns the bounds that sums give for a region."""
         path = self.tree.upwards(level, domain)
         region = level, domain
         best_fit = tuple(int(self._usable[n][d]) for n, d in path)
@@ -81,7 +81,7 @@ class Regions:
 
     @property
     def _least_counted(self) -> tuple[int, ...]:
-        """Lower bound on what a ByCount adds."""
+        """Lower bound on the vector that a ByCount adds."""
         table = self.problem.by_count
         return (_LEAST,) * table.width if table is not None else ()
 
@@ -89,7 +89,7 @@ class Regions:
         return int(self._bound_in[level][domain]) % self.problem.multiples[level]
 
     def _common_level(self, anchor: Region, path: Mapping[int, int]) -> int:
-        """Level of the lowest domain that holds both an anchor and the region with the given path."""
+        """Returns the level of the lowest domain that contains both an anchor and the region with the given path."""
         level, domain = anchor
         while path.get(level) != domain:
             domain = int(self.tree.levels[level].parent[domain])
@@ -97,13 +97,13 @@ class Regions:
         return level
 
     def _inside(self, level: int, region: Region) -> slice:
-        """Domains of a level that lie in the region."""
+        """Returns the domains of a level inside the region."""
         outer, starts = self.tree.levels[region[0]], self.tree.levels[level].start
         lo, hi = outer.start[region[1]], outer.end[region[1]]
         return slice(int(np.searchsorted(starts, lo)), int(np.searchsorted(starts, hi)))
 
     def most_whole(self, level: int, region: Region) -> int:
-        """Upper bound on the groups whole in domains of a level inside the region."""
+        """Returns an upper bound on the groups that are whole in domains of a level inside the region."""
         total = 0
         inside = self._inside(level, region)
         for group in self.types:
@@ -115,11 +115,11 @@ class Regions:
         return total
 
     def fewest(self, level: int, region: Region) -> int:
-        """Lower bound on the domains of a level that hold members when the region takes all new pods."""
+        """Returns a lower bound on the domains of a level that contain members if the region takes all new pods."""
         return int(self.fewest_by_measure(level, region).max())
 
     def fewest_by_measure(self, level: int, region: Region) -> Ints:
-        """[measures] the same by each."""
+        """Returns [measures] the bound of `fewest` by each measure alone."""
         inside = self._inside(level, region)
         held = self._bound_in[level] > 0
         there = held[inside]
@@ -130,7 +130,7 @@ class Regions:
         return np.asarray(opened + int(held.sum()), dtype=np.int64)
 
     def _sizes(self, level: int) -> Ints:
-        """[measures, domains of a level]"""
+        """Returns [measures, domains of a level] the capacity."""
         if level not in self._known:
             place = self.tree.levels[level]
             self._known[level] = np.stack([place.sums(per_node) for per_node, _ in self.measures])
@@ -138,13 +138,13 @@ class Regions:
 
     @cached_property
     def measures(self) -> list[tuple[Ints, Ints]]:
-        """([nodes] room, what a pod of each shape takes of it): pods, pods of each shape, each resource."""
+        """([nodes] capacity, [shapes] request of a pod) of each measure: pods, pods of each shape, each resource."""
         own = np.eye(len(self.room.counts), dtype=np.int64)
         out = [(self.room.most, np.ones_like(self.room.counts)), *zip(self.room.slots, own, strict=True)]
         return [*out, *zip(self.room.caps.T, self.room.request.T, strict=True)]
 
     def most_score(self, level: int, domain: int) -> int:
-        """Upper bound on the total score."""
+        """Returns an upper bound on the total score in a domain."""
         place = self.tree.levels[level]
         nodes = slice(int(place.start[domain]), int(place.end[domain]))
         slots, score = self.room.slots[:, nodes], self._scores[:, nodes]
@@ -155,10 +155,10 @@ class Regions:
 
     @cached_property
     def _scores(self) -> Ints:
-        """[shapes, nodes]"""
+        """[shapes, nodes] scores."""
         return np.stack([self.problem.shapes[shape].score for shape in self.room.shapes])
 
     @cached_property
     def _wanted(self) -> Ints:
-        """[measures] what all new pods take."""
+        """[measures] total request of all new pods."""
         return np.array([int(self.room.counts @ amounts) for _, amounts in self.measures], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""A CP-SAT model that is solved in stages: the optimum of one is a constraint of the next.
+"""A CP-SAT model that is solved in stages: the optimum of each stage becomes a constraint of the next.
 
-Source: gang-network.md section 7, "Order of goals". One big weighted objective can lose the proof, stages keep theirs;
-and a stage whose optimum is known by a bound, or met already, is not solved at all.
+Source: gang-network.md section 7, "Order of goals". A single weighted objective can lose the proof; separate stages
+keep the proofs already found. A stage is not solved if a bound is already met.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from koordpy.plan.round_plan import Proof
 Term = tuple[cp_model.IntVar, int]
 
 Stage = tuple[str, Sequence[Term], int | None]
-"""(name, sum, what it is at least)."""
+"""(name, sum to minimise, lower bound or None)."""
 
 
 def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
@@ -24,27 +24,27 @@ def linear(terms: Iterable[Term]) -> cp_model.LinearExprT:
 
 
 def hint(model: cp_model.CpModel, values: Sequence[int]) -> None:
-    """Makes an earlier solution of a model the one that its next solve begins with."""
+    """Makes an earlier solution of a model the start of its next solve."""
     model.clear_hints()  # type: ignore[no-untyped-call]
     model.proto.solution_hint.vars.extend(range(len(values)))
     model.proto.solution_hint.values.extend(values)
 
 
 class StagedModel:
-    """A model with its current solution; values are empty until one is found."""
+    """A model with its current solution; `values` is empty until a solution is found."""
 
     def __init__(self, budget: TimeBudget) -> None:
         self.budget = budget
         self.model = cp_model.CpModel()
         self.values: list[int] = []
         self.possible = True
-        """Turns false where a constraint cannot hold, whatever the values."""
+        """False if a constraint cannot be met by any values."""
 
     def value(self, terms: Iterable[Term]) -> int:
         return sum(self.values[v.index] * c for v, c in terms)
 
     def find(self, stage: str, *, linearization: int = 1) -> Proof:
-        """Any solution, kept as the current one."""
+        """Finds any solution and makes it the current one."""
         if not self.possible:
             return Proof.INFEASIBLE
         proof, values = self.budget.solve(stage, self.model, linearization=linearization)
@@ -53,9 +53,9 @@ class StagedModel:
         return proof
 
     def minimise(self, stage: str, terms: Sequence[Term], *, bound: int | None = None) -> int:
-        """Brings a sum to its least value, starting at the current solution, and holds it there from then on.
+        """Minimises a sum from the current solution, and makes its value a constraint from then on.
 
-        bound: a proven lower bound; where the current solution meets it nothing is solved, and a better one that meets
+        bound: a proven lower bound. If the current solution meets it, nothing is solved; a better solution that meets
         it needs no other proof.
         """
         terms = list(terms)
@@ -69,9 +69,11 @@ class StagedModel:
         return current
 
     def minimise_all(self, stages: Iterable[Stage], *, share: float = STAGE_SHARE, first: str = "") -> None:
-        """The same of sums of which the earlier count more: as many in one solve as their weights allow. Without any
-        solution where the first solve gives none. share: of the time that is left, for one solve. first: what a solve
-        is called that finds the first solution, too; by default as its stage."""
+        """Minimises several sums lexicographically: as many in one solve as the size of their weights allows.
+
+        Ends without a solution if the first solve finds none. share: of the remaining time, for one solve. first: name
+        of the solve that also finds the first solution; by default the name of its stage.
+        """
         rest = [stage for stage in stages if stage[1]]
         while rest:
             together = 0
@@ -95,7 +97,7 @@ class StagedModel:
             del rest[: max(1, together)]
 
     def _minimise(self, stage: str, terms: Sequence[Term], share: float = STAGE_SHARE) -> None:
-        """One solve for the least of a sum; the current solution, if any, stays where none is found."""
+        """Runs one solve for the least value of a sum; if it finds nothing, the current solution stays."""
         self.model.minimize(linear(terms))
         hint(self.model, self.values)
         proof, values = self.budget.solve(stage, self.model, share=share, linearization=2)
@@ -105,21 +107,21 @@ class StagedModel:
         self.values = values or self.values
 
     def hold(self, terms: Sequence[Term], most: int) -> None:
-        """Keeps a sum at the optimum of an earlier stage."""
+        """Limits a sum to the optimum of an earlier stage."""
         if terms:
             self.model.add(linear(terms) <= most)
 
     def fix(self, terms: Sequence[Term]) -> None:
-        """Keeps a sum at what it is."""
+        """Fixes a sum to its current value."""
         if terms:
             self.model.add(linear(terms) == self.value(terms))
 
     def largest(self, stage: str, order: Sequence[tuple[list[Term], int]]) -> list[int]:
-        """Makes the vector of sums lexicographically largest and holds it. order: (sum, proven upper bound)."""
+        """Makes the vector of sums lexicographically largest and fixes it. order: (sum, proven upper bound)."""
         at, solved = 0, len(self.budget.runs)
         while at < len(order):
             if not self.budget.proven and len(self.budget.runs) > solved:
-                # no proof can be had, and the first positions matter most
+                # a proof is no longer possible, and the first positions matter most
                 break
             terms, most = order[at]
             now = self.value(terms)
@@ -145,11 +147,11 @@ class StagedModel:
         return [self.value(terms) for terms, _ in order]
 
     def can(self, stage: str, terms: Sequence[Term], most: int) -> bool:
-        """Whether a sum can be at most so much; if so the current solution is one where it is."""
+        """Returns True if a sum can be at most `most`; then the current solution is one with that sum."""
         return self.ask(stage, terms, most) in (Proof.OPTIMAL, Proof.FEASIBLE)
 
     def ask(self, stage: str, terms: Sequence[Term], most: int, *, share: float = 1.0) -> Proof:
-        """The same; UNKNOWN where the time does not suffice to tell. share: of the time that is left."""
+        """Returns the proof for the question of `can`; UNKNOWN if the time ran out. share: of the remaining time."""
         trial = self.model.clone()
         trial.add(linear((trial.get_int_var_from_proto_index(v.index), c) for v, c in terms) <= most)
         proof, values = self.budget.solve(stage, trial, share=share)
@@ -159,12 +161,12 @@ class StagedModel:
 
 
 def _low(stage: Stage) -> int:
-    """What a sum is at least."""
+    """Returns a lower bound on a sum."""
     _, terms, least = stage
     return span(terms)[0] if least is None else least
 
 
 def span(terms: Sequence[Term]) -> tuple[int, int]:
-    """What a sum is at least and at most, as far as its variables tell."""
+    """Returns the least and largest value of a sum by the bounds of its variables."""
     ends = [(0, c) if v.is_boolean else (v.domain.min() * c, v.domain.max() * c) for v, c in terms]
     return sum(map(min, ends)), sum(map(max, ends))

@@ -1,4 +1,4 @@
-"""One share of deterministic time for all solves of a problem, and the record of each.
+"""The shared limit of deterministic time for all solves of a problem, and the record of each solve.
 
 Source: gang-network.md section 7, Determinism: one worker, a fixed seed, deterministic time, never wall time.
 """
@@ -20,14 +20,17 @@ _SEED = 0
 class TimeBudget:
     """Runs CP-SAT models in order until the shared limit is spent.
 
-    `proven` turns false with the first open answer.
+    `proven` becomes False with the first stage that has no proof.
     """
 
     def __init__(self, deterministic_time: float, *, watchdog_seconds: float = 10.0, probing: bool = True) -> None:
-        """watchdog_seconds: of the wall, for one solve; only for what the solver's own clock does not see. probing:
-        whether a model is looked through for symmetries and implications first, and simplified over and over. In one
-        of thousands of 0/1 of which few are tied, as victims are, that alone takes all the time (2.0 and no answer,
-        against 0.5 and the optimum)."""
+        """deterministic_time: limit of all solves together, in CP-SAT's units. watchdog_seconds: limit of wall time for
+        one solve, only for work that the deterministic clock does not count.
+
+        probing: True if presolve searches the model for symmetries and implications, and repeats its simplification. In
+        models of thousands of loosely connected 0/1 variables, such as victims, that alone uses all the time: no answer
+        after 2.0, against the optimum after 0.5.
+        """
         self.left = deterministic_time
         self._watchdog, self._probing = watchdog_seconds, probing
         self.proven = True
@@ -35,13 +38,14 @@ class TimeBudget:
 
     @classmethod
     def of(cls, problem: Problem) -> "TimeBudget":
-        """What a problem allows."""
+        """Returns the budget of a problem."""
         return cls(problem.deterministic_time, watchdog_seconds=problem.watchdog_seconds)
 
     def solve(
         self, stage: str, model: cp_model.CpModel, *, share: float = 1.0, linearization: int = 1
     ) -> tuple[Proof, list[int]]:
-        """Solves one model with at most `share` of what is left. Returns what is proven and the values (or none)."""
+        """Solves one model with at most `share` of the remaining time. Returns the proof and the values; no values
+        without a solution."""
         limit = self.left * (share if self.proven else share * UNPROVEN_SHARE)
         if limit <= 1e-6:
             self.leave_open(stage)
@@ -56,14 +60,14 @@ class TimeBudget:
             solver.parameters.symmetry_level = 0
             solver.parameters.cp_model_probing_level = 0
             solver.parameters.max_presolve_iterations = 1
-        # else a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleaning up
+        # otherwise a solve leaves the process with SIGINT's default action: Ctrl-C would kill it without any cleanup
         solver.parameters.catch_sigint_signal = False
         status = solver.solve(model)
         proof = _PROOFS.get(status, Proof.UNKNOWN)
-        used = round(float(solver.response_proto.deterministic_time), 12)  # its last digit differs from run to run
-        # taking a model in and simplifying it is not in the solver's deterministic time
+        used = round(float(solver.response_proto.deterministic_time), 12)  # the last digit differs from run to run
+        # the solver's deterministic time does not include reading a model and simplifying it
         self.left -= used + SETUP_TIME * (len(model.proto.variables) + len(model.proto.constraints))
-        # amounts whose sums leave 64 bits end here: no answer, and no reason to lose a round
+        # a model is invalid if sums of amounts exceed 64 bits: report no answer instead of failing the round
         fault = _first_words(model.validate()) if status == cp_model.MODEL_INVALID else ""
         self.runs.append(SolverRun(stage=stage, status=proof, deterministic_time=used, fault=fault))
         if proof in (Proof.FEASIBLE, Proof.UNKNOWN):
@@ -71,21 +75,22 @@ class TimeBudget:
         return proof, list(solver.response_proto.solution)
 
     def leave_open(self, stage: str, *, told: bool = True) -> None:
-        """Notes that a stage has no proof; told: the first such stage is a run of its own, without a solve."""
+        """Records that a stage has no proof. told: True if the first such stage is recorded as a separate run, because
+        it had no solve."""
         first, self.proven = self.proven, self.proven and stage == NAMES
         if told and first:
             self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0))
 
     def leave_ranks_open(self) -> None:
-        """Notes that the order of ranks has no proof."""
+        """Records that the order of ranks has no proof."""
         self.runs.append(RANKS_OPEN)
 
     def broken(self, stage: str, fault: str) -> None:
-        """Notes an answer that contradicts an earlier one: nothing that rests on it is proven."""
+        """Records an answer that contradicts an earlier one. Nothing that depends on it is proven."""
         self.runs.append(SolverRun(stage=stage, status=Proof.UNKNOWN, deterministic_time=0.0, fault=fault))
         self.proven = False
 
 
 def _first_words(text: str) -> str:
-    """What is wrong with a model, without the model."""
+    """Returns the error of an invalid model, without the model text."""
     return text.partition(":")[0].strip() or "the model is not valid"

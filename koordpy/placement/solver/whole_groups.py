@@ -1,7 +1,8 @@
-"""Whole PP groups in a model that counts pods per shape and cell: goal 3.
+"""Goal 3: whole PP groups in a model that counts pods per shape and cell.
 
-Source: gang-network.md section 7. Groups that are alike are a type; per domain one integer says how many of a type are
-whole there. A group whole in a domain is whole in every one above, and takes its pods of each shape.
+Source: gang-network.md section 7. Equal groups are a type. One integer per domain counts the groups of a type that are
+whole there. A group that is whole in a domain is whole in every domain above, and needs its pods of each shape in the
+domain.
 """
 
 from collections import Counter
@@ -21,7 +22,8 @@ Totals = Mapping[int, Mapping[int, cp_model.IntVar]]
 
 @dataclass(frozen=True, slots=True)
 class GroupType:
-    """PP groups that are alike: new pods per shape (positions in Room), and the (level, domain) of their bound ones."""
+    """Equal PP groups: new pods per shape (positions in FillingCapacity), and the lowest common (level, domain) of
+    their bound members; None without any."""
 
     pods: tuple[int, ...]
     anchor: tuple[int, int] | None
@@ -29,8 +31,10 @@ class GroupType:
 
 
 def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int]) -> dict[GroupType, list[list[int]]]:
-    """PP groups of more than one placed member by what they are made of: the new ranks of each. ranks: those that are
-    placed; shapes: by position in Room."""
+    """Returns the PP groups with more than one placed member by their type: the new ranks of each group.
+
+    ranks: the members that are placed; shapes: by position in FillingCapacity.
+    """
     found: dict[tuple[tuple[int, ...], tuple[int, int] | None], list[list[int]]] = {}
     for group in pipeline_groups(problem):
         new = [rank for rank in group if rank in ranks]
@@ -43,7 +47,7 @@ def group_types(problem: Problem, ranks: Collection[int], shapes: Sequence[int])
 
 
 class WholeGroups:
-    """The groups of the given types below a level; single nodes must be cells of their own."""
+    """The groups of the given types below a level. Each node must be a separate cell."""
 
     def __init__(
         self,
@@ -110,9 +114,9 @@ class WholeGroups:
         return [(c.pods[shape], 1) for c in self.cells if shape in c.pods and lo <= c.nodes[0] < hi]
 
     def terms(self, level: int) -> list[Term]:
-        """Groups of any type whole in a domain of the level."""
+        """Returns the number of groups of any type that are whole in a domain of the level, as terms."""
         return [(v, 1) for (_, number, _), v in self._whole.items() if number == level]
 
     def counts(self, values: Sequence[int]) -> dict[tuple[int, int, int], int]:
-        """(group type, level, domain) -> whole groups."""
+        """Returns (group type, level, domain) -> number of whole groups."""
         return {key: n for key, var in self._whole.items() if (n := values[var.index])}
