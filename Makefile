@@ -12,7 +12,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs chart image test-pythons controlplane clean oracle golden measures suggestions storms
+.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs reference chart image test-pythons controlplane clean oracle golden measures suggestions storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -131,6 +131,9 @@ hardware: install ## The agent on the GPUs of this machine (needs an NVIDIA driv
 
 docs: install ## The documentation as pages in build/docs; every warning is an error
 	$(BIN)/python -m sphinx -q -E -W --keep-going -b html -c docs . build/docs
+
+reference: install ## Write docs/reference from the code: custom resources, labels, configuration, metrics
+	$(BIN)/python -m tests.docs.api_reference
 
 chart: install ## Write the chart's schema anew from the configuration, then lint and render the chart
 	$(BIN)/python -m tests.charts.configuration_schema

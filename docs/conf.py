@@ -1,6 +1,6 @@
 """How the documentation is built as pages: `make docs`, where every warning is an error.
 
-The sources are the Markdown files as they stand in the repository, the README among them, so that one text serves both.
+The sources are the Markdown files in the repository, including the README, so that one text serves both.
 """
 
 import tomllib
@@ -14,13 +14,15 @@ release = version = _project["version"]
 project_copyright = f"{project}, {_project['license']}"
 
 root_doc = "docs/index"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_design"]
 include_patterns = [
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/rules/*.md", "examples/README.md",
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/rules/*.md",
+    "docs/reference/*.md", "examples/README.md",
 ]  # fmt: skip
 exclude_patterns = [".*", "build"]
 nitpicky = True
 
+myst_enable_extensions = ["colon_fence"]  # cards: a fence that a plain Markdown viewer shows as text
 myst_heading_anchors = 4
 myst_links_external_new_tab = True
 
@@ -28,5 +30,5 @@ html_theme = "furo"
 html_title = f"{project} {version}"
 html_css_files = ["custom.css"]
 html_static_path = ["static"]
-html_extra_path = ["site"]  # index.html: what stands at the root of the site leads to root_doc
+html_extra_path = ["site"]  # index.html: the root of the site redirects to root_doc
 html_copy_source = False

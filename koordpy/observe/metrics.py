@@ -127,7 +127,7 @@ class Metrics:
             ["gang", "workload"],
         )
         self.gang_degraded_accelerators = gauge(
-            "koordpy_gang_degraded_accelerators", "Accelerators that its bound members hold meanwhile.", ["gang"]
+            "koordpy_gang_degraded_accelerators", "Accelerators of the bound members of a degraded gang.", ["gang"]
         )
         self.gangs_degraded_unnamed = gauge(
             "koordpy_gangs_degraded_unnamed", "Half-bound gangs beyond those that koordpy_gang_degraded names."

@@ -19,6 +19,7 @@ PAGES = sorted(
         EXAMPLES / "README.md",
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / "docs" / "rules").glob("*.md"),
+        *(ROOT / "docs" / "reference").glob("*.md"),
     ]
 )
 _FENCED = re.compile(r"^( *)```.*?^\1```$", re.M | re.S)

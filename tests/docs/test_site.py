@@ -13,6 +13,10 @@ from sphinx.search.en import SearchEnglish
 from tests.charts.test_dashboards import SERIES
 from tests.docs.test_labels import known_keys
 from tests.docs.worked import ROOT
+from tests.view.browser import Browser
+from tests.view.conftest import browser
+
+__all__ = ["browser"]
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +104,47 @@ def test_its_search_finds_every_label_annotation_and_metric(site: Path) -> None:
     assert len(names) > 100
     assert [name for name in names if not found(index, name)] == []
     assert not found(index, "gang.scheduling.koordinator.sh/networkTopologyAwere")
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+SHOWN = ("docs/index", "docs/gangs", "docs/configuration", "docs/reference/custom-resources", "docs/rules/preemption")
+"""A landing page, a page of prose, and pages with the widest tables."""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("page", SHOWN)
+def test_a_page_fits_the_window_in_light_and_dark(
+    site: Path, browser: Browser, page: str, width: int, dark: bool
+) -> None:
+    browser.open(f"file://{site}/{page}.html", width=width, height=900, dark=dark)
+    assert browser.js("document.documentElement.scrollWidth <= window.innerWidth")
+    red, green, blue = re.findall(r"[0-9]+", browser.js("getComputedStyle(document.body).backgroundColor"))[:3]
+    assert (int(red) + int(green) + int(blue) < 3 * 64) == dark
+    wide = browser.js("getComputedStyle(document.querySelector('.toc-drawer')).visibility === 'visible'")
+    assert wide or width < 1440, "a wide window shows the contents of the page"
+    assert browser.errors == []
+
+
+def test_each_card_of_the_landing_page_leads_to_a_page(site: Path, browser: Browser) -> None:
+    browser.open(f"file://{site}/docs/index.html")
+    targets = browser.js("[...document.querySelectorAll('.sd-card a')].map((one) => one.href)")
+    assert len(targets) == 5
+    for target in targets:
+        browser.open(target)
+        assert browser.text("h1")
+
+
+def test_the_navigation_of_a_narrow_window_opens(site: Path, browser: Browser) -> None:
+    browser.open(f"file://{site}/docs/gangs.html", width=390, height=900)
+    place = "document.querySelector('.sidebar-drawer').getBoundingClientRect().x"
+    assert browser.js(place) < 0
+    browser.click_on(".mobile-header label[for='__navigation']")
+    browser.until(f"{place} >= 0")
+
+
+def test_the_search_finds_a_term(site: Path, browser: Browser) -> None:
+    browser.open(f"file://{site}/search.html?q=MustGather")
+    titles = "[...document.querySelectorAll('#search-results li a')].map((one) => one.innerText)"
+    browser.until(f"{titles}.includes('Gangs')")
