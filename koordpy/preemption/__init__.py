@@ -1,11 +1,11 @@
 """Victims for a unit that does not fit: rules state which pods may be evicted, searches find the least harmful set.
 
-Three rooms: `rules` gives limits on victims, `search` tries sets on the draft with all filters, `selection` chooses
+Three folders: `rules` gives limits on victims, `search` tries sets on the draft with all filters, `selection` chooses
 sets as plain numbers (docs/rules/preemption.md).
 
 Main types: `VictimRule` (`rule_protocol.py`): a rule; `PreemptionSearch` (`preemption_search.py`): a round's search;
 `Choices` (`victim_choice.py`): the numbers.
 
-Must not evict pods or write to the API server: a preemption plan is a value.
-Start reading at `victim_rules.py`, then `select_victims.py`.
+Must not evict pods or write to the API server: a preemption plan is a value. Start reading at `victim_rules.py`, then
+`select_victims.py`.
 """

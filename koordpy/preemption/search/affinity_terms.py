@@ -26,8 +26,10 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class AffinityTerm:
-    """An interaction as it stands with all victims there. leaving: per label that it goes by (domain, key of a pod that
-    counts there and may go)."""
+    """An affinity or spread constraint, counted with all victims present.
+
+    leaving: per label of the constraint, (domain, key of a pod that counts there and may be evicted).
+    """
 
     interaction: Interaction
     leaving: tuple[tuple[tuple[int, str], ...], ...] = ()
@@ -36,9 +38,9 @@ class AffinityTerm:
 def affinity_terms(
     kinds: Sequence[PodInfo], among: Sequence[Interaction], victims: Sequence[PodInfo], figures: RoundState
 ) -> tuple[AffinityTerm, ...]:
-    """All that pods of some kinds ask of places: of each other, and of running pods of which `victims` may go.
+    """Returns all constraints between pods of some kinds, and with running pods, of which `victims` may be evicted.
 
-    kinds: one pod per shape of the problem, by number. among: what its members ask of each other, as the draft is.
+    kinds: one pod per shape of the problem, by number. among: constraints between the members, on the draft as it is.
     """
     out = [AffinityTerm(one) for one in among if isinstance(one, Apart | InOneDomain)]
     index = figures.snapshot.index
@@ -58,7 +60,7 @@ def affinity_terms(
 
 
 class _Near(NamedTuple):
-    """Required affinity of a shape, and who may leave, per term."""
+    """Required affinity of a shape, and per term the pods that may be evicted."""
 
     near: Near
     leaving: tuple[tuple[tuple[int, str], ...], ...]

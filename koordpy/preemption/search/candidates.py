@@ -1,4 +1,4 @@
-"""The numbers of a choice: who may go under which rule, what that frees and costs, and what binds them together."""
+"""Builds the numbers of a choice: units that rules allow, capacity they free, their cost, and limits between them."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -26,12 +26,12 @@ from koordpy.preemption.selection.victim_units import UnitKind, terminating
 from koordpy.problems.problem_building import unit_multiples
 
 Rules = Mapping[RuleName, Mask]
-"""The rules that are open, in the order in which a victim would carry them, and the units that each allows."""
+"""The open rules, in the order in which a victim would carry them, and the units that each allows."""
 
 
 @dataclass(frozen=True, eq=False)
 class OfferedChoice:
-    """A choice, and for each of its units its position in the pool. rules: of the options' numbers."""
+    """A choice. units: position in the pool of each of its units. rules: names of the rule numbers of its options."""
 
     choices: Choices
     units: tuple[int, ...]
@@ -39,21 +39,21 @@ class OfferedChoice:
 
     @property
     def moves(self) -> bool:
-        """Whether units are moved, and come back in the same plan."""
+        """True if units are moved, and return in the same plan."""
         return RuleName.CONSOLIDATION in self.rules
 
     def of(self, taken: Collection[int]) -> list[int]:
-        """Positions in the pool of what some options take."""
+        """Returns the positions in the pool of the units of some options."""
         return [self.units[self.choices.options[o].unit] for o in taken]
 
 
 def eligible_under(rules: Rules) -> Mask:
-    """Units that some rule allows."""
+    """Returns [units]: True for units that some rule allows."""
     return np.asarray(np.logical_or.reduce(list(rules.values())))
 
 
 def candidates(asked: PreemptorSet, part: Problem, *, rules: Rules, law: Law, open_to: ReachableNodes) -> OfferedChoice:
-    """What may be chosen from. part: the problem, cut down to some nodes."""
+    """Returns the choice for one preemptor set. part: the problem, restricted to some nodes."""
     pool, figures, budgets = law.pool, law.figures, law.pool.budgets
     units = np.nonzero(eligible_under(rules))[0].tolist()
     number = {i: n for n, i in enumerate(units)}
@@ -71,7 +71,7 @@ def candidates(asked: PreemptorSet, part: Problem, *, rules: Rules, law: Law, op
     read = _ChoiceReader(pool, figures, devices=asked.devices, selectors=selectors)
     own = tuple(read.unit(i) for i in units)
     moves = RuleName.CONSOLIDATION in rules
-    if moves:  # whoever comes back costs no level 2
+    if moves:  # moved pods cost nothing at level 2
         own = tuple(replace(unit, priority=0) for unit in own)
     tied, multiples = _gangs(pool, figures, number, of)
     covering: list[dict[int, int]] = [{} for _ in budgets]
@@ -107,7 +107,7 @@ def candidates(asked: PreemptorSet, part: Problem, *, rules: Rules, law: Law, op
 
 
 def _covering(open_to: ReachableNodes, pool: Pool, units: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Key of a pod that filters look at -> the units with it, by number."""
+    """Returns key of a pod that filters depend on -> the numbers of the units that contain it."""
     covering: dict[str, list[int]] = {}
     for n, i in enumerate(units if open_to.looked_at else ()):
         for pod in pool.units[i].pods:
@@ -119,13 +119,15 @@ def _covering(open_to: ReachableNodes, pool: Pool, units: Sequence[int]) -> dict
 def _blockers(
     open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]
 ) -> dict[tuple[int, int], tuple[tuple[int, ...], ...]]:
-    """Shape and node -> what must go before a pod may stand there, by number of the unit."""
+    """Returns (shape, node) -> the units that must be evicted before a pod of the shape is allowed there."""
     return {place: tuple(covering[key] for key in pods) for place, pods in open_to.blockers.items()}
 
 
 def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> tuple[Tie, ...]:
-    """What is asked of places, with the units that the counts leave with. Of a gang's core and its surplus no choice
-    takes both, so a pod that several units cover leaves once."""
+    """Returns the affinity and spread constraints, with the units that change their counts.
+
+    No choice takes both the core and surplus of a gang, so a pod in several units is subtracted at most once.
+    """
     out = []
     for one in open_to.ties:
         leaving = []
@@ -141,7 +143,7 @@ def _ties(open_to: ReachableNodes, covering: Mapping[str, tuple[int, ...]]) -> t
 
 @dataclass(frozen=True, eq=False)
 class _ChoiceReader:
-    """What units free and cost. devices: columns of families of devices; selectors: of pods that attract."""
+    """Reads the capacity and the cost of units. devices: family -> column. selectors: labels of attracting pods."""
 
     pool: Pool
     figures: RoundState
@@ -193,7 +195,7 @@ class _ChoiceReader:
 def _gangs(
     pool: Pool, figures: RoundState, number: Mapping[int, int], of: Mapping[int, list[int]]
 ) -> tuple[list[Limit], list[Multiple]]:
-    """What ties the units of one gang: its surplus or its core, and its podCountMultiple."""
+    """Returns the constraints between units of one gang: surplus or core, and podCountMultiple."""
     tied: list[Limit] = []
     multiples: list[Multiple] = []
     for lendings in pool.lendings.values():
@@ -210,7 +212,7 @@ def _gangs(
 
 
 def multiples_of(unit: Unit, pool: Pool, figures: RoundState, of: Mapping[int, list[int]]) -> list[Multiple]:
-    """podCountMultiple of what stays of a GangGroup that lends surplus; of: unit -> its options."""
+    """Returns podCountMultiple for the remaining members of a GangGroup with surplus units; of: unit -> its options."""
     tree, index = figures.snapshot.tree, figures.snapshot.index
     out: list[Multiple] = []
     for level, k in unit_multiples(unit, figures).items():
@@ -218,7 +220,7 @@ def multiples_of(unit: Unit, pool: Pool, figures: RoundState, of: Mapping[int, l
         terms: dict[int, dict[int, int]] = {}
         lent: set[int] = set()
         for i in pool.group_units(unit.group_id):
-            if pool.units[i].kind is UnitKind.CORE:  # nothing stays, and no surplus goes with it
+            if pool.units[i].kind is UnitKind.CORE:  # nothing remains, and no surplus is evicted with it
                 continue
             if pool.units[i].kind is UnitKind.SURPLUS:
                 lent.update(of.get(i, ()))

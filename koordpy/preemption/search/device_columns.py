@@ -18,7 +18,7 @@ from koordpy.preemption.search.victim_pool import Pool
 def with_devices(unit: Unit, problem: Problem, figures: RoundState) -> tuple[Problem, dict[str, int]]:
     """Returns the problem with a column for each family that reports free devices, and the column of each family.
 
-    figures: the round's state, for the draft and the reservations.
+    figures: round state, for the draft and the reservations.
     """
     shapes = {m.shape: pod for m, pod in zip(problem.members, unit.members, strict=True) if pod.pending}
     if not any(pod.asks for pod in shapes.values()):

@@ -1,7 +1,7 @@
-"""A choice of victims tried on the draft: where the members stand with them gone, all filters looked at, and if they do
-not, what else would have to go first.
+"""The dry run of a choice of victims: places the preemptor on the draft without them, with all filters.
 
-Source: preemption.md 5 and 6. The draft is left as it was.
+If the preemptor does not fit, the dry run also says what else must be evicted first. Source: preemption.md 5 and 6. The
+draft is unchanged afterwards.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,13 +25,16 @@ from koordpy.problems.problem_building import build
 from koordpy.problems.unit_placement import Question, fits_somewhere, place_unit
 
 Places = Mapping[tuple[int, int], int]
-"""(shape, node) -> pods."""
+"""(shape, node) -> number of pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """Rank -> node of the members with the victims gone, empty where they find no room. back: where moved pods return
-    to. sure: whether it is proven that they find none."""
+    """Result of one dry run.
+
+    nodes: rank -> node position of the members with the victims evicted, empty if they do not fit. back: new nodes of
+    moved pods. sure: False if a failure is not proven.
+    """
 
     nodes: Mapping[int, int] = field(default_factory=dict)
     notes: Notes = field(default_factory=dict)
@@ -40,26 +43,28 @@ class DryRunResult:
 
 
 class DryRun:
-    """Trials for one beneficiary. Units are positions in the pool."""
+    """Dry runs for one preemptor set. Units are positions in the pool."""
 
     def __init__(self, asked: PreemptorSet, pool: Pool, figures: RoundState) -> None:
         self.asked, self.pool, self.figures = asked, pool, figures
 
     @contextmanager
     def gone(self, units: Sequence[int]) -> Iterator[None]:
-        """The draft without some units."""
-        # where limits are left aside, the core of a gang and some of its surplus may be asked for together
+        """Evicts some units from the draft within the context."""
+        # without limits, the core of a gang and some of its surplus may be evicted together
         with self.figures.draft.trial(without=(pod for i in units for pod in self.pool.units[i].pods)):
             yield
 
     def stand(self, units: Sequence[int], places: Places | None = None, share: float = 1.0) -> DryRunResult:
-        """Where the members stand once some units are gone. places: the only ones looked at, if any; share: of the time
-        that a placement has."""
+        """Returns the nodes of the members once some units are gone.
+
+        places: the only places that are tried; None for all. share: time limit as a share of a placement's.
+        """
         with self.gone(units):
             return self._place(places, share)
 
     def serves(self, units: Sequence[int], places: Places) -> bool:
-        """Whether the members stand at these very places once some units are gone; false, too, where more than sums
+        """Returns True if the members fit these very places once some units are gone; False also if more than sums
         decides."""
         asked, figures = self.asked, self.figures
         if any(figures.of(pod).has_rules for pod in self._kinds()):
@@ -72,8 +77,8 @@ class DryRun:
             return not violations(self._asked(), nodes)
 
     def fits(self, units: Sequence[int], share: float = 1.0) -> bool:
-        """Whether the members are found a place once some units are gone, wherever it is. share: of the time that a
-        placement has."""
+        """Returns True if the members fit anywhere once some units are gone. share: time limit as a share of a
+        placement's."""
         unit, figures = self.asked.unit, self.figures
         if not is_counted(self.asked.pods, figures.scene) or rules_decide(unit, figures):
             return bool(self.stand(units).nodes)
@@ -82,14 +87,15 @@ class DryRun:
             return bool(self._place().nodes) if found is None else found
 
     def stand_and_return(self, units: Sequence[int], layout: Layout) -> DryRunResult:
-        """Where the members stand, and the units come back to: as they like best, else as a layout plans it."""
+        """Returns the nodes of the members and the new nodes of moved units: the best placement first, then the
+        layout's."""
         with self.gone(units):
             sure = True
             for places in (None, layout.places) if layout.places else (None,):
                 found = self._place(places)
                 sure &= found.sure
                 if not found.nodes:
-                    # not even alone; but where a layout has them, other layouts were not tried
+                    # infeasible even without returning units; with a layout, other layouts were not tried
                     sure &= places is None
                     break
                 with self.figures.draft.trial():
@@ -97,12 +103,12 @@ class DryRun:
                 if back is not None:
                     return DryRunResult(found.nodes, found.notes, tuple(back))
             else:
-                # sums say that all find room: of what they leave out (links of GPUs) not every way was tried
+                # sums allow it, but not every choice of devices (GPU links) was tried
                 sure = False
             return DryRunResult(sure=sure)
 
     def _place(self, places: Places | None = None, share: float = 1.0) -> DryRunResult:
-        """places: of the asked problem's shapes, the only ones that are looked at."""
+        """places: (shape, node) of the asked problem; only these are tried. None for all."""
         asked, figures = self.asked, self.figures
         unit = asked.unit
         own = place_members(unit, [pod.key for pod in asked.pods], figures)
@@ -117,12 +123,12 @@ class DryRun:
         if len(found.nodes) < len(problem.pending):
             return DryRunResult(sure=found.proof is not Proof.UNKNOWN)
         if is_refused({unit.members[rank].key: node for rank, node in found.nodes.items()}, figures):
-            # numbers and links of devices may be enough for each of them, and not for all
+            # each member may find enough devices and links, but not all of them together
             return DryRunResult(sure=False)
         return DryRunResult(dict(found.nodes))
 
     def _bring_back(self, nodes: Mapping[int, int], units: Sequence[int], moved: Layout) -> list[Back] | None:
-        """Where moved units return to, beside the beneficiary (rank -> node); None where one finds no room."""
+        """Returns the new nodes of moved units beside the preemptor (nodes: rank -> node); None if one does not fit."""
         draft, figures = self.figures.draft, self.figures
         seats = {self.asked.unit.members[rank].key: node for rank, node in sorted(nodes.items())}
         given = give(seats, figures)
@@ -133,13 +139,17 @@ class DryRun:
         back = Returning(figures, planned=moved.returns, devices=self.asked.devices)
         return back.place([self.pool.units[i] for i in units])
 
-    # --- why not ------------------------------------------------------------------------------------------------------
+    # --- reasons of a failure -----------------------------------------------------------------------------------------
 
     def overfull(
         self, units: Sequence[int], places: Places, among: Sequence[int]
     ) -> list[tuple[Load, tuple[int, ...]]]:
-        """Nodes that do not take what a choice puts on them, for beneficiaries whom more victims never harm: the least
-        load of each that is refused, and the units of `among` of which one has to go as well before it takes that."""
+        """Returns the nodes that cannot take the pods which a choice puts on them, for preemptors with monotone
+        filters.
+
+        Per node: the smallest part of its load that is rejected, and the units of `among` of which at least one must be
+        evicted, too, before the node takes that part.
+        """
         out = []
         with self.gone(units):
             now = self._shapes()
@@ -158,7 +168,7 @@ class DryRun:
         return out
 
     def closed(self, units: Sequence[int], places: Places) -> tuple[tuple[int, int], ...]:
-        """Places at which not one pod may stand with some units gone."""
+        """Returns the places (shape, node) where no pod is allowed once some units are gone."""
         problem = self.asked.problem
         with self.gone(units):
             whole = self._whole()
@@ -166,7 +176,7 @@ class DryRun:
             return tuple(place for place in places if not whole.shapes[now[place[0]]].allowed[place[1]])
 
     def opens(self, units: Sequence[int], problem: Problem) -> bool:
-        """Whether members may stand, with some units gone, where a problem of the asked one's shapes lets none."""
+        """Returns True if, with some units gone, members are allowed on nodes that the given problem forbids."""
         with self.gone(units):
             whole, now = self._whole(), self._shapes()
             return now is None or any(
@@ -175,7 +185,8 @@ class DryRun:
             )
 
     def _shapes(self) -> dict[int, int] | None:
-        """Shape of the asked problem -> the one of the problem as it is on the draft; None where they are parted."""
+        """Returns shape of the asked problem -> shape of the problem on the draft; None if pods of one shape differ
+        there."""
         whole, problem = self._whole(), self.asked.problem
         out: dict[int, int] = {}
         for rank in problem.pending:
@@ -187,12 +198,12 @@ class DryRun:
         return build(self.asked.unit, self.figures)
 
     def _asked(self, share: float = 1.0) -> Problem:
-        """That of the members asked for. share: of the time that a placement has."""
+        """Returns the problem of the asked members on the draft. share: time limit as a share of a placement's."""
         problem = only_ranks(self._whole(), set(self.asked.problem.pending))
         return replace(problem, deterministic_time=problem.deterministic_time * share)
 
     def _takes(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> bool:
-        """Whether a node takes so many pods of each shape, as far as sums tell."""
+        """Returns True if a node takes `load` (shape -> pods), as far as sums of requests decide."""
         whole = self._whole()
         asked: dict[int, int] = {}
         for shape, pods in load.items():
@@ -204,7 +215,7 @@ class DryRun:
         return all(amount <= whole.free[node, column] for column, amount in asked.items())
 
     def _least(self, node: int, load: Mapping[int, int], now: Mapping[int, int]) -> dict[int, int]:
-        """A least part of a load that is refused."""
+        """Returns a smallest part of a load that is still rejected."""
         least = dict(load)
         for shape in load:
             while least[shape] > 0:
@@ -217,7 +228,8 @@ class DryRun:
     def _needed(
         self, node: int, load: Mapping[int, int], now: Mapping[int, int], rest: Sequence[int]
     ) -> tuple[int, ...]:
-        """Units without which nothing helps: with all others gone, too, the load is refused."""
+        """Returns the units of which one must be evicted: with all other units of `rest` gone, the load is still
+        rejected."""
         draft = self.figures.draft
         needed = []
         for i in rest:
@@ -229,7 +241,7 @@ class DryRun:
         return tuple(needed)
 
     def _concerns(self, i: int, node: int) -> bool:
-        """Whether a unit may be what closes a node."""
+        """Returns True if a unit may be the reason why a node is closed."""
         unit = self.pool.units[i]
         if any(at == node for at, _ in self.pool.free_of(i)):
             return True
@@ -242,7 +254,8 @@ class DryRun:
 
 
 def _within(problem: Problem, asked: Problem, places: Places) -> Problem:
-    """A problem with no more pods anywhere than another one's shapes have there."""
+    """Returns the problem with at most as many pods on each node as `places` has there, by shape of the asked
+    problem."""
     shapes = dict.fromkeys((asked.members[rank].shape, problem.members[rank].shape) for rank in asked.pending)
     most: dict[int, dict[int, int]] = {}
     for was, now in shapes:

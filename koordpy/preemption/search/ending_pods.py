@@ -1,6 +1,6 @@
 """Waiting for pods that are terminating already: no pod is evicted for a unit that fits once they are gone.
 
-Source: preemption.md 1 (step 2) and 4. A terminating pod's capacity counts as coming free until 120 s after its
+Source: preemption.md 1 (step 2) and 4. A terminating pod's capacity counts as about to be freed until 120 s after its
 deletionTimestamp; later the pod is stuck. A unit also waits while its victims terminate on its nominated nodes.
 """
 
@@ -27,28 +27,28 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """Places of a unit that fits once terminating pods are gone."""
+    """The placement of a unit that fits once terminating pods are gone."""
 
     nodes: Mapping[str, int]
     """Pod key -> node position."""
     names: frozenset[str]
     """Names of these nodes."""
     pods: tuple[PodInfo, ...]
-    """The terminating pods that it waits for."""
+    """Terminating pods that the unit waits for."""
 
     @property
     def what(self) -> str:
-        """The pods that it waits for and their nodes, for a message."""
+        """Terminating pods and their nodes, for a message."""
         return f"{counted(len(self.pods), 'terminating pod')} on {_listed({pod.node for pod in self.pods})}"
 
     @property
     def text(self) -> str:
-        """For the message of a plain pod."""
+        """Message of a plain pod."""
         return f"waiting for {self.what}."
 
     @property
     def stable_text(self) -> str:
-        """For the message of every member of a gang: the same for as long as it waits, however many are left."""
+        """Message of every member of a gang. It does not change while the gang waits, however many pods are left."""
         return f"waiting for terminating pods: its room on {_listed(self.names)} is kept."
 
 
@@ -57,10 +57,10 @@ def _listed(nodes: Iterable[str]) -> str:
 
 
 def await_ending(unit: Unit, figures: RoundState) -> Awaited | None:
-    """Returns the places of a unit that fits, on nodes and in its quotas, once terminating pods are gone; None where it
-    does not fit. Its nominated nodes come first, because their capacity is reserved for it.
+    """Returns the placement of a unit that fits, on nodes and in its quotas, once terminating pods are gone.
 
-    The draft is left as it was.
+    None if it does not fit. Its nominated nodes are tried first, because their capacity is reserved for it. The draft
+    is unchanged afterwards.
     """
     draft, snapshot = figures.draft, figures.snapshot
     ending = [pod for pod in figures.reservations.terminating if pod.key not in draft.evicted]
@@ -90,8 +90,10 @@ def await_ending(unit: Unit, figures: RoundState) -> Awaited | None:
 
 
 def _as_nominated(unit: Unit, figures: RoundState) -> dict[str, int]:
-    """Pod key -> nominated node of the members that have one, where all of them can start there on the draft beside all
-    other nominated pods, and no further member is needed; else nothing."""
+    """Returns pod key -> nominated node of the members that have one; empty if they cannot all start there.
+
+    They start there on the draft with all other nominated pods, and with no further member.
+    """
     draft, pods, names, kept = (
         figures.draft,
         figures.snapshot.pods,
@@ -115,8 +117,10 @@ def _as_nominated(unit: Unit, figures: RoundState) -> dict[str, int]:
 
 
 def waits_on_nominated(pod: PodInfo, figures: RoundState) -> bool:
-    """Whether victims of a pod terminate on its nominated node: less important pods, or pods of another quota or
-    user."""
+    """Returns True if victims of a pod are terminating on its nominated node.
+
+    Victims are less important pods, and pods of another quota or user.
+    """
     name = pod.nominated_node
     if not name or name not in figures.snapshot.index:
         return False
@@ -131,10 +135,11 @@ def waits_on_nominated(pod: PodInfo, figures: RoundState) -> bool:
 
 
 def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> bool:
-    """Whether a plan for some members (pod key -> node) would waste victims that are terminating for their unit.
+    """Returns True if a plan for some members (pod key -> node) would waste victims that are terminating for their
+    unit.
 
-    That is the case where members start elsewhere than on their nominated nodes while nominated members are left, and
-    where the members that are left would be too few to start by themselves (only-waiting).
+    That is the case if members start elsewhere than on their nominated nodes while nominated members are left, and if
+    the remaining members would be too few to start by themselves (only-waiting).
     """
     names, pods = figures.snapshot.nodes, figures.snapshot.pods
     left = [pod for pod in unit.pending if pod.key not in nodes]
@@ -152,6 +157,6 @@ def crowds_siblings(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -
 
 
 def _others(victim: PodInfo, pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Whether a pod may be evicted for another whatever its priority: its user or its quota is another."""
+    """Returns True if a pod may be evicted for another at any priority, because their users or quotas differ."""
     quotas = snapshot.quotas
     return quotas.user_of(victim) != quotas.user_of(pod) or quotas.quota_of(victim) != quotas.quota_of(pod)

@@ -1,6 +1,6 @@
-"""A preemption plan: which victims leave under which rule, and on which nodes the preemptor's members are then.
+"""A preemption plan: the victims with their rules, and the nodes of the preemptor's members after the evictions.
 
-Also why a search for such a plan ended. Values only: nothing here searches or checks.
+Also the reason why a search for such a plan ended. Values only: nothing here searches or checks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,24 +13,25 @@ from koordpy.preemption.selection.preemption_names import RuleName, Way
 from koordpy.preemption.selection.victim_units import VictimUnit
 
 Notes = Mapping[str, Mapping[str, str]]
-"""Pod key -> annotations of its Binding on its place in the network."""
+"""Pod key -> annotations of its Binding about its position in the network."""
 
 
 class SearchEnd(StrEnum):
-    """Why a search for victims ended, from the least that is known to the most."""
+    """Why a search for victims ended, in order of precedence: if parts of a search end differently, the last one
+    counts."""
 
     NO_RULE = "no-rule"
-    """No rule may evict a pod for the unit: rules are off, or another unit's capacity is awaited first."""
+    """No rule may evict a pod for the unit: rules are off, or the unit waits for other capacity first."""
     NO_CANDIDATES = "no-candidates"
-    """Rules are open, and none of them lets a running unit go."""
+    """Rules are open, and none of them allows the eviction of a running unit."""
     BOUNDED = "bounded"
-    """Sums show that all candidates together are too few."""
+    """Sums show that all candidates together free too little."""
     RULED_OUT = "ruled-out"
-    """Every set of candidates is proven to make no room."""
+    """It is proven that no set of candidates frees enough capacity."""
     BUDGET_USED = "budget-used"
-    """Not decided: the solver's time, the tries, or the number of pods that may be looked at are used up."""
+    """Not decided: the solver's time, the tries, or the number of pods that may be searched are used up."""
     REJECTED = "rejected"
-    """The check refused every plan that was found."""
+    """The check rejected every plan that was found."""
     DEFERRED = "deferred"
     """Nothing was searched; another round does that."""
     AWAITING = "awaiting"
@@ -40,7 +41,7 @@ class SearchEnd(StrEnum):
 
     @property
     def is_proven(self) -> bool:
-        """True if it is proven that no victims make room."""
+        """True if it is proven that no victims free enough capacity."""
         return self in (SearchEnd.NO_RULE, SearchEnd.NO_CANDIDATES, SearchEnd.BOUNDED, SearchEnd.RULED_OUT)
 
 
@@ -48,7 +49,7 @@ _BY_WEIGHT = tuple(SearchEnd)
 
 
 def combined_end(ends: Iterable[SearchEnd]) -> SearchEnd:
-    """Returns why a search of several parts ended: what is undecided or refused in one of them outweighs proofs."""
+    """Returns why a search of several parts ended: an undecided or rejected part outweighs proofs."""
     return max(ends, key=_BY_WEIGHT.index, default=SearchEnd.NO_CANDIDATES)
 
 
@@ -68,12 +69,12 @@ class PreemptionPlan:
     victims: tuple[Victim, ...] = ()
     nodes: tuple[tuple[str, int], ...] = ()
     proof: Proof = Proof.INFEASIBLE
-    """OPTIMAL where cost levels 1 to 6 are proven, else FEASIBLE."""
+    """OPTIMAL if cost levels 1 to 6 are proven, else FEASIBLE."""
     runs: tuple[SolverRun, ...] = ()
     bound: int | None = None
-    """Pods that any plan evicts at least; None where this plan is proven to be the least."""
+    """Minimum number of pods that any plan evicts; None if this plan is proven to be optimal."""
     back: tuple[Back, ...] = ()
-    """Nodes that moved pods return to."""
+    """New nodes of moved pods."""
     notes: Notes = field(default_factory=dict)
     way: Way | None = None
     """The generator of the set of victims."""

@@ -1,7 +1,7 @@
-"""One scenario of preemption: a preemptor set, and the victim units that each rule lets go for it.
+"""One scenario of preemption: a preemptor set, and the victim units that each rule allows for it.
 
-Bounds by sums say that no set of these victims can help, before any set is generated. What generators choose from
-(`candidates`) is made for a part of the nodes at a time. The dry run of the scenario tries a set with all filters.
+Bounds by sums show that no set of these victims can help, before any set is generated. The candidates of the generators
+(`candidates`) are built for a part of the nodes at a time. The dry run of the scenario tries a set with all filters.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from koordpy.preemption.selection.victim_choice import reachable
 from koordpy.problems.problem_building import partitions
 
 Bound = tuple[SearchEnd, str]
-"""Why no set of victims helps, and the sentence on it; empty where there is nothing to say."""
+"""Why no set of victims helps, and the sentence for the message; an empty sentence adds nothing to the message."""
 
 
 class PreemptionScenario:
@@ -35,7 +35,7 @@ class PreemptionScenario:
     def __init__(
         self, preemptors: PreemptorSet, law: Law, rules: Rules, node_table: Callable[[], SinglePod] | None = None
     ) -> None:
-        """node_table: the cheapest victims of each node for a plain pod, kept between units of the round."""
+        """node_table: returns the cheapest victims of each node for a plain pod, shared between units of the round."""
         self.preemptors, self.law, self.rules, self._node_table = preemptors, law, rules, node_table
         self.figures, self.pool = law.figures, law.pool
         self.eligible = eligible_under(rules)
@@ -48,7 +48,7 @@ class PreemptionScenario:
 
     @cached_property
     def reachable(self) -> ReachableNodes:
-        """The problem with every node that victims might open."""
+        """The problem with every node that evictions might open."""
         preemptors, figures = self.preemptors, self.figures
         if not any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in preemptors.pods}.values()):
             return ReachableNodes(preemptors.problem, {}, frozenset())
@@ -59,7 +59,7 @@ class PreemptionScenario:
     # --- bounds -------------------------------------------------------------------------------------------------------
 
     def bound(self) -> Bound | None:
-        """Why no set of all eligible units helps, by sums: O(units x nodes of each). None where sums allow it."""
+        """Returns why no set of the eligible units helps, by sums; None if sums allow one. O(units x nodes of each)."""
         if self.moves and (bound := self._bound_of_moves()) is not None:
             return bound
         lack = lacking(self.reachable.problem, self._freed, self._columns)
@@ -68,7 +68,7 @@ class PreemptionScenario:
         return None if self.eligible.any() else (SearchEnd.NO_CANDIDATES, "")
 
     def bound_of(self, found: OfferedChoice) -> Bound | None:
-        """The same of one part of the nodes, with what limits and crossings of quotas let go at most."""
+        """Returns the same bound for one part of the nodes, with what limits and crossings of quotas allow at most."""
         if not reachable(found.choices):
             return SearchEnd.BOUNDED, ""
         if self.moves or not (most := most_freed(found.choices)):
@@ -79,7 +79,8 @@ class PreemptionScenario:
         return SearchEnd.BOUNDED, f"preemption: {lack.text}." if lack.reclaimable else ""
 
     def _bound_of_moves(self) -> Bound | None:
-        """Moves change nothing about what is free on all nodes together. Too many pods are not looked at (`MOVES`)."""
+        """Returns the bound for moves, which free nothing in total; too many movable pods are not searched
+        (`MOVES`)."""
         pods = sum(len(self.pool.units[i].pods) for i in np.nonzero(self.eligible)[0].tolist())
         free = np.maximum(self.figures.draft.free(), 0).sum(axis=0)
         asked = self.preemptors.problem.asked.items()
@@ -89,7 +90,7 @@ class PreemptionScenario:
 
     @cached_property
     def _freed(self) -> Ints:
-        """[nodes, columns] what the eligible units hold together, at most."""
+        """[nodes, columns] upper bound of the amounts that the eligible units use."""
         held, devices = self.pool.relief(self.eligible), self.preemptors.devices
         if not devices:
             return held
@@ -109,17 +110,20 @@ class PreemptionScenario:
     # --- candidates ---------------------------------------------------------------------------------------------------
 
     def parts(self) -> Iterator[OfferedChoice]:
-        """The candidates of each part of the nodes that the preemptor set may be placed in."""
+        """Yields the candidates of each part of the nodes that the preemptor set may be placed in."""
         for part in partitions(self.preemptors.unit, self.reachable.problem, self.figures):
             yield self.candidates(part, self.rules)
 
     def candidates(self, part: Problem, rules: Rules) -> OfferedChoice:
-        """What generators choose from on a part of the nodes, under rules that are no wider than the scenario's."""
+        """Returns the candidates on a part of the nodes, under rules that are no wider than the scenario's."""
         return candidates(self.preemptors, part, rules=rules, law=self.law, open_to=self.reachable)
 
     def cheapest_node(self) -> Rules | None:
-        """The victims of the node that is cheapest to free for a plain pod. An empty mask is a proof that no node can
-        be freed. None: not decided here, because more than the nodes decides; the general search must run."""
+        """Returns the victims of the node that is cheapest to free for a plain pod.
+
+        An empty mask is a proof that no node can be freed. None means "not decided here": more than the nodes decides,
+        and the general search must run.
+        """
         plain, figures = self.preemptors.unit.plain, self.figures
         if self._node_table is None or plain is None or len(self.rules) > 1 or self.moves:
             return None

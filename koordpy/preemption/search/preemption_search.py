@@ -1,7 +1,7 @@
-"""What the searches for victims of one round share: the pool of victim units, tables, shares, and the check of plans.
+"""State that the searches for victims of one round share: the pool of victim units, tables, shares, the check of plans.
 
-`preemption_pipeline` runs the searches. A plan that is carried out is recorded with `record_evictions`; the tables
-are current to the draft as it is. The search itself leaves the draft as it was.
+`preemption_pipeline` runs the searches. A plan that is carried out is recorded with `record_evictions`, so that the
+tables follow the draft. A search itself leaves the draft unchanged.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,34 +38,34 @@ class PreemptionSearch:
     """State of the searches of one round."""
 
     def __init__(self, figures: RoundState, ways: Sequence[Way] = EVERY_WAY, *, defers: bool = False) -> None:
-        """figures: in the view of a unit that starts now.
+        """figures: round state in the view of a unit that starts now.
 
-        defers: whether a unit is deferred for which there is more to do than to wait for terminating pods.
+        defers: True if a unit is deferred unless it only has to wait for terminating pods.
         """
         self.now, self.ways, self.defers = figures, ways, defers
         self.config = figures.config
         self._checked: dict[object, Any] = {}
-        """What the check of plans has worked out in the round."""
+        """Results that the check of plans caches for the round."""
         self.not_minimal: list[str] = []
-        """Units whose accepted plan evicts more than it needs, as far as `VictimCheck.needless` sees it."""
+        """Units with an accepted plan that evicts more than it needs, as far as `VictimCheck.needless` finds it."""
         self._pool: Pool | None = None
         self._alone: SinglePod | None = None
 
     @cached_property
     def figures(self) -> RoundState:
-        """Figures in the view of a preemptor."""
+        """Round state in the view of a preemptor."""
         return self.now.of_view(PREEMPTOR)
 
     @property
     def pool(self) -> Pool:
-        """The victim units, read for the first preemptor set."""
+        """The victim units, computed on first use."""
         if self._pool is None:
             self._pool = Pool(self.now.groups, self.now.draft, self._useless_from)
         return self._pool
 
     @property
     def _useless_from(self) -> int | None:
-        """The priority from which on no pod could be a victim, where priority is the only rule; else None."""
+        """The priority from which on no pod can be a victim, if priority is the only open rule; else None."""
         snapshot, config = self.now.snapshot, self.config
         if config.quota.monitor_all_quotas or config.consolidation.enabled:
             return None
@@ -91,29 +91,29 @@ class PreemptionSearch:
         vars(self).clear()
 
     def reread(self) -> None:
-        """Forgets the victim units, because pods have left the draft by no plan of this search."""
+        """Drops the victim units, because pods have left the draft without a plan of this search."""
         self._pool = None
 
     def faults(self, unit: Unit, plan: PreemptionPlan) -> list[PlanFault]:
-        """Returns what the independent check finds wrong with a plan, on the draft as it was before the plan."""
+        """Returns the faults that the independent check finds in a plan, on the draft as it was before the plan."""
         return check_victims(unit, *self._read_plan(plan))
 
     def needless(self, unit: Unit, plan: PreemptionPlan) -> list[str]:
-        """Returns pods of a lawful plan that need not be evicted: a lower bound, for the count of such plans."""
+        """Returns pods of a valid plan that need not be evicted: a lower bound, for the count of such plans."""
         taken, nodes, back, at = self._read_plan(plan)
         return VictimCheck(unit, nodes, back, at).needless(taken)
 
     def _read_plan(
         self, plan: PreemptionPlan
     ) -> tuple[Sequence[EvictedUnit], Mapping[str, int], Mapping[str, int], Round]:
-        """What a check reads: victims, pod key -> node position of the members and of moved pods, the round."""
+        """Returns the inputs of a check: victims, pod key -> node position of members and of moved pods, and the
+        round."""
         taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in plan.victims]
         back = {one.pod.key: one.node for one in plan.back}
         return taken, dict(plan.nodes), back, Round(self.figures, self._lines, self.pool.budgets, self._checked)
 
     def faults_of_returns(self, plan: PreemptionPlan) -> list[PlanFault]:
-        """Returns what is wrong with where moved pods return to, on the draft with the members placed and the victims
-        evicted."""
+        """Returns the faults in the new nodes of moved pods, on the draft with members placed and victims evicted."""
         if not plan.back:
             return []
         figures = self.figures
@@ -123,12 +123,12 @@ class PreemptionSearch:
             faults += check_moves(figures.groups.unit(gang), names, self.now)
         return faults
 
-    # --- what is searched for -----------------------------------------------------------------------------------------
+    # --- inputs of a search -------------------------------------------------------------------------------------------
 
     def preemptor_sets(self, unit: Unit, placed: Mapping[str, int]) -> Iterator[PreemptorSet]:
         """Yields the sets of pending members that preempt together, in the order in which they are tried.
 
-        placed: pod key -> node position of members that the round has just placed.
+        placed: pod key -> node position of members that this round has placed.
         """
         problem, devices = self._problem(unit, placed)
         for ranks in preemptor_sets(unit, problem, self.figures):
@@ -146,18 +146,18 @@ class PreemptionSearch:
         return problem, devices
 
     def law(self, preemptors: PreemptorSet, waived: frozenset[Guard] = NO_GUARD) -> Law:
-        """The inputs of the rules for one preemptor set. waived: guards that are left out."""
+        """Returns the inputs of the rules for one preemptor set. waived: guards that are left out."""
         mins, lines, tenants = self._mins, self._lines, self._tenants
         pool, figures = self.pool, self.figures
         unit, pods = preemptors.unit, preemptors.pods
         return Law(unit, pods, pool, figures, mins=mins, lines=lines, tenants=tenants, waived=waived)
 
     def free_units(self, preemptors: PreemptorSet) -> Mask:
-        """[units] of the pool that may be evicted for one preemptor set as far as no rule is asked."""
+        """Returns [units] of the pool that may be evicted for one preemptor set before any rule is applied."""
         return free_units(preemptors, self.pool, self.figures)
 
     def scenario(self, preemptors: PreemptorSet, law: Law, rules: Rules) -> PreemptionScenario:
-        """One scenario, with the table of nodes that is kept between plain pods."""
+        """Returns one scenario. The table of nodes is shared between plain pods of the round."""
         return PreemptionScenario(preemptors, law, rules, self._node_table)
 
     def _node_table(self) -> SinglePod:
@@ -165,7 +165,7 @@ class PreemptionSearch:
             self._alone = SinglePod(self.pool, self.figures)
         return self._alone
 
-    # --- lines --------------------------------------------------------------------------------------------------------
+    # --- entitlements -------------------------------------------------------------------------------------------------
 
     @cached_property
     def _mins(self) -> Mins:

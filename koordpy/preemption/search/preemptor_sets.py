@@ -1,6 +1,6 @@
 """Preemptor sets: pending members of a unit that preempt together, or not at all.
 
-Source: preemption.md 1: all pending members, then the core; one by one where no core is needed.
+Source: preemption.md 1: all pending members, then the core; each member alone if no core is needed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, eq=False)
 class PreemptorSet:
-    """Pending members of a unit. problem: with only these pending. devices: column of each device family."""
+    """Pending members of a unit. problem: with only these pending. devices: device family -> column."""
 
     unit: Unit
     problem: Problem
@@ -27,16 +27,16 @@ class PreemptorSet:
 def members_preempt_individually(unit: Unit) -> bool:
     """True if each pending member preempts by itself: the core of the unit is bound, or it has none."""
     if unit.plain is None and not unit.is_gang:
-        return True  # a group of GPUs outside any gang: victims are looked for member by member (preemption.md 1)
+        return True  # a group of GPUs outside any gang: victims are searched for each member (preemption.md 1)
     if unit.plain is not None or not unit.bound_any or any(unit.need(gang) for gang in unit.gangs):
         return False
     return all(len(gang.standing) + gang.succeeded >= gang.min_member for gang in unit.gangs)
 
 
 def preemptor_sets(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[int, ...]]:
-    """Ranks that are to be placed together: all, then the core; one by one where no core is needed.
+    """Yields ranks that are to be placed together: all, then the core; each rank alone if no core is needed.
 
-    Members that a device family's rules hold together, such as a block of nodes, are never parted.
+    Members that a device family's rules join, such as a block of nodes, stay in one set.
     """
     pending = problem.pending
     core = core_of(problem, pending)
@@ -57,7 +57,7 @@ def preemptor_sets(unit: Unit, problem: Problem, figures: RoundState) -> Iterato
 
 
 def _parted(unit: Unit, ranks: Sequence[int], figures: RoundState) -> bool:
-    """Whether no room is enough for all of them: they use a claim that one pod alone may use."""
+    """Returns True if no capacity is enough for all of them, because they use a claim that only one pod may use."""
     pods = [unit.members[rank] for rank in ranks]
     gang = next((pod.gang for pod in pods if pod.gang is not None and figures.concerned(pod)), None)
     return gang is not None and figures.among(gang).parted([pod.shape for pod in pods])

@@ -1,9 +1,9 @@
-"""Where a beneficiary could stand once victims are gone, filters looked at: what is allowed, and what must go first.
+"""The nodes that victims could open for a preemptor, with all filters, and the units that must be evicted first.
 
-Sources: preemption.md 4 and 5, kube-parity.md 1. Nodes of code UnschedulableAndUnresolvable are never emptied.
-Filters that look at other pods are asked twice, with all eligible victims there and with all of them gone; a pod that
-closes a node by itself is a blocker of it. What more victims may close again (spread, affinity), and what neither
-tells, comes out when the plan is checked.
+Sources: preemption.md 4 and 5, kube-parity.md 1. Nodes with code UnschedulableAndUnresolvable are never emptied.
+Filters that depend on other pods run twice, with all eligible victims and without them. A pod that closes a node by
+itself is a blocker of it. The dry run decides the rest: nodes that more victims would close again (spread, affinity),
+and nodes for which the two runs are not enough.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ from koordpy.preemption.search.affinity_terms import AffinityTerm, affinity_term
 
 @dataclass(frozen=True, eq=False)
 class ReachableNodes:
-    """problem: its shapes are allowed wherever eligible victims alone stand in the way.
+    """problem: its shapes are allowed wherever only eligible victims block them.
 
-    blockers: (shape, node) -> keys of pods each of which must go first. looked_at: keys of eligible pods that some
-    filter of a shape looks at. ties: what members ask of each other's places and of the pods that run, and who of these
-    may leave.
+    blockers: (shape, node) -> keys of pods that must all be evicted first. looked_at: keys of eligible pods that a
+    filter of a shape depends on. ties: affinity and spread constraints with members and running pods, and the running
+    pods that may be evicted.
     """
 
     problem: Problem
@@ -42,7 +42,7 @@ class ReachableNodes:
 def find_reachable_nodes(
     unit: Unit, problem: Problem, figures: RoundState, victims: Sequence[PodInfo]
 ) -> ReachableNodes:
-    """What evictions could open of a problem that was built on the draft as it is."""
+    """Returns the nodes that evictions could open, for a problem that was built on the draft as it is."""
     index, draft = figures.snapshot.index, figures.draft
     first: dict[int, PodInfo] = {}
     for pod, member in zip(unit.members, problem.members, strict=True):
@@ -66,7 +66,7 @@ def find_reachable_nodes(
     if not relevant:
         return ReachableNodes(problem, {}, frozenset())
     closed = [_unresolvable(pod, figures, judged[i]) for i, pod in enumerate(kinds)]
-    # which devices are left, and what leans on pods that may stay, is seen when a choice is tried
+    # the dry run checks which devices remain, and constraints on pods that may stay
     beyond = [word | PLUGINS | {SPREAD, AFFINITY} for word in judged]
     before = [shape.allowed for shape in problem.shapes]
     blockers: dict[tuple[int, int], tuple[str, ...]] = {}
@@ -85,12 +85,12 @@ def find_reachable_nodes(
                     back = own.allowed_with(other, index[other.node], beyond[i])
                     for node in np.nonzero(opening & (back == 0))[0].tolist():
                         blockers[i, node] = (*blockers.get((i, node), ()), other.key)
-    # what members ask of each other is counted there with everybody in place, so it says nothing of who is left
+    # interactions between members were counted with all victims present, so they are dropped
     return ReachableNodes(replace(problem, shapes=tuple(shapes), interactions=()), blockers, frozenset(relevant), ties)
 
 
 def _unresolvable(pod: PodInfo, figures: RoundState, judged: frozenset[str]) -> Ints:
-    """[nodes] 1 where no eviction helps: but for what members decide among themselves."""
+    """Returns [nodes]: 1 where no eviction helps, apart from constraints that members satisfy among themselves."""
     own = figures.of(pod)
     if own.refusal is not None:
         return np.ones(len(figures.snapshot.nodes), dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Consolidation: running units that move so that a beneficiary fits, every one of them placed again in the same plan.
+"""Consolidation: moves running units so that a preemptor fits, and places all of them again in the same plan.
 
-Source: preemption.md 3.4. Off by default. Pods whose place concerns other pods (affinity, spread, ports, volumes),
-pods of a gang that is below its minimum and pods that would be held before planning once they wait stay where they are.
-Where each unit returns to is planned with the planner's own placement; the draft keeps that room.
+Source: preemption.md 3.4. Off by default. Three kinds of pods are not moved: pods with constraints on other pods
+(affinity, spread, ports, volumes), pods of a gang below its minimum, and pods that a gate would block once they are
+pending. The planner's own placement finds the new nodes; the draft reserves the capacity there.
 """
 
 from collections import Counter
@@ -35,16 +35,16 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """A moved pod as it will come back, and where room is kept for it."""
+    """A moved pod as it will be recreated, and the node on which capacity is reserved for it."""
 
     pod: PodInfo
     node: int
     given: Given = field(default_factory=lambda: NOTHING_GIVEN)
-    """Devices of the node that are kept with it."""
+    """Devices of the node that are reserved for it."""
 
 
 def as_pending(pod: PodInfo, figures: RoundState) -> PodInfo:
-    """The pod as its owner makes it again."""
+    """Returns the pod as its controller recreates it: pending."""
     wire = pod.pod
     fresh = changed(wire, spec=changed(wire.spec, node_name=""))
     snapshot = figures.snapshot
@@ -54,8 +54,7 @@ def as_pending(pod: PodInfo, figures: RoundState) -> PodInfo:
 
 
 def movable(pool: Pool, free: Mask, figures: RoundState, *, priority: int) -> Mask:
-    """Units of at most a priority that may be moved; where their pods are too many for a search (`MOVES`), at least
-    these."""
+    """Returns [units] of at most a priority that may be moved; if too many for a search (`MOVES`), a superset."""
     every = free & pool.evictable & (pool.priority <= priority)
     out, pods = every.copy(), 0
     for i in np.nonzero(every)[0].tolist():
@@ -71,7 +70,7 @@ def movable(pool: Pool, free: Mask, figures: RoundState, *, priority: int) -> Ma
 
 
 def _held(moved: VictimUnit, figures: RoundState) -> bool:
-    """Whether a unit would not be planned once it waits: it would lose its place instead of moving."""
+    """Returns True if a gate or a quota would block a unit once it is pending, so that it would not be placed again."""
     quotas = figures.snapshot.quotas
     own = [quotas.quota_of(pod) for pod in moved.pods]
     if any((quota := quotas.tree.quotas.get(name)) is not None and quota.is_parent for name in own):
@@ -82,13 +81,13 @@ def _held(moved: VictimUnit, figures: RoundState) -> bool:
     if first.gang is None:
         return device_gate(Unit(id=first.key, gangs=(), plain=again[first.key]), figures) is not None
     unit = figures.groups.unit(first.gang).changed(lambda pod: again.get(pod.key, pod))
-    if has_parts(unit):  # nothing would keep its parts together
+    if has_parts(unit):  # the constraints of its parts would not be respected
         return True
     return gate(unit, figures.groups) is not None or device_gate(unit, figures) is not None
 
 
 def returns_of(unit: VictimUnit, figures: RoundState, *, devices: Mapping[str, int]) -> tuple[Return, ...]:
-    """What a unit needs to come back: pods of each kind. devices: columns of families of devices."""
+    """Returns the numbers of pods of each kind that a unit needs placed again. devices: family -> column."""
     number = Counter[Alike]()
     for pod in unit.pods:
         number[kind_of(as_pending(pod, figures), unit.group, figures, devices=devices)] += 1
@@ -96,7 +95,7 @@ def returns_of(unit: VictimUnit, figures: RoundState, *, devices: Mapping[str, i
 
 
 def rejoins_of(units: Mapping[int, VictimUnit], figures: RoundState) -> tuple[Rejoin, ...]:
-    """What the groups of units (by their number) ask of where their members stand afterwards."""
+    """Returns the constraints that GangGroups put on the nodes of their members after a move. units: number -> unit."""
     taking: dict[str, list[int]] = {}
     for number, unit in units.items():
         for pod in unit.pods:
@@ -120,14 +119,14 @@ def rejoins_of(units: Mapping[int, VictimUnit], figures: RoundState) -> tuple[Re
 
 
 def _values(key: str, figures: RoundState) -> Ints:
-    """[nodes] number of the value of a label, -1 without."""
+    """Returns [nodes]: number of the value of a label; -1 without the label."""
     known: dict[str, int] = {}
     values = (node.labels.get(key) for node in figures.snapshot.nodes)
     return np.array([known.setdefault(value, len(known)) if value else -1 for value in values], dtype=np.int64)
 
 
 def kind_of(again: PodInfo, group: str, figures: RoundState, *, devices: Mapping[str, int]) -> Alike:
-    """What a pod of a GangGroup (empty for none) that comes back asks, and the nodes that take it."""
+    """Returns the requests of a recreated pod of a GangGroup (empty: none), and the nodes that accept it."""
     own = figures.of(again)
     found = ((column, asked_of(again, family)) for family, column in devices.items())
     cards = tuple((column, number) for column, number in found if number)
@@ -136,8 +135,10 @@ def kind_of(again: PodInfo, group: str, figures: RoundState, *, devices: Mapping
 
 
 class Returning:
-    """Moved units on their way back. planned: kind -> node -> pods, where the choice has room for them; it is tried
-    first. devices: columns of families of devices."""
+    """Places moved units again.
+
+    planned: kind -> node -> pods, the placement of the choice, which is tried first. devices: family -> column.
+    """
 
     def __init__(
         self, figures: RoundState, *, planned: Mapping[Alike, Mapping[int, int]], devices: Mapping[str, int]
@@ -146,9 +147,9 @@ class Returning:
         self._planned = {kind: dict(nodes) for kind, nodes in planned.items()}
 
     def place(self, chosen: Sequence[VictimUnit]) -> list[Back] | None:
-        """Places every moved unit again on the draft, the largest first; None where one finds no room.
+        """Places every moved unit again on the draft, the largest first; None if one does not fit.
 
-        The draft has them evicted and the beneficiary in place; what is placed stays on it.
+        Expects a draft with the units evicted and the preemptor placed. The new placements stay on it.
         """
         figures = self._figures
         out: list[Back] = []
@@ -167,7 +168,7 @@ class Returning:
         return out
 
     def _unit_back(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> list[Back] | None:
-        """Places one moved unit: first jobs that a device family places by its own rules, then other pods."""
+        """Places one moved unit: first jobs that a device family places by its rules, then other pods."""
         figures = self._figures
         out: list[Back] = []
         left = dict(again)
@@ -189,7 +190,7 @@ class Returning:
         return out
 
     def _kept(self, pods: Collection[PodInfo], nodes: Mapping[str, int]) -> list[Back] | None:
-        """The pods on the draft where they are to stand; None where one has no node, or not its devices there."""
+        """Assigns pods to their new nodes on the draft; None if a pod has no node, or not its devices there."""
         figures = self._figures
         if len(nodes) < len(pods):
             return None
@@ -202,7 +203,7 @@ class Returning:
         return out
 
     def _seats(self, unit: Unit, again: Mapping[str, PodInfo], group: str) -> dict[str, int]:
-        """Pod key -> node by the planner's own placement, on nodes that are planned for it if it can be."""
+        """Returns pod key -> node by the planner's own placement, on the planned nodes if possible."""
         figures = self._figures
         problem = build(unit, figures)
         kinds = {key: kind_of(pod, group, figures, devices=self._devices) for key, pod in again.items()}
@@ -217,7 +218,7 @@ class Returning:
         return _placed(unit, problem, figures)
 
     def _within(self, unit: Unit, problem: Problem, kinds: Mapping[str, Alike]) -> Problem | None:
-        """The problem on the planned nodes alone; None where nothing is planned."""
+        """Returns the problem on the planned nodes alone; None if nothing is planned."""
         if not all(self._planned.get(kind) for kind in kinds.values()):
             return None
         coming: dict[int, dict[Alike, None]] = {}
@@ -234,7 +235,7 @@ class Returning:
 
 
 def _joined(chosen: Sequence[VictimUnit]) -> list[VictimUnit]:
-    """The units with those of one GangGroup as one: where a member comes back depends on where the others do."""
+    """Joins the units of one GangGroup, because new nodes of its members depend on each other."""
     alone = [unit for unit in chosen if not unit.group]
     groups: dict[str, list[VictimUnit]] = {}
     for unit in chosen:
@@ -252,7 +253,7 @@ def _placed(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int]
 
 
 def _unit(moved: VictimUnit, again: dict[str, PodInfo], figures: RoundState) -> tuple[Unit, int]:
-    """The unit with its moved pods pending, and the level of what its members have in common now."""
+    """Returns the unit with its moved pods pending, and the level of the lowest domain that its members share now."""
     first = moved.pods[0]
     if first.gang is None:
         return Unit(id=first.key, gangs=(), plain=again[first.key]), 0

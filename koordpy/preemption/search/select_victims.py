@@ -1,8 +1,8 @@
-"""The least harmful set of victims that passes its dry run: by counting, else by CP-SAT, else greedily.
+"""Selects the least harmful set of victims that passes its dry run: by counting, else by CP-SAT, else greedily.
 
-Source: preemption.md 6. A set that its dry run refuses comes back to the model as a no-good cut, or as the units of
-which one more has to go. A set that is not proven is reduced: units return, the most important first, while the members
-still fit (reprieve).
+Source: preemption.md 6. A set that its dry run rejects becomes a no-good cut of the model, or a constraint that one
+more of some units must be evicted. A set that is not proven is reduced by a reprieve: units are kept, the most
+important first, while the members still fit.
 """
 
 from collections.abc import Collection, Sequence
@@ -43,7 +43,7 @@ from koordpy.preemption.selection.victim_choice import (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What came of one choice. cost: all levels, comparable within a scenario; empty without a plan."""
+    """Result of one choice. cost: all levels, comparable within a scenario; empty without a plan."""
 
     end: SearchEnd
     plan: PreemptionPlan | None = None
@@ -52,35 +52,37 @@ class Selection:
 
 
 class VictimSelection:
-    """One choice on its way through generators, dry runs and reprieve."""
+    """The state of one choice through generators, dry runs and reprieve."""
 
     def __init__(self, scenario: PreemptionScenario, found: OfferedChoice, ways: Collection[Way] = EVERY_WAY) -> None:
-        """ways: the generators that may be asked."""
+        """ways: the generators that may be used."""
         trial, looked_at = scenario.dry_run, scenario.reachable.looked_at
         self.found, self.choices, self.trial, self.ways = found, found.choices, trial, ways
         self.way = Way.COUNTING
         """The generator of the set."""
         self.stand = DryRunResult()
-        """Result of the last dry run that the members fit in."""
+        """The result of the last dry run in which the members fit."""
         unit, figures = trial.asked.unit, trial.figures
         self.own_order = rules_decide(unit, figures)
         pulled = any(figures.of(pod).pulled for pod, _ in unit.kinds)
         self.eased = not found.moves and not pulled and is_monotone(unit, figures)
-        """Whether more victims never close a place, so that what fails, fails with fewer."""
+        """True if more victims never close a node, so that a set fails if a larger set fails."""
         pool = trial.pool
         units = enumerate(found.units if looked_at else ())
         self.seen = tuple(n for n, i in units if any(p.key in looked_at for p in pool.units[i].pods))
         self._apart = not looked_at and not self.own_order
-        """Whether nothing but what is free on its node keeps a member from it."""
+        """True if only free capacity on its node decides whether a member fits."""
         self._unsure = False
         self._layout = Layout()
-        """Of the choice that the model gave last."""
+        """Layout of the last choice of the model."""
 
     # --- trials -------------------------------------------------------------------------------------------------------
 
     def works(self, taken: Sequence[int], layout: Layout | None = None, *, share: float = 1.0) -> bool:
-        """Whether the members stand with the units of some options gone; how is kept. layout: where they may stand, so
-        that not all places need be tried; share: of the time that a placement has."""
+        """Returns True if the members fit with the units of some options gone; `stand` is then the result.
+
+        layout: nodes that are tried first, so that not all need be. share: time limit as a share of a placement's.
+        """
         units = self.found.of(taken)
         if self.found.moves:
             stand = self.trial.stand_and_return(units, layout or Layout())
@@ -96,7 +98,7 @@ class VictimSelection:
         return bool(stand.nodes)
 
     def refuse(self, taken: tuple[int, ...], layout: Layout) -> Sequence[Cut | Need]:
-        """Nothing where a choice holds, else what is wrong with it."""
+        """Returns why a choice fails its dry run, as cuts and needs of the model; empty if it passes."""
         self._layout = layout
         if self._apart and not self.found.moves and self.trial.serves(self.found.of(taken), layout.places):
             return ()
@@ -115,33 +117,35 @@ class VictimSelection:
             full = self.trial.overfull(self.found.of(taken), layout.places, self.found.units)
             if full:
                 return [Need(tuple(number[i] for i in units), load) for load, units in full]
-        # fewer victims are no help, so one of the others has to go
+        # fewer victims do not help, so at least one of the other units must be evicted
         gone = {
             self.choices.options[o].unit for o in in_vain(self.choices, taken, self._fits, most_trials=VICTIM_TRIALS)
         }
         return [Need(tuple(u for u in every if u not in gone))]
 
     def _near(self, node: int) -> tuple[int, ...]:
-        """Units that may close a node or open it: those on it, and those that filters look at."""
+        """Returns the units that may close or open a node: units on it, and units with pods that filters depend on."""
         seen = set(self.seen)
         units = enumerate(self.choices.units)
         return tuple(u for u, one in units if u in seen or any(at == node for at, _ in one.frees))
 
     def _fits(self, taken: Sequence[int], *, share: float = 1.0) -> bool:
-        """share: of the time that a placement has."""
+        """Returns True if the members fit with some options evicted. share: time limit as a share of a placement's."""
         return self.trial.fits(self.found.of(taken), share)
 
     # --- the choice ---------------------------------------------------------------------------------------------------
 
     def choose(self) -> Choice:
-        """The least harmful choice that stands its trial; `stand` is how. No options where there is none."""
+        """Returns the least harmful choice that passes its dry run; `stand` is its result. No options if there is
+        none."""
         quick = shortcut(self.choices) if Way.COUNTING in self.ways else None
         if quick is not None and self.works(quick.options):
             return quick
         choice = self._by_model() if Way.MODEL in self.ways else Choice((), Proof.UNKNOWN)
         if choice.proof is Proof.OPTIMAL and not self.found.moves and not self.own_order:
             before = self._unsure
-            # the best places of all with just these gone; that there are some is known, and how good they are no proof
+            # tries the best placement with these victims alone; that one exists is known, and its quality is not part
+            # of the proof
             self.works(choice.options, share=BEST_PLACES_SHARE)
             self._unsure = before
         if choice.proof in (Proof.UNKNOWN, Proof.FEASIBLE) and not self.found.moves:
@@ -149,7 +153,7 @@ class VictimSelection:
             if options and self.works(options):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
         opens = set(self.seen) & {self.choices.options[o].unit for o in choice.options} and self._opens(choice.options)
-        # of units that move fewer may have been refused for where they were to return alone
+        # a smaller set of moves may have been rejected only because of its planned new nodes
         if opens or (self.found.moves and self._unsure):
             tries = iter(range(self._most_tries))
             layout = self._layout if self.found.moves else None
@@ -162,25 +166,27 @@ class VictimSelection:
             options = reprieved(self.choices, enough, choice.options)
             if options != choice.options and self.works(options, layout):
                 choice = replace(choice, options=options, proof=Proof.FEASIBLE)
-        if choice.options and not self.stand.nodes:  # no better places were found in time than the model's
+        if choice.options and not self.stand.nodes:  # no better placement than the model's was found in time
             self.works(choice.options, self._layout)
         if self._unsure or (self.own_order and not self.eased):
-            # what was ruled out by trying might have been enough, or enough with fewer gone
+            # a set that was rejected by a trial might have been enough, or enough with fewer victims
             unsure = {Proof.OPTIMAL: Proof.FEASIBLE, Proof.INFEASIBLE: Proof.UNKNOWN}
             choice = replace(choice, proof=unsure.get(choice.proof, choice.proof))
         return choice
 
     def _opens(self, taken: Sequence[int]) -> bool:
-        """Whether the members may stand, with some options taken, where the model does not look: where a running pod
-        alone keeps them from nodes that are never emptied for them, as one that the first of its kind would stand
-        beside."""
+        """Returns True if, with some options evicted, members may be placed on nodes that the model leaves out.
+
+        Example: a running pod alone keeps the members from nodes that the model never empties, because their affinity
+        needs the first pod of its kind elsewhere.
+        """
         if self.found.moves or self.own_order:
             return False
         return self.trial.opens(self.found.of(taken), self.choices.problem)
 
     @property
     def _most_tries(self) -> int:
-        """Tries to give victims back."""
+        """Maximum number of tries in a reprieve."""
         problem = self.choices.problem
         return max(1, min(REPRIEVES, REPRIEVE_PODS // (len(problem.wanted) * len(problem.free))))
 
@@ -193,7 +199,7 @@ class VictimSelection:
     def _unproven(self, found: Choice) -> tuple[int, ...]:
         """Returns the cheaper of the solver's incumbent and the greedy set, each after its reprieve; empty for none.
 
-        A reprieve makes at most `_most_tries` dry runs; units that were not given back by then are evicted.
+        A reprieve makes at most `_most_tries` dry runs. Units that are not spared by then are evicted.
         """
         tries = 0
 
@@ -252,7 +258,7 @@ def _cost(choices: Choices, choice: Choice, stand: DryRunResult) -> tuple[object
 
 
 def _victim(found: OfferedChoice, option: int, scenario: PreemptionScenario, stand: DryRunResult) -> Victim:
-    """One option's unit with its rule, and the numbers that the rule goes by."""
+    """Returns the victim unit of an option, with its rule and the numbers for the message."""
     [i] = found.of([option])
     unit, rule = scenario.pool.units[i], found.rules[found.choices.options[option].rule]
     if rule in BY_NAME:

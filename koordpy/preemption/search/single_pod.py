@@ -1,9 +1,9 @@
-"""The node that is cheapest to free for a single pod: one answer per node, kept between pods.
+"""The node that is cheapest to free for a single pod: one answer per node, cached between pods.
 
-A busy cluster sees hundreds of plain pods that each preempt somebody. Where no filter looks at other pods, and nothing
-is promised to anybody, what a node's cheapest victims are depends on the node, and on who may go there: after each plan
-only the nodes are looked at anew of which either has changed. Whether quotas, budgets and gangs let these victims go
-together is asked of them alone; where they do not, the general search decides.
+A busy cluster has hundreds of plain pods that each preempt a pod. Without filters that depend on other pods and without
+nominations, the cheapest victims of a node depend only on the node and on the eligible units. After a plan, only nodes
+where either has changed are recomputed. Quotas, budgets and gangs are not checked across nodes here; where they forbid
+the victims together, the general search decides.
 """
 
 from collections.abc import Hashable
@@ -24,7 +24,7 @@ Answer = tuple[int, int, tuple[int, ...]]
 
 @dataclass
 class _UnitTable:
-    """Answers of one kind of pod, current up to a version of the draft and for some units that may go."""
+    """Answers for one kind of pod, current at a version of the draft, for one mask of eligible units."""
 
     eligible: Mask
     seen: int = -1
@@ -32,7 +32,7 @@ class _UnitTable:
 
 
 class SinglePod:
-    """The answers of a round. Holds for one pool; a pool that reads gangs anew starts it over."""
+    """The answers of a round. Valid for one pool; all answers are dropped when the pool gets new units."""
 
     def __init__(self, pool: Pool, figures: RoundState) -> None:
         self.pool, self.figures = pool, figures
@@ -41,10 +41,12 @@ class SinglePod:
         self._on: dict[int, list[int]] = {}
 
     def cheapest(self, pod: PodInfo, problem: Problem, rule: str, eligible: Mask) -> Mask | None:
-        """The cheapest units that free a node for one pod; none where no node can be freed, which None does not say.
+        """Returns [units]: the cheapest units that free a node for one pod; empty if it is proven that no node can be
+        freed.
 
-        problem: of the pod alone, without a gather goal; eligible: who may go by a rule. Nobody is looked at whom a
-        PodDisruptionBudget allows no eviction: where one of them is needed the general search decides.
+        None means "not decided here". problem: of the pod alone, without a gather goal. eligible: units that the rule
+        allows. Units under a PodDisruptionBudget without allowance are left out; if one of them may be needed, the
+        general search decides.
         """
         if self._size != len(self.pool.units):
             self._read()
@@ -95,7 +97,7 @@ class SinglePod:
     def _node(
         self, node: int, free: list[int], request: list[int], columns: list[int], eligible: Mask
     ) -> Answer | None:
-        """The cheapest set of one node, by the lowest priority that is enough."""
+        """Returns the cheapest set of one node, of the lowest priority that suffices; None if no set suffices."""
         pool = self.pool
         units = [i for i in self._on.get(node, ()) if eligible[i]]
         gangs: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Which gangs have lost members, and since when: after a grace they release the nodes that they still hold.
+"""Gangs that have lost members, and since when: after a grace period their remaining members are evicted.
 
-Source: preemption.md 7. The action that evicts them is `planner/actions/release_stale_gangs.py`; the live scheduler
-tells their state before that.
+Source: preemption.md 7. The action that evicts them is `planner/actions/release_stale_gangs.py`; before that the live
+scheduler reports their state.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,11 @@ from koordpy.preemption.selection.victim_units import protected, terminating
 
 @dataclass(frozen=True, slots=True)
 class StaleState:
-    """A gang that has lost members. `have`: members bound or Succeeded; `grace`: seconds until the others are evicted,
-    negative for never; `due`: when it is over, seconds since the epoch, None where that is not known (nothing says
-    since when) or never comes."""
+    """A gang that has lost members.
+
+    have: members bound or Succeeded. grace: seconds until the remaining members are evicted, negative for never. due:
+    end of the grace period in seconds since the epoch; None if it never ends, or if its start is unknown.
+    """
 
     have: int
     min_member: int
@@ -28,11 +30,12 @@ class StaleState:
     due: float | None
 
     def text(self, key: str) -> str:
-        """Of the PodGroup's condition."""
+        """Returns the message of the PodGroup's condition."""
         return f"gang {key} has {self.have} of {self.min_member} members"
 
     def warning(self, key: str, now: float | None = None) -> str:
-        """Of the events: what comes of it, and when. now: seconds since the epoch, else the grace has just begun."""
+        """Returns the message of the events: the consequence and its time. now: seconds since the epoch; None if the
+        grace period has just begun."""
         if self.grace < 0:
             return self.text(key)
         left = self.grace if now is None or self.due is None else max(0.0, self.due - now)
@@ -40,24 +43,27 @@ class StaleState:
 
 
 def present(gang: Gang, draft: Draft) -> int:
-    """Members bound or Succeeded, with what the round binds and evicts."""
+    """Returns the number of members bound or Succeeded, with placements and evictions of the round."""
     bound = sum(pod.key not in draft.evicted for pod in gang.bound)
     return bound + sum(pod.key in draft.placed for pod in gang.pending) + gang.succeeded
 
 
 def is_stale(gang: Gang, draft: Draft) -> bool:
-    """Strict, with members bound and fewer than its minimum of them. Not one that has as many as when it was whole: its
-    minimum was raised since. Nor one that is not served: its bound pods stay."""
+    """Returns True if a strict gang has bound members, but fewer than its minimum.
+
+    False for a gang with as many members as when it last had its minimum: the minimum was raised since. False also for
+    an unsupported gang: its bound pods stay.
+    """
     if not (gang.strict and gang.exists and gang.bound) or gang.unsupported:
         return False
     if gang.derived is not None and gang.by_workload and not (gang.derived.lost and gang.pending):
-        return False  # it began smaller, or its controller has not made the others yet
+        return False  # it began smaller, or its controller has not created the other pods yet
     have = present(gang, draft)
     return have < gang.min_member and not 0 < gang.past.whole <= have
 
 
 def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
-    """Whether a gang may have lost members, by a look that costs little: most gangs have their minimum."""
+    """Returns True if a gang may have lost members, by a cheap check: most gangs have their minimum."""
     bound = sum(pod.bound for pod in snapshot.members.get(ref, ()))
     if not bound:
         return False
@@ -73,8 +79,10 @@ def thinned(ref: GangRef, snapshot: Snapshot) -> bool:
 
 
 def stale_state(ref: GangRef, snapshot: Snapshot, settings: StaleGangs) -> StaleState | None:
-    """What is to be known of a gang that has lost members on a snapshot; None of any other, of one whose last members
-    are ending, and of gangs of other schedulers."""
+    """Returns the state of a gang that has lost members; None for other gangs.
+
+    None also if all its bound members are terminating, and for gangs of other schedulers.
+    """
     names = snapshot.scheduler_names
     if not thinned(ref, snapshot) or not any(pod.pod.spec.scheduler_name in names for pod in snapshot.members[ref]):
         return None

@@ -1,7 +1,7 @@
-"""The victim units of a round with their figures, read once and kept true while plans of the round evict.
+"""The victim units of a round with their amounts, computed once and updated when plans of the round evict.
 
-Thousands of pending pods may ask for victims among thousands of running pods; what a unit holds and where is the same
-for all of them.
+Thousands of pending pods may search for victims among thousands of running pods; amounts and nodes of a unit are the
+same for all of them.
 """
 
 from collections.abc import Iterable
@@ -24,32 +24,32 @@ from koordpy.preemption.selection.victim_choice import UnitFigures
 from koordpy.preemption.selection.victim_units import Lending, VictimUnit, by_importance, find_candidates
 
 Held = tuple[tuple[int, int], ...]
-"""(column, amount) of what is held on a node. Pods with the same requests share one."""
+"""(column, amount) pairs used on a node. Pods with equal requests share one tuple."""
 Frees = tuple[tuple[int, Held], ...]
 Mask = NDArray[np.bool_]
 
 
 @dataclass(eq=False)
 class Pool:
-    """units: alive ones and, once evicted, dead ones (alive false); positions stay."""
+    """The victim units. Positions in `units` are stable: an evicted unit stays, with `alive` false."""
 
     groups: Groups
     draft: Draft
     useless_from: int | None = None
-    """Plain pods of this priority and more are left out: no rule could take them."""
+    """Plain pods of this priority or higher are left out, because no rule allows them; None for no limit."""
     units: list[VictimUnit] = field(default_factory=list)
     lendings: dict[str, list[Lending]] = field(default_factory=dict)
     alive: list[bool] = field(default_factory=list)
     position: dict[int, int] = field(default_factory=dict)
     """id of a unit -> position in `units`."""
     figures: dict[int, UnitFigures] = field(default_factory=dict)
-    """What the search has worked out of units, with their ranks of then."""
+    """Cached numbers of units, with their rank when they were computed."""
     _frees: dict[int, Frees] = field(default_factory=dict)
     _held: dict[tuple[tuple[str, int], ...], Held] = field(default_factory=dict)
-    """By requests."""
+    """Cache by requests."""
     _holdings: dict[type[EntitlementLines], TenantUsage] = field(default_factory=dict)
     _spent: dict[tuple[frozenset[int], int], Mask] = field(default_factory=dict)
-    """By the budgets that allow none, and the number of units; the last one asked for."""
+    """Cache of `spent`, only for the last budgets without allowance and number of units."""
 
     def __post_init__(self) -> None:
         self._take(self.draft.snapshot.pods.values())
@@ -66,16 +66,16 @@ class Pool:
             self.__dict__.pop(known, None)
 
     def at(self, unit: VictimUnit) -> int:
-        """Position of a unit."""
+        """Returns the position of a unit."""
         return self.position[id(unit)]
 
     def unit_id(self, i: int) -> str:
-        """Id of the unit, as one that waits, that a victim unit's pods belong to."""
+        """Returns the id of the queue unit that the pods of a victim unit belong to."""
         pod = self.units[i].pods[0]
         return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     def evicted(self, units: Iterable[VictimUnit]) -> None:
-        """Units that a plan of the round takes: they are gone, and what is left of their gangs is looked at anew."""
+        """Marks units as evicted by a plan of the round, and recomputes the remaining units of their gangs."""
         changed: dict[str, VictimUnit] = {}
         for unit in units:
             self.alive[self.at(unit)] = False
@@ -91,7 +91,7 @@ class Pool:
             self._take(rest)
 
     def free_of(self, i: int) -> Frees:
-        """(node, ((column, amount), ...)) of each node that a unit holds room on."""
+        """Returns (node, ((column, amount), ...)) for each node on which a unit uses capacity."""
         found = self._frees.get(i)
         if found is None:
             found = self._frees[i] = self._read(self.units[i])
@@ -116,7 +116,7 @@ class Pool:
 
     @cached_property
     def entries(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """(unit, node, number) of everything that units hold, and by number [columns] how much it is."""
+        """The amounts of all units as arrays: unit, node and row; and [rows, columns] the amounts of each row."""
         numbers: dict[Held, int] = {}
         rows = [
             (i, node, numbers.setdefault(held, len(numbers)))
@@ -137,16 +137,16 @@ class Pool:
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """PodDisruptionBudgets with what each still allows."""
+        """PodDisruptionBudgets with the evictions that each still allows."""
         return self._budgets.on(self.draft)
 
     def counting(self, pod: PodInfo) -> tuple[int, ...]:
-        """Numbers of the budgets that a pod's eviction counts against."""
+        """Returns the numbers of the budgets that a pod's eviction counts against."""
         return self._budgets.counting(pod)
 
     @property
     def spent(self) -> Mask:
-        """[units] with a pod that a PodDisruptionBudget covers which allows no eviction any more."""
+        """[units] True for a unit with a pod under a PodDisruptionBudget that allows no more evictions."""
         budgets = frozenset(b for b, one in enumerate(self.budgets) if not one.allowed)
         key = budgets, len(self.units)
         if key not in self._spent:
@@ -159,26 +159,26 @@ class Pool:
 
     @cached_property
     def evictable(self) -> Mask:
-        """[units] without a pod that more than one PodDisruptionBudget covers: the eviction API takes nobody else."""
+        """[units] True if no pod is under more than one PodDisruptionBudget: the eviction API rejects other pods."""
         if len(self.budgets) < 2:
             return np.ones(len(self.units), dtype=bool)
         return np.array([all(len(self.counting(pod)) < 2 for pod in unit.pods) for unit in self.units], dtype=bool)
 
     @cached_property
     def priority(self) -> Ints:
-        """[units]."""
+        """[units] priority of each unit."""
         return np.array([unit.priority for unit in self.units], dtype=np.int64)
 
     @cached_property
     def ranks(self) -> list[int]:
-        """[units] position in the order of importance; larger is more important."""
+        """[units] rank in the order of importance; larger is more important."""
         ranks = [0] * len(self.units)
         for below, i in enumerate(by_importance(self.units), start=1):
             ranks[i] = len(ranks) - below
         return ranks
 
     def relief(self, eligible: NDArray[np.bool_]) -> Ints:
-        """[nodes, columns] what the eligible units hold together, each pod once: an upper bound of what they free."""
+        """Returns [nodes, columns]: amounts of the eligible units, each pod once: an upper bound of what they free."""
         counted = self.without_lent(eligible)
         out = np.zeros(self.draft.used.shape, dtype=np.int64)
         units, nodes, numbers, amounts = self.entries
@@ -187,7 +187,8 @@ class Pool:
         return out
 
     def without_lent(self, eligible: NDArray[np.bool_]) -> Mask:
-        """Some units without those whose pods go with the core of their gang, so that each pod is in one of them."""
+        """Returns `eligible` without surplus units if the core of their gang is eligible, so that each pod is in one
+        unit."""
         counted = eligible.copy()
         for lendings in self.lendings.values():
             for one in lendings:
@@ -197,19 +198,19 @@ class Pool:
         return counted
 
     def foreign(self, i: int) -> bool:
-        """Whether another scheduler's pod is in a unit."""
+        """Returns True if a unit contains a pod of another scheduler."""
         names = self.draft.snapshot.scheduler_names
         return any(pod.pod.spec.scheduler_name not in names for pod in self.units[i].pods)
 
     def holdings(self, lines: EntitlementLines) -> TenantUsage:
-        """What the units hold by the parties of some lines."""
+        """Returns the usage of the units by the tenants of some entitlement lines."""
         known = self._holdings.get(type(lines))
         if known is None:
             known = self._holdings[type(lines)] = TenantUsage(self.units, self.foreign, lines)
         return known
 
     def group_units(self, group: str) -> list[int]:
-        """Positions of the units of a GangGroup."""
+        """Returns the positions of the units of a GangGroup."""
         return [i for i, unit in enumerate(self.units) if self.alive[i] and unit.group == group]
 
 

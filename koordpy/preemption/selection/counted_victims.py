@@ -1,11 +1,11 @@
-"""The counting shortcut: exact victims for pods of one shape where every unit lies on one node.
+"""The counting shortcut: exact victims for pods of one shape, if every unit is on one node.
 
-Source: preemption.md 6. What ties units of different nodes together (surplus of a gang, quotas, budgets with
-some allowance) is left out at first; where the least harmful set keeps it all the same, it is the least of all.
-Levels 1 and 2 are settled by which units may be used, the rest is one integer per set that adds up over nodes: gangs
-broken, accelerators, pods, the priorities, and level 9 as a power of two per unit. Nodes combine by min-plus tables
-along the tree (`gathered`), by a convex merge where that is enough; what a full quota of the beneficiary wants back is
-one more number to reach.
+Source: preemption.md 6. Constraints between units of different nodes (surplus of a gang, quotas, budgets with some
+allowance) are ignored at first; if the least harmful set satisfies them, it is optimal. Levels 1 and 2 follow from the
+units that may be used. The other levels are one integer per set that adds up over nodes: gangs broken, accelerators,
+pods, priorities, and level 9 as a power of two per unit. Nodes are combined by min-plus tables along the tree
+(`gathered_victims.py`), or by a convex merge if that suffices. The amount that a full quota must get back is a second
+number to reach.
 """
 
 import heapq
@@ -26,11 +26,11 @@ from koordpy.preemption.selection.victim_choice import Choice, Choices, cost_lev
 Options = tuple[int, ...]
 Amounts = tuple[int, ...]
 Link = Any
-"""(what came before, options), or None."""
+"""(previous link, options), or None."""
 
 
 def applies(choices: Choices) -> bool:
-    """Whether units of different nodes can be chosen apart."""
+    """Returns True if units of different nodes can be chosen independently."""
     problem = choices.problem
     shapes = {problem.members[rank].shape for rank in problem.pending}
     if (
@@ -57,7 +57,7 @@ def applies(choices: Choices) -> bool:
 
 
 def shortcut(choices: Choices) -> Choice | None:
-    """The least harmful options, proven; None where this method does not apply or cannot prove its answer."""
+    """Returns the least harmful options, proven; None if the method does not apply or cannot prove its answer."""
     if not applies(choices):
         return None
     try:
@@ -84,7 +84,7 @@ class _Search:
         self.regions = [domain for _, domain in hard_regions(self.problem)]
         asked = [limit for limit in choices.limits if limit.least]
         self.least = asked[0].least or 0 if asked else 0
-        """What the victims have to give back to a quota of the beneficiary."""
+        """Amount that the victims must give back to a quota of the preemptor."""
         self.gives: dict[int, int] = {}
         for o, amount in asked[0].terms if asked else ():
             self.gives[o] = self.gives.get(o, 0) + amount
@@ -92,7 +92,7 @@ class _Search:
     # --- which units may be used ------------------------------------------------------------------------------------
 
     def _usable(self) -> tuple[list[int], list[int]]:
-        """Options of units on one node, and of those on several, that no limit forbids by itself and no budget."""
+        """Returns options of units on one node, and on several nodes, that no limit and no budget forbids alone."""
         closed = {
             option
             for limit in self.choices.limits
@@ -112,7 +112,7 @@ class _Search:
         return single, wide
 
     def _fits(self, options: Iterable[int]) -> bool:
-        """Whether sums allow the choice of all of these (a pod may be counted twice)."""
+        """Returns True if sums allow the choice of all of these; a pod may be counted twice."""
         options = list(options)
         if self.least and sum(self.gives.get(o, 0) for o in options) < self.least:
             return False
@@ -122,7 +122,7 @@ class _Search:
         return self.choices.units[self.choices.options[option].unit].priority
 
     def solve(self) -> list[int] | None:
-        """The options taken; None where nothing is found or proven."""
+        """Returns the chosen options; None if nothing is found or proven."""
         single, wide = self._usable()
         steps = sorted({self._priority(o) for o in single})
         low, high = 0, len(steps)
@@ -156,7 +156,7 @@ class _Search:
         order = sorted(usable, key=lambda o: self._unit(o).rank)
         rank, width = {o: i for i, o in enumerate(order)}, len(order)
         self.late = width + LEVEL_BITS
-        """Bits below levels 3 to 5: level 9, then the priorities."""
+        """Number of bits below levels 3 to 5: level 9, then the priorities."""
         gangs, cores = self._gangs()
         on: dict[int, list[Item]] = {}
         known: dict[tuple[tuple[int, int], ...], Amounts] = {}
@@ -191,7 +191,8 @@ class _Search:
         return Gathered(self.problem, self.regions, nodes, self.number, late=self.late).solve()
 
     def _gangs(self) -> tuple[dict[int, int], set[int]]:
-        """Option -> number of its gang where a core is among the options; the cores. Ties of a gang are limits."""
+        """Returns option -> number of its gang, if a core is among the options; and the cores. Gangs are found by their
+        limits."""
         gangs: dict[int, int] = {}
         cores = {o for o in range(len(self.choices.options)) if self._unit(o).breaks}
         if cores:
@@ -203,10 +204,11 @@ class _Search:
                 gangs.setdefault(o, len(self.choices.limits) + number)
         return gangs, cores
 
-    # --- where a quota wants something back -------------------------------------------------------------------------
+    # --- victims that give back to a quota --------------------------------------------------------------------------
 
     def _giving(self, on: dict[int, list[Item]]) -> list[int] | None:
-        """The least sum over nodes where the victims must also give back to a quota, wherever they are."""
+        """Returns the options of the least sum over nodes, if the victims must also give back to a quota on any
+        nodes."""
         step = gcd(*(item.frees[-1] for items in on.values() for item in items))
         if not step:
             return None
@@ -240,11 +242,12 @@ class _Search:
         return out
 
     def _able(self, on: Iterable[int]) -> list[int]:
-        """Nodes that have room, or from which somebody may go."""
+        """Returns the nodes that have capacity, or units that may be evicted."""
         return sorted({*on, *np.nonzero(self.problem.slots_of[self.shape])[0].tolist()})
 
     def _offers(self, node: int, items: list[Item], step: int, wanted: int) -> list[tuple[int, int, int, Options]]:
-        """(pods, steps given back, cost, options) of one node, but for nothing at all. wanted: steps at most."""
+        """Returns (pods, steps given back, cost, options) of one node, without the empty offer. wanted: maximum
+        steps."""
         free = self.free[node]
         whole = [have + sum(item.frees[c] for item in items) for c, have in enumerate(free)]
         number = min(self.number, *(have // amount for have, amount in zip(whole, self.request, strict=True)))
@@ -266,7 +269,7 @@ class _Search:
     # --- over nodes -------------------------------------------------------------------------------------------------
 
     def _cheapest_steps(self, nodes: dict[int, NodeOffer]) -> list[int] | None:
-        """The least sum over nodes where each further pod costs no less on any: the cheapest steps."""
+        """Returns the options of the least sum over nodes with convex costs: the cheapest steps."""
         heap = [(one.costs[1] - one.costs[0], node, 1) for node, one in nodes.items()]
         heapq.heapify(heap)
         counts: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as far as a plan asks: who is covered, and how many evictions each still allows.
+"""PodDisruptionBudgets as far as a plan needs them: which pods each covers, and how many evictions it still allows.
 
 Source: preemption.md 3.5.
 """
@@ -17,15 +17,17 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One budget with what it allows now."""
+    """One budget with the number of evictions that it allows now."""
 
     budget: PodDisruptionBudget
     allowed: int
 
 
 class Covering:
-    """Which of some budgets speak of a pod, by number, without asking each: budgets stand under one label that they ask
-    for, those that ask for no value of any under their namespace."""
+    """An index of budgets: finds the budgets that cover a pod without matching every selector.
+
+    A budget is indexed by one of its label requirements; a budget without one by its namespace.
+    """
 
     def __init__(self, budgets: Sequence[PodDisruptionBudget]) -> None:
         self._budgets = budgets
@@ -40,32 +42,32 @@ class Covering:
                 self._others.setdefault(namespace, []).append(number)
 
     def protecting(self, pod: PodInfo) -> list[int]:
-        """The budgets whose selector speaks of a pod, in order."""
+        """Returns the budgets with a selector that matches a pod, in order."""
         found = list(self._others.get(pod.namespace, ()))
         for key, value in pod.pod.metadata.labels.items() if self._by_label else ():
             found += self._by_label.get((pod.namespace, key, value), ())
         return [b for b in sorted(found) if protects(self._budgets[b], pod)]
 
     def counting(self, pod: PodInfo) -> tuple[int, ...]:
-        """Those that its eviction counts against."""
+        """Returns the budgets that the pod's eviction counts against."""
         return tuple(b for b in self.protecting(pod) if pod.name not in self._budgets[b].status.disrupted_pods)
 
 
 def selects(budget: PodDisruptionBudget) -> bool:
-    """Whether it has a selector; an empty or missing one speaks of no pod."""
+    """Returns True if the budget has a selector; an empty or missing selector matches no pod."""
     selector = budget.spec.selector
     return selector is not None and bool(selector.match_labels or selector.match_expressions)
 
 
 def protects(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
-    """Whether the selector speaks of a pod of the budget's namespace."""
+    """Returns True if the selector matches a pod of the budget's namespace."""
     if not selects(budget) or pod.namespace != budget.metadata.namespace:
         return False
     return selector_matches(budget.spec.selector, pod.pod.metadata.labels)
 
 
 def amount(raw: IntOrString, of: int) -> int:
-    """A number, or a percentage of so many pods, rounded up; an unreadable one is 0."""
+    """Returns a number, or a percentage of `of` pods rounded up; an unreadable text counts as 0."""
     text = str(raw).strip()
     try:
         return -(-of * int(text[:-1]) // 100) if text.endswith("%") else int(text)
@@ -74,7 +76,10 @@ def amount(raw: IntOrString, of: int) -> int:
 
 
 def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo]) -> list[int]:
-    """Per budget what its status says, else what minAvailable or maxUnavailable leave of the running pods."""
+    """Returns per budget what its status allows; without a status, what minAvailable or maxUnavailable allow.
+
+    running: bound pods that are not terminating.
+    """
     numbers = Counter[int]()
     if any(one.status.disruptions_allowed is None for one in budgets):
         index = Covering(budgets)
@@ -84,7 +89,7 @@ def allowances(budgets: Sequence[PodDisruptionBudget], running: Iterable[PodInfo
 
 
 def _allowance(budget: PodDisruptionBudget, number: int) -> int:
-    """number: running pods that it protects. Never below 0."""
+    """number: running pods that it covers. Never below 0."""
     stated = budget.status.disruptions_allowed
     if stated is not None:
         return max(0, stated)
@@ -96,19 +101,19 @@ def _allowance(budget: PodDisruptionBudget, number: int) -> int:
 
 
 def standing_budgets(snapshot: Snapshot) -> tuple[Budget, ...]:
-    """The budgets of a snapshot that protect anyone, with what each allows before anything is planned."""
+    """Returns the budgets of a snapshot that cover any pod, with what each allows before the round."""
     budgets = [one for one in snapshot.budgets if selects(one)]
     running = (pod for pod in snapshot.pods.values() if pod.bound and not pod.pod.metadata.deletion_timestamp)
     return tuple(map(Budget, budgets, allowances(budgets, running)))
 
 
 def budgets_of(draft: Draft) -> tuple[Budget, ...]:
-    """The same on a draft: less what it evicts, more what it binds, never above the start."""
+    """Returns the budgets on a draft: less its evictions, plus its placements, never above the start of the round."""
     return BudgetsLeft(draft.snapshot).on(draft)
 
 
 class BudgetsLeft:
-    """The budgets of a snapshot as its drafts leave them. Which of them speak of a pod is read once."""
+    """The budgets of a snapshot, with the evictions that its drafts leave. Covered pods are cached."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._pods = snapshot.pods
@@ -118,7 +123,7 @@ class BudgetsLeft:
         self._coming: dict[str, list[int]] = {}
 
     def on(self, draft: Draft) -> tuple[Budget, ...]:
-        """The budgets with what each still allows."""
+        """Returns the budgets with the evictions that each still allows on a draft."""
         known = self._standing
         if not known or not draft.evicted:
             return known
@@ -135,7 +140,7 @@ class BudgetsLeft:
         )
 
     def counting(self, pod: PodInfo) -> tuple[int, ...]:
-        """Numbers of the budgets that a pod's eviction counts against."""
+        """Returns the numbers of the budgets that a pod's eviction counts against."""
         found = self._leaving.get(pod.key)
         if found is None:
             found = self._leaving[pod.key] = self._index.counting(pod)
@@ -143,8 +148,10 @@ class BudgetsLeft:
 
 
 def forbid(budgets: Sequence[Budget], victims: Iterable[PodInfo]) -> bool:
-    """Whether the eviction API would refuse some of these pods, evicted together: it evicts nobody whom more than one
-    budget covers."""
+    """Returns True if the eviction API would reject some of these pods, evicted together.
+
+    It rejects every pod that more than one budget covers.
+    """
     index = Covering([one.budget for one in budgets])
     counting = [index.counting(pod) for pod in victims]
     counts = Counter(chain.from_iterable(counting))

@@ -1,7 +1,6 @@
 """The capacity of nodes in the CP-SAT model of victims: free amounts, amounts that victims free, and returning pods.
 
-A column of a node is left out where it cannot bind, or where another column binds first in every case.
-Source: preemption.md 6 (2).
+A column of a node is left out if it cannot bind, or if another column always binds first. Source: preemption.md 6 (2).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,17 +24,19 @@ class FreedCapacity:
         of_unit: Mapping[int, Sequence[int]],
         unit: Callable[[int, int], list[Term]],
     ) -> None:
-        """at: (shape, node) -> new pods; of_unit: unit that stands for its kind -> its options; unit: the terms that a
-        unit adds to a sum, times an amount."""
+        """at: (shape, node) -> variable of new pods. of_unit: unit that represents its kind -> its options. unit:
+        returns the terms that a unit adds to a sum, times an amount."""
         self.model, self._choices, self._room, self._at = model, choices, room, at
         self._of_unit, self._unit = of_unit, unit
         self.back: dict[MovedKind, dict[int, cp_model.IntVar]] = {}
-        """Kind of returning pods -> node -> pods of it that return there."""
+        """Kind of moved pods -> node -> variable of its pods that return there."""
         self._limit()
 
     def _limit(self) -> None:
-        """No node is asked for more of a resource than it has free and gets back; others are not looked at, nor those
-        that never bind where another does not."""
+        """Adds the capacity of each node, per column: requests are at most the free and freed amounts.
+
+        Columns that cannot bind, or never before another column, are left out.
+        """
         problem = self._choices.problem
         self._relief: dict[int, list[tuple[int, dict[int, int]]]] = {}
         for u in self._of_unit:
@@ -75,7 +76,8 @@ class FreedCapacity:
                 self.model.add(linear([*asked, *freed]) <= free).only_enforce_if(some)
 
     def _looser(self, node: int, column: int, other: int, weight: int, each: int) -> bool:
-        """Whether a node has weight / each times as much of one column as of another, whoever goes."""
+        """Returns True if a node always has at least weight / each times as much of a column as of another, for any
+        victims."""
         free = self._choices.problem.free[node]
         rooms = [dict(enumerate(free.tolist())), *(frees for _, frees in self._relief.get(node, ()))]
         return bool(free[column] >= 0) and all(
@@ -83,7 +85,7 @@ class FreedCapacity:
         )
 
     def _returns(self, loads: dict[int, list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...], int]]]) -> None:
-        """Pods of one kind that come back, by node: whose they are makes no difference to the room."""
+        """Adds the pods that are placed again, by kind and node: their unit makes no difference to the capacity."""
         moved: dict[MovedKind, list[Term]] = {}
         for u, parts in enumerate(self._choices.returns):
             for part in parts if u in self._of_unit else ():
@@ -98,7 +100,7 @@ class FreedCapacity:
             self._rejoin(one)
 
     def _rejoin(self, one: Rejoin) -> None:
-        """Where any of a group moves, its members stand together in the end as they have to."""
+        """Adds the constraints on a GangGroup's members if any of them moves."""
         coming = [
             (node, var) for kind, here in self.back.items() if kind.group == one.group for node, var in here.items()
         ]
@@ -134,7 +136,7 @@ class FreedCapacity:
 
 
 def _implied(requests: Iterable[tuple[tuple[int, int], ...]]) -> dict[tuple[int, int], tuple[int, int]]:
-    """(column, other) -> what pods ask of a column at most, as a part of what they ask of the other (`implied_by`)."""
+    """Returns (column, other) -> maximum ratio of requests in the column to requests in the other (`implied_by`)."""
     every = [dict(request) for request in dict.fromkeys(requests)]
     columns = sorted({column for request in every for column in request})
     out = {}

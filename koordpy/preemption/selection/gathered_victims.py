@@ -1,8 +1,8 @@
-"""The least harmful covers of nodes put together along the tree, and by where a unit gathers.
+"""Combines the least harmful covers of nodes along the tree, with the gather goals of the unit.
 
-Source: preemption.md 5. What decides first (gangs broken, accelerators, pods, then goals 3 and 4) is small and
-adds up as machine words: one table per domain by the number of pods it takes. The priorities and level 9 are long, so
-they are looked at only where the words leave a choice.
+Source: preemption.md 5. The levels that decide first (gangs broken, accelerators, pods, then goals 3 and 4) are small
+and fit machine words: one table per domain by the number of pods it takes. Priorities and level 9 are long numbers, so
+they are compared only if the words leave a choice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ Early = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class NodeOffer:
-    """What one node offers: for m = 0, 1, ... pods the cost and the options taken."""
+    """Offers of one node: for m = 0, 1, ... pods the cost and the chosen options."""
 
     costs: tuple[int, ...]
     taken: tuple[tuple[int, ...], ...]
@@ -33,23 +33,23 @@ class NodeOffer:
 
 @dataclass
 class _Domain:
-    """One domain: children that offer anything, tables of the first 0, 1, ... of them, and its own table."""
+    """One domain: children with offers, tables of the first 0, 1, ... of them, and its own table."""
 
     children: list[int] = field(default_factory=list)
     tables: list[Words] = field(default_factory=list)
     own: Words = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     late: dict[int, int] = field(default_factory=dict)
     split: dict[int, list[int]] = field(default_factory=dict)
-    """Pods -> pods of each child in the best split."""
+    """Number of pods -> pods of each child in the best split."""
 
 
 class Gathered:
-    """The cheapest way to place `number` pods in one of the regions; gather goals count where there are any."""
+    """The cheapest way to place `number` pods in one of the regions, with gather goals if there are any."""
 
     def __init__(
         self, problem: Problem, regions: Sequence[int], offers: Mapping[int, NodeOffer], number: int, *, late: int
     ) -> None:
-        """late: bits of a cost below levels 3 to 5."""
+        """late: number of bits of a cost below levels 3 to 5."""
         self.problem, self.regions, self.number = problem, regions, number
         self.tree, self.offers = problem.tree, offers
         self._below = (1 << late) - 1
@@ -64,7 +64,7 @@ class Gathered:
     # --- words --------------------------------------------------------------------------------------------------------
 
     def _widths(self) -> None:
-        """How many bits each part of a word needs. Raises Unwieldy where they are too many."""
+        """Computes the number of bits of each part of a word. Raises `Unwieldy` if they do not fit."""
         every = self._early.values()
         most = [sum(max(part[i] for part in early) for early in every) for i in range(3)]
         scale = [int(np.gcd.reduce([part[i] for early in every for part in early])) for i in range(3)]
@@ -83,7 +83,7 @@ class Gathered:
         return sum(part // step << shift for part, step, shift in zip(early, self.scale, self.shifts, strict=True))
 
     def _with_goals(self, level: int, table: Words) -> Words:
-        """What goals 3 and 4 count of a domain: groups that it does not hold whole, and that it is used."""
+        """Returns the table with goals 3 and 4 of a domain: groups that are not whole in it, and that it is used."""
         key = level, table.tobytes()
         found = self._owned.get(key)
         if found is None:
@@ -98,7 +98,7 @@ class Gathered:
         return found
 
     def _merge(self, left: Words, right: Words) -> Words:
-        """The least sums over all ways to split m pods in two."""
+        """Returns the least sums over all ways to split m pods in two."""
         key = left.tobytes(), right.tobytes()
         known = self._merged.get(key)
         if known is not None:
@@ -133,8 +133,11 @@ class Gathered:
     # --- the answer ---------------------------------------------------------------------------------------------------
 
     def solve(self) -> list[int] | None:
-        """The options taken; None where no region holds all pods: levels 1 to 6 of the whole hard layer, then with a
-        gather goal 1 to 4 among the domains that reach them, then levels 8 and 9."""
+        """Returns the chosen options; None if no region can take all pods.
+
+        Minimises levels 1 to 6 of the hard layer, then goals 1 to 4 of a gather goal among the domains that reach them,
+        then levels 8 and 9.
+        """
         reached = {
             (level, domain): int(one.own[self.number])
             for level in range(self.problem.hard, self.tree.depth + 1)
@@ -166,7 +169,7 @@ class Gathered:
         return tuple(int(levels[n].sums(attract)[d]) for n, d in self.tree.upwards(level, domain))
 
     def _late(self, level: int, domain: int, m: int) -> int:
-        """The least priorities and level 9 of m pods among the splits whose words are least."""
+        """Returns the least priorities and level 9 of m pods among the splits with the least words."""
         if not m:
             return 0
         if level == self.tree.depth:
@@ -225,6 +228,6 @@ class Gathered:
 
 
 def _levels(early: int) -> Early:
-    """Levels 3 to 5 of a cost."""
+    """Returns levels 3 to 5 of a cost."""
     mask = (1 << LEVEL_BITS) - 1
     return early >> 2 * LEVEL_BITS, early >> LEVEL_BITS & mask, early & mask

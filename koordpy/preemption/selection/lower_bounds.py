@@ -1,7 +1,7 @@
 """Sums that show at once that no set of victims can help, with their numbers.
 
-Source: preemption.md 6 (1). Upper bounds only: all eligible victims gone, as far as quotas let go of them, each
-pod looked at alone. What they allow may still be impossible; what they forbid is.
+Source: preemption.md 6 (1). Upper bounds only: all eligible victims gone, as far as quotas allow, each pod by itself. A
+placement that they allow may still be infeasible; one that they forbid is infeasible.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from koordpy.preemption.selection.victim_choice import Choices, Terms
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Why it is impossible. resource: empty where a number of pods is lacking."""
+    """Why placement is infeasible. resource: empty if slots for pods are lacking."""
 
     resource: str
     needed: int
@@ -35,7 +35,7 @@ class Lack:
 
 
 def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
-    """[nodes, columns] what is free once some units are gone; what several cover counts for each."""
+    """Returns [nodes, columns]: free amounts once some units are gone. A pod in several units is counted for each."""
     freed = choices.problem.free.copy()
     for u in units:
         for node, amounts in choices.units[u].frees:
@@ -45,8 +45,10 @@ def freed_by(choices: Choices, units: Iterable[int]) -> Ints:
 
 
 def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
-    """Whether some hard domain has slots enough for every shape, and enough of every resource for all members, once
-    some units are gone. What this denies is impossible."""
+    """Returns True if some hard domain has enough slots per shape, and enough of every resource for all members.
+
+    Some units count as gone. False is a proof that no placement exists.
+    """
     problem = choices.problem
     freed, level = freed_by(choices, units), problem.tree.levels[problem.hard]
     able = np.zeros(len(freed), dtype=bool)
@@ -61,8 +63,10 @@ def sums_allow(choices: Choices, units: Iterable[int]) -> bool:
 
 
 def most_freed(choices: Choices) -> dict[int, int]:
-    """Column -> what all victims together free of it at most, by the limits and crossings of the quotas; only columns
-    that these bound."""
+    """Returns column -> upper bound on what all victims free of it, by limits and crossings of quotas.
+
+    Contains only columns that these bound.
+    """
     bounds: list[tuple[tuple[Terms, int], ...]] = [
         ((limit.terms, limit.most),) for limit in choices.limits if limit.most is not None and not limit.when
     ]
@@ -87,7 +91,7 @@ def most_freed(choices: Choices) -> dict[int, int]:
             inside = {o for terms, _ in bound for o, _ in terms if o in every}
             caps.append((inside, max(_most(terms, room, inside, every) for terms, room in bound)))
         whole = sum(every.values())
-        # sums of quotas within each other: the wide ones first, or the narrow ones
+        # sets of quotas nested in each other: the wide ones first, or the narrow ones
         least = min(_apart(caps, every, widest=widest) for widest in (True, False))
         if least < whole:
             out[column] = least
@@ -95,7 +99,7 @@ def most_freed(choices: Choices) -> dict[int, int]:
 
 
 def _most(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -> int:
-    """The most that options free of a column while the sum of their terms is within a room."""
+    """Returns the most that options free of a column while the sum of their terms is at most `room`."""
     amounts = {o: amount for o, amount in terms if amount > 0}
     free_of_it = sum(frees[o] for o in inside if o not in amounts)
     bounded = [o for o in inside if o in amounts]
@@ -107,7 +111,7 @@ def _most(terms: Terms, room: int, inside: set[int], frees: Mapping[int, int]) -
 
 
 def _apart(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, widest: bool) -> int:
-    """What is freed at most where of sets that overlap the first one bounds its options."""
+    """Returns the most that is freed if, of overlapping sets, the first one bounds its options."""
     left, total = set(frees), 0
     for inside, most in sorted(caps, key=lambda cap: len(cap[0]), reverse=widest):
         if inside and inside <= left:
@@ -119,8 +123,10 @@ def _apart(caps: Sequence[tuple[set[int], int]], frees: Mapping[int, int], *, wi
 def lacking(
     problem: Problem, relief: Ints, names: tuple[str, ...], most: Mapping[int, int] | None = None
 ) -> Lack | None:
-    """What is missing for all pending members; None where the sums allow them. names: resource of each column; most:
-    what all victims free of a column at most."""
+    """Returns what is lacking for all pending members; None if the sums allow them.
+
+    names: resource of each column. most: column -> upper bound on what all victims free of it.
+    """
     tree, level = problem.tree, problem.hard
     regions = hard_regions(problem)
     freed = problem.free.copy()
@@ -160,7 +166,7 @@ def _in_region(
         free = np.maximum(problem.free[nodes, column][inside], 0)
         after = np.maximum(room.free[nodes, column][inside], 0)
         have = int(free.sum())
-        # a node that holds more than it has frees nothing at first
+        # a node that is overcommitted frees nothing at first
         back = min(int(after.sum()) - have, most.get(column, need))
         if have + back < need:
             return Lack(names[column], need, have, back, place)

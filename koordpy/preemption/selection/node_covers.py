@@ -1,7 +1,7 @@
-"""The cheapest units of one node by what they free: a knapsack by dynamic programming over the amounts.
+"""The cheapest units of one node that free given amounts: a knapsack by dynamic programming over the amounts.
 
-Costs are single integers that carry all levels, so the least one is the best set and sets of different nodes add up.
-Exact for any number of resources as long as what is lacking is few steps of what units hold.
+A cost is a single integer that contains all levels, so the least one is the best set, and sets of different nodes add
+up. Exact for any number of resources. The number of states grows with the lacking amounts, in steps of what units use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,19 +13,22 @@ from typing import NamedTuple
 from koordpy.plan.limits import NODE_COVER_COMBINATIONS, NODE_COVER_STATES
 
 LEVEL_BITS = 64
-"""Bits of a level of the cost: more than any sum reaches."""
+"""Bits of a level of the cost: no sum exceeds them."""
 _SHIFT = 1 << 31
-"""Priorities may be negative; counted from here, each pod's is not."""
+"""Added to each pod's priority, which may be negative, so that the sum is not."""
 
 
 def packed(*, breaks: int, devices: int, pods: int, priorities: int, rank: int, width: int) -> int:
-    """The cost of a unit in levels 3 to 5, 8 and 9. rank: its place in the order of importance, below `width`."""
+    """Returns the cost of a unit in levels 3 to 5, 8 and 9. rank: its position by importance, below `width`."""
     early = (breaks << LEVEL_BITS | devices) << LEVEL_BITS | pods
     return (early << LEVEL_BITS | priorities + _SHIFT * pods) << width | 1 << rank
 
 
 class Item(NamedTuple):
-    """A unit on one node. frees: amounts by position of the request. rival: cores and surplus of one gang share it."""
+    """A unit on one node.
+
+    frees: amounts by position of the request. gang: number shared by the core and the surplus of a gang, -1 for none.
+    """
 
     option: int
     frees: tuple[int, ...]
@@ -39,11 +42,11 @@ Cover = tuple[int, tuple[int, ...]]
 
 
 class Unwieldy(Exception):
-    """Too many ways for this method."""
+    """Raised if the problem has too many combinations for a method."""
 
 
 class NodeCovers:
-    """Sets of units of one node. most: the largest amounts that will be asked for. Raises Unwieldy."""
+    """Sets of units of one node. most: the largest amounts that will be requested. Raises `Unwieldy`."""
 
     def __init__(self, items: Sequence[Item], most: Sequence[int]) -> None:
         asked = [c for c, amount in enumerate(most) if amount > 0]
@@ -74,8 +77,10 @@ class NodeCovers:
         """(cost, options, steps freed by column), the cheapest first."""
 
     def _sets(self, kinds: Mapping[tuple[int, ...], Sequence[Item]]) -> dict[tuple[int, ...], Cover]:
-        """Steps freed by column, at most as many as are asked for -> the cheapest units that free them. kinds: units by
-        the steps that they free, the cheapest first."""
+        """Returns steps freed by column, capped at the request -> the cheapest units that free them.
+
+        kinds: steps that units free -> these units, the cheapest first.
+        """
         states: dict[tuple[int, ...], Cover] = {(0,) * len(self._columns): (0, ())}
         for steps, alike in kinds.items():
             before, total, options = list(states.items()), 0, tuple[int, ...]()
@@ -93,8 +98,7 @@ class NodeCovers:
         return states
 
     def rising(self, every: Iterable[Sequence[int]]) -> list[Cover]:
-        """The cheapest units for each of some lacking amounts that never fall from one to the next; up to the first for
-        which all units are too few."""
+        """Returns the cheapest units for each of some non-decreasing lacking amounts, until all units are too few."""
         out: list[Cover] = []
         found = iter(self._found)
         cost, taken, freed = next(found)

@@ -1,10 +1,10 @@
-"""The names of the rules, as results and events carry them."""
+"""Names of rules, ways and guards, as they appear in results, events and metrics."""
 
 from enum import StrEnum
 
 
 class RuleName(StrEnum):
-    """Why a unit goes (simulate.md 3.2)."""
+    """The rule under which a unit is evicted (simulate.md 3.2)."""
 
     PRIORITY = "priority"
     QUOTA = "quota"
@@ -14,9 +14,11 @@ class RuleName(StrEnum):
 
 
 class Way(StrEnum):
-    """A way of choosing the units that rules allow, in the order in which they are tried: for a plain pod by a table of
-    the cheapest victims of each node (told as counting), by counting, by the exact model, and by giving back what is
-    not needed."""
+    """A way of choosing victims, in the order in which they are tried.
+
+    NODE: a table of the cheapest victims of each node for a plain pod (reported as counting). COUNTING: dynamic
+    programming. MODEL: CP-SAT. GREEDY: all eligible units, then a reprieve.
+    """
 
     NODE = "node"
     COUNTING = "counting"
@@ -28,18 +30,19 @@ EVERY_WAY = tuple(Way)
 
 
 class Guard(StrEnum):
-    """What may withhold a plan that its rules allow (preemption.md 3.1, 3.4 and 3.7); also the reason in metrics."""
+    """A protection that may withhold a plan which its rules allow (preemption.md 3.1, 3.4, 3.7); also the reason in
+    metrics."""
 
     SHARE = "share"
     SURPLUS = "surplus"
     HARM = "harm"
     ENTITLEMENT = "entitlement"
-    """Of moves alone, which are no evictions: in no metric."""
+    """Applies to moves alone, which are not evictions, so it is in no metric."""
 
 
 WAIVABLE = (Guard.SURPLUS, Guard.HARM, Guard.ENTITLEMENT)
-"""Guards that a search may leave out, to learn whether there is a plan without them."""
+"""Guards that a search may leave out, to find out whether a plan exists without them."""
 WITHHOLDING = (Guard.SHARE, Guard.SURPLUS, Guard.HARM)
-"""Guards that keep units from evictions."""
+"""Guards that protect units from evictions."""
 
 NO_GUARD: frozenset[Guard] = frozenset()

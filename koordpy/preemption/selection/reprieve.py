@@ -1,7 +1,7 @@
-"""Victims by giving back: everybody who may go is gone, then the most important return while there is still room.
+"""Victims by reprieve: all eligible units are evicted, then units are kept, the most important first, while pods fit.
 
-What preemption.md 6 (2) calls the greedy plan. It is the answer where a choice cannot be proven in time:
-inclusion-minimal, the least important go, but not the least harmful of all sets.
+preemption.md 6 (2) calls it the greedy plan. It is used if a choice cannot be proven in time: the result is
+inclusion-minimal and evicts the least important units, but is not the least harmful of all sets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,16 +12,19 @@ from koordpy.preemption.selection.victim_choice import Choices, Crossing, Limit,
 T = TypeVar("T")
 
 Enough = Callable[[tuple[int, ...]], bool]
-"""Whether the beneficiary can be placed with the units of these options gone."""
+"""Returns True if the preemptor can be placed with the units of these options gone."""
 
 
 def settled(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], bool]) -> list[T]:
-    """What has to go of some in the order in which they are given back, by halves: a part goes back as a whole where
-    `may_stay` says so, of the part and of all that would still go."""
+    """Returns the items that must stay in the set, by bisection.
+
+    Items are tried in order. A part is dropped as a whole if `may_stay` allows it; its arguments are the part, and all
+    items that would remain.
+    """
     needed: list[T] = []
 
     def settle(part: Sequence[T], later: Sequence[T]) -> None:
-        """later: those that are not settled yet."""
+        """later: items that are not decided yet."""
         if not part or may_stay(part, (*needed, *later)):
             return
         if len(part) == 1:
@@ -36,7 +39,7 @@ def settled(every: Sequence[T], may_stay: Callable[[Sequence[T], Sequence[T]], b
 
 
 def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple[int, ...]:
-    """Options without any one of which there is no room, of some that are enough."""
+    """Returns a subset of `start`, a sufficient set of options, such that no option of it can be left out."""
     taken = start
 
     def may_stay(_: Sequence[int], rest: Sequence[int]) -> bool:
@@ -51,12 +54,13 @@ def reprieved(choices: Choices, enough: Enough, start: tuple[int, ...]) -> tuple
         needed = settled(sorted(taken, key=importance), may_stay)
         if len(needed) == len(taken):
             return tuple(sorted(needed))
-        taken = tuple(needed)  # what limits kept one from going back may have changed with a later one
+        # a limit that blocked the reprieve of one unit may be satisfied after the reprieve of a later unit
+        taken = tuple(needed)
 
 
 def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
-    """As few as are enough of the options in the order of what they cost, within all that binds them; none where even
-    all are not enough."""
+    """Returns the shortest sufficient prefix of the options in order of cost, within all limits; empty if none
+    suffices."""
     taken: list[int] = []
     units: set[int] = set()
     room = _SparedRoom(choices)
@@ -83,10 +87,10 @@ def cheapest(choices: Choices, enough: Enough) -> tuple[int, ...]:
 
 
 def in_vain(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials: int) -> list[int]:
-    """A no-good cut: a large set of options, the given ones among them, that does not make enough room.
+    """A no-good cut: a large set of options, with the given ones, that does not free enough capacity.
 
-    Options are added cheapest first, without regard to limits. The members find no place with all these units evicted,
-    so at least one other option has to be taken. Only valid where more evictions never make a placement infeasible.
+    Options are added cheapest first, without regard to limits. The members do not fit with all these units evicted, so
+    at least one other option must be chosen. Only valid if more evictions never make a placement infeasible.
     """
     whole, have = list(taken), {choices.options[o].unit for o in taken}
     coming: dict[int, int] = {}
@@ -111,7 +115,7 @@ def in_vain(choices: Choices, taken: Sequence[int], fits: Enough, *, most_trials
 
 
 def _cheap_first(choices: Choices) -> list[int]:
-    """Options, those of the cheapest units first."""
+    """Returns the options, those of the cheapest units first."""
 
     def cost(o: int) -> tuple[int, ...]:
         option = choices.options[o]
@@ -123,8 +127,11 @@ def _cheap_first(choices: Choices) -> list[int]:
 
 
 class _SparedRoom:
-    """What the upper limits, crossings and multiples leave, option by option. A limit that holds for some only is taken
-    to hold for all; of alternatives the branches that are broken once are closed."""
+    """The remaining slack of upper limits, crossings and multiples, option by option.
+
+    Conservative: a limit that applies to some options only is applied to all; a violated branch of alternatives is
+    closed.
+    """
 
     def __init__(self, choices: Choices) -> None:
         self._bounds = _Bounds(choices.limits, choices.crossings)
@@ -137,7 +144,7 @@ class _SparedRoom:
         ]
 
     def take(self, o: int) -> bool:
-        """Takes an option where every limit has room for it."""
+        """Returns True and counts the option if every limit allows it."""
         if o in self._uneven or not self._bounds.allows(o):
             return False
         open_ = [[branch for branch in branches if branch.allows(o)] for _, branches in self._eithers]
@@ -152,7 +159,7 @@ class _SparedRoom:
 
 
 class _Bounds:
-    """What some upper limits and crossings leave."""
+    """The remaining slack of some upper limits and crossings."""
 
     def __init__(self, limits: Iterable[Limit], crossings: Sequence[Crossing]) -> None:
         bounded = [limit for limit in limits if limit.most is not None]
@@ -163,7 +170,7 @@ class _Bounds:
                 self._asks.setdefault(o, []).append((number, amount))
         self._rooms = [[room for _, room in crossing.resources] for crossing in crossings]
         self._crossed = [[(0, 0)] * len(rooms) for rooms in self._rooms]
-        """Per crossing and resource (taken, the largest unit taken)."""
+        """Per crossing and resource (sum chosen, largest unit chosen)."""
         self._crosses: dict[int, dict[int, list[int]]] = {}
         for number, crossing in enumerate(crossings):
             for r, (terms, _) in enumerate(crossing.resources):
@@ -172,7 +179,7 @@ class _Bounds:
                     here.setdefault(number, [0] * len(crossing.resources))[r] = amount
 
     def allows(self, o: int) -> bool:
-        """Whether an option may be taken beside those that are."""
+        """Returns True if an option may be chosen in addition."""
         if any(amount > self._left[number] for number, amount in self._asks.get(o, ())):
             return False
         return all(

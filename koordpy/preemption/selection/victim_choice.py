@@ -1,8 +1,8 @@
-"""Which victims, as plain numbers: what every method of choosing gets, and what it answers.
+"""The choice of victims as plain numbers: the input of every method, and its result.
 
-Source: preemption.md 2, 3 and 5. A rule that allows a unit makes an option; protections, surplus of gangs and
-quotas are sums over options. From here on nobody knows what a label or a quota is, so that the exact model, the
-counting shortcut and plain enumeration in tests can be held against each other level by level.
+Source: preemption.md 2, 3 and 5. A rule that allows a unit makes an option; protections, surplus of gangs and quotas
+are sums over options. Nothing here knows labels or quotas, so that the exact model, the counting shortcut and plain
+enumeration in tests can be compared level by level.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,10 +24,10 @@ Terms = tuple[tuple[int, int], ...]
 
 
 class UnitFigures(msgspec.Struct, frozen=True):
-    """One victim unit. frees: (node, ((column of free, amount), ...)) of each node it holds room on.
+    """One victim unit. frees: (node, ((column of free, amount), ...)) of each node on which it uses capacity.
 
-    devices: accelerators in hundredths; priorities: the sum over its pods; budgets: (budget, pods it covers);
-    rank: position in the order of importance, larger is more important, no two alike.
+    devices: accelerators in hundredths; priorities: the sum over its pods; budgets: (budget, pods it covers); rank:
+    position in the order of importance, larger is more important, unique.
     """
 
     frees: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
@@ -39,11 +39,12 @@ class UnitFigures(msgspec.Struct, frozen=True):
     breaks: int = 0
     budgets: tuple[tuple[int, int], ...] = ()
     attracts: tuple[tuple[int, int], ...] = ()
-    """(node, pods of it that attract the beneficiary)."""
+    """(node, number of its pods that attract the preemptor)."""
 
 
 class Option(NamedTuple):
-    """A unit under a rule. rule: position in the order of rules, the earlier is carried where both allow it."""
+    """A unit under a rule. rule: position in the order of rules; if two rules allow a unit, it carries the earlier
+    one."""
 
     unit: int
     rule: int
@@ -51,7 +52,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """least <= sum(terms) <= most, where any of the options `when` is chosen (always, with none)."""
+    """least <= sum(terms) <= most, if any of the options `when` is chosen; always, if `when` is empty."""
 
     terms: Terms
     most: int | None = None
@@ -63,8 +64,8 @@ class Limit:
 class RuntimeSteps:
     """A quota's runtime that grows with what victims free of the total that quotas share (quota-fairness.md 4).
 
-    gives: what options free of that total; terms: what they free in the quota. steps: (from, least), by rising `from`,
-    the first one 0: where sum(gives) is at least `from`, and below the next step's, sum(terms) is at least `least`.
+    gives: what options free of that total. terms: what they free in the quota. steps: (from, least), by rising `from`,
+    the first one 0. If sum(gives) is at least `from` and below the next step's, sum(terms) must be at least `least`.
     """
 
     gives: Terms
@@ -72,7 +73,7 @@ class RuntimeSteps:
     steps: tuple[tuple[int, int], ...]
 
     def holds(self, gives: int, terms: int) -> bool:
-        """Whether the quota admits the beneficiary with so much freed."""
+        """Returns True if the quota admits the preemptor with these amounts freed."""
         least = self.steps[0][1]
         for start, needed in self.steps:
             if gives < start:
@@ -83,14 +84,18 @@ class RuntimeSteps:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Where anything of it is taken, in one resource at least: (taken - the largest unit taken) < room."""
+    """Used capacity above an entitlement that may be crossed by one unit.
+
+    If any of its options is chosen: for at least one resource, (sum of terms - the largest term) < the resource's
+    bound.
+    """
 
     resources: tuple[tuple[Terms, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Limits and crossings that hold together."""
+    """Limits and crossings that must all be satisfied."""
 
     limits: tuple[Limit, ...] = ()
     crossings: tuple[Crossing, ...] = ()
@@ -98,7 +103,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """At least one branch holds where any of the options `when` is chosen. No branch: none of them may be chosen."""
+    """At least one branch is satisfied if any of the options `when` is chosen. Without branches none may be chosen."""
 
     branches: tuple[Branch, ...]
     when: tuple[int, ...]
@@ -106,18 +111,18 @@ class Either:
 
 @dataclass(frozen=True, slots=True)
 class Multiple:
-    """What stays of `have` pods in a domain, where any of `when` is gone, is a multiple of k."""
+    """The pods that remain of `have` in a domain are a multiple of k, if any of the options `when` is chosen."""
 
     terms: Terms
     when: tuple[int, ...]
-    """Options of surplus pods; a gang that goes because it is broken asks for nothing."""
+    """Options of surplus pods; a gang that is evicted because it is broken has no such constraint."""
     have: int
     k: int
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Cost level 6 of one leaf quota: what is taken above `slack`."""
+    """Cost level 6 of one leaf quota: the chosen amount above `slack`."""
 
     terms: Terms
     slack: int
@@ -125,9 +130,9 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class MovedKind:
-    """Moved pods that are alike: what they ask, (column, amount), and the nodes that they may come back to.
+    """A kind of moved pods: their requests as (column, amount), and the nodes that accept them.
 
-    group: id of their GangGroup, empty without one; where its members stand is looked at together (Rejoin).
+    group: id of their GangGroup, empty without one. `Rejoin` has the constraints on the nodes of its members.
     """
 
     request: tuple[tuple[int, int], ...]
@@ -137,7 +142,7 @@ class MovedKind:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Pods of a moved unit that come back."""
+    """Pods of a moved unit that must be placed again."""
 
     pods: int
     kind: MovedKind
@@ -145,10 +150,11 @@ class Return:
 
 @dataclass(frozen=True, eq=False)
 class Rejoin:
-    """Where the members of a GangGroup may stand once some of them have moved (preemption.md 3.4).
+    """Constraints on the nodes of a GangGroup's members once some of them have moved (preemption.md 3.4).
 
-    members: (node, units of which any takes it) of each that stands. common: [nodes] domains of which all share one, -1
-    where none of them may stand. multiples: ([nodes] domain, k): every domain holds a multiple of k.
+    members: (node, units of which any moves it) of each bound member. common: arrays [nodes] of domains; all members
+    share one domain of each; -1 where none is allowed. multiples: ([nodes] domain, k): every domain has a multiple of
+    k.
     """
 
     group: str
@@ -159,9 +165,9 @@ class Rejoin:
 
 @dataclass(frozen=True, eq=False)
 class Tie:
-    """What members ask of each other's places and of running pods, counted with everybody there who runs.
+    """An affinity or spread constraint with members and running pods, counted with all running pods present.
 
-    leaving: per label that the interaction goes by (domain, unit, pods that leave its count with the unit).
+    leaving: per label of the constraint (domain, unit, pods that the unit's eviction subtracts from the count).
     """
 
     interaction: Interaction
@@ -170,10 +176,11 @@ class Tie:
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """All pending members of `problem` are to be placed; problem.free is without evictions.
+    """The input of every method: all pending members of `problem` must be placed. `problem.free` is without evictions.
 
-    problem.shapes[].allowed: 1 also where only victims stand in the way; blockers: (shape, node) -> what must go
-    before a pod of the shape may stand there, one unit of each tuple. budgets: what each allows, for cost level 1.
+    problem.shapes[].allowed: 1 also where only victims block the shape. blockers: (shape, node) -> groups of units; one
+    unit of each group must be evicted before a pod of the shape is allowed there. budgets: what each allows, for cost
+    level 1.
     """
 
     problem: Problem
@@ -188,24 +195,24 @@ class Choices:
     shortfalls: tuple[Shortfall, ...] = ()
     blockers: Mapping[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     ties: tuple[Tie, ...] = ()
-    """Affinity, anti-affinity and spread, where running pods that may go count in them."""
+    """Affinity, anti-affinity and spread constraints that count evictable running pods."""
     returns: tuple[tuple[Return, ...], ...] = ()
-    """Per unit what must find room again (consolidation, level 2 is no cost); empty where they are gone."""
+    """Per unit the pods that must be placed again (consolidation, where level 2 costs nothing); empty for evictions."""
     rejoins: tuple[Rejoin, ...] = ()
-    """What else they are held to there."""
+    """Further constraints on the pods that are placed again."""
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
-    """(nodes, k): the beneficiary's pods there are a multiple of k."""
+    """(nodes, k): the number of the preemptor's pods on these nodes is a multiple of k."""
     one_of: tuple[tuple[int, ...], ...] = ()
-    """All of the beneficiary's pods stand on nodes of one of these sets; empty where any node will do."""
+    """All of the preemptor's pods are on nodes of one of these sets; empty if any node is allowed."""
     told_apart: frozenset[int] = frozenset()
-    """Units of which it makes a difference which goes, however equal their figures: filters look at them, devices have
-    names, or they come back."""
+    """Units that are not interchangeable although their numbers are equal: filters depend on them, their devices have
+    names, or they are placed again."""
     deterministic_time: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a choice puts everybody. places: (shape, node) -> pods; returns: kind of moved pods -> node -> pods."""
+    """The placement of a choice. places: (shape, node) -> pods; returns: kind of moved pods -> node -> pods."""
 
     places: Mapping[tuple[int, int], int] = field(default_factory=dict)
     returns: Mapping[MovedKind, Mapping[int, int]] = field(default_factory=dict)
@@ -213,7 +220,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The options taken; none where there is no plan. proof: OPTIMAL where levels 1-6 are proven."""
+    """The chosen options; empty if there is no plan. proof: OPTIMAL if levels 1 to 6 are proven."""
 
     options: tuple[int, ...]
     proof: Proof
@@ -222,8 +229,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A set of options that does not help: the assignment of the units `among` that `taken` makes, where a pod stands
-    on one of `places` (shape, node); anywhere without places."""
+    """A no-good cut: the chosen options `taken`, restricted to the units `among`, do not help.
+
+    places: (shape, node); the cut applies if a pod is on one of these. Empty: it always applies.
+    """
 
     taken: frozenset[int]
     among: tuple[int, ...]
@@ -232,7 +241,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Pods of each shape together on a node."""
+    """Pods of each shape together on one node: ((shape, pods), ...)."""
 
     node: int
     pods: tuple[tuple[int, int], ...]
@@ -240,7 +249,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One of these units has to go before a node takes a load; before anybody finds a place without one."""
+    """One of these units must be evicted before a node takes a load; without a load, before any placement exists."""
 
     units: tuple[int, ...]
     load: Load | None = None
@@ -250,7 +259,7 @@ Cost = tuple[int, ...]
 
 
 def keeps(choices: Choices, taken: Collection[int]) -> bool:
-    """Whether a set of options keeps every limit."""
+    """Returns True if a set of options satisfies every limit."""
     chosen = set(taken)
     units = [choices.options[o].unit for o in chosen]
     if len(set(units)) < len(units):
@@ -283,7 +292,7 @@ def _admits(one: RuntimeSteps, chosen: Collection[int]) -> bool:
 
 
 def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multiple]:
-    """The multiples that some options break."""
+    """Returns the multiples that some options violate."""
     out = []
     for one in multiples:
         gone = sum(amount for option, amount in one.terms if option in taken)
@@ -293,7 +302,7 @@ def uneven(multiples: Iterable[Multiple], taken: Collection[int]) -> list[Multip
 
 
 def reachable(choices: Choices) -> bool:
-    """Whether everything together would be enough for the limits that ask for some."""
+    """Returns True if all options together satisfy the limits with a minimum."""
     for limit in choices.limits:
         if limit.least is not None and not limit.when and sum(amount for _, amount in limit.terms) < limit.least:
             return False
@@ -317,7 +326,7 @@ def _crosses_once(crossing: Crossing, chosen: set[int]) -> bool:
 
 
 def fewest_pods(choices: Choices) -> int:
-    """Pods evicted at least by any choice that makes room, by sums of each resource alone: the continuous knapsack."""
+    """Returns a lower bound on the pods that any choice evicts, from each resource alone: the continuous knapsack."""
     problem = choices.problem
     open_to = np.logical_or.reduce([problem.shapes[s].allowed > 0 for s in problem.wanted])
     units, fewest = {option.unit for option in choices.options}, 1
@@ -339,7 +348,7 @@ def fewest_pods(choices: Choices) -> int:
 
 
 def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
-    """Levels 1 to 6 of preemption.md 5; smaller is better."""
+    """Returns levels 1 to 6 of preemption.md 5; smaller is better."""
     units = [choices.units[choices.options[o].unit] for o in taken]
     covered = [0] * len(choices.budgets)
     for unit in units:
@@ -360,6 +369,7 @@ def cost_levels(choices: Choices, taken: Collection[int]) -> Cost:
 
 
 def late_levels(choices: Choices, taken: Collection[int]) -> tuple[int, int]:
-    """Levels 8 and 9: the sum of priorities; the units from the most important one down, as the bits of a number."""
+    """Returns levels 8 and 9: the sum of priorities; the chosen units as bits of a number, the most important
+    highest."""
     units = [choices.units[choices.options[o].unit] for o in taken]
     return sum(unit.priorities for unit in units), sum(1 << unit.rank for unit in units)

@@ -13,7 +13,7 @@ from koordpy.preemption.selection.victim_choice import (
 
 
 def kinds_of(choices: Choices, of_unit: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """The options of some units by kind: first option -> all of the kind, the least important first."""
+    """Returns the options of some units by kind: first option -> all options of the kind, the least important first."""
     sums = [*(one.terms for one in choices.limits), *(one.terms for one in choices.multiples)]
     sums += [one.terms for one in choices.shortfalls]
     sums += [terms for one in choices.runtimes for terms in (one.gives, one.terms)]

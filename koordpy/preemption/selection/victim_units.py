@@ -1,7 +1,7 @@
-"""Victim units: what of the running pods may be evicted together, and what never.
+"""Victim units: which running pods are evicted together, and which never.
 
-Source: preemption.md 2. A pod without a gang is a unit; of a gang above its minimum each surplus pod is one;
-its core is one unit with every other gang of its GangGroup; a gang below its minimum already is one unit, alone.
+Source: preemption.md 2. A pod without a gang is a unit. Each surplus pod of a gang above its minimum is a unit. The
+core of a gang is one unit with every other gang of its GangGroup. A gang below its minimum is a unit by itself.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -22,7 +22,7 @@ from koordpy.quota.quota_book import card_hundredths
 
 
 class UnitKind(Enum):
-    """What makes a unit of its pods."""
+    """Why the pods of a unit are evicted together."""
 
     PLAIN = "plain"
     SURPLUS = "surplus"
@@ -41,12 +41,12 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def priority(self) -> int:
-        """Its own of a surplus or plain pod, of several the highest."""
+        """The highest priority of its pods."""
         return self.pods[0].priority if len(self.pods) == 1 else max(pod.priority for pod in self.pods)
 
     @cached_property
     def start(self) -> float:
-        """Seconds since the epoch, the earliest of its pods."""
+        """The earliest start of its pods, in seconds since the epoch."""
         return started(self.pods[0]) if len(self.pods) == 1 else min(started(pod) for pod in self.pods)
 
     @cached_property
@@ -56,22 +56,22 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def priorities(self) -> int:
-        """Sum over its pods."""
+        """Sum of the priorities of its pods."""
         return self.priority if len(self.pods) == 1 else sum(pod.priority for pod in self.pods)
 
     @property
     def breaks(self) -> int:
-        """Gangs broken: one for the core of a GangGroup."""
+        """Number of gangs broken: 1 for the core of a GangGroup, else 0."""
         return int(self.kind is UnitKind.CORE)
 
     @cached_property
     def standing(self) -> tuple[int, float, tuple[int, int]]:
-        """The first of its importance: priority, earlier start, lower index."""
+        """First part of its importance: priority, earlier start, lower index."""
         return -self.priority, self.start, min(map(_index, self.pods))
 
     @property
     def names(self) -> tuple[object, ...]:
-        """The last of its importance: natural name."""
+        """Second part of its importance: natural name."""
         return min([(natural_key(pod.namespace), natural_key(pod.name)) for pod in self.pods]), self.kind.value
 
     @property
@@ -81,7 +81,7 @@ class VictimUnit(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 def by_importance(units: Sequence[VictimUnit]) -> list[int]:
-    """Positions, the most important first. Names are read of those alone that nothing else tells apart."""
+    """Returns positions, the most important first. Names are compared only between units that are otherwise equal."""
     standing = [unit.standing for unit in units]
     order = sorted(range(len(units)), key=standing.__getitem__)
     if len(set(standing)) == len(order):
@@ -95,17 +95,17 @@ def _index(pod: PodInfo) -> tuple[int, int]:
 
 
 def started(pod: PodInfo) -> float:
-    """When it began to run, seconds since the epoch: status.startTime, else the creation."""
+    """Returns the start of a pod in seconds since the epoch: status.startTime, else its creation."""
     return seconds(pod.pod.status.start_time) or pod.created
 
 
 def terminating(pod: PodInfo) -> bool:
-    """On a node and being deleted."""
+    """Returns True if the pod is on a node and being deleted."""
     return pod.bound and pod.pod.metadata.deletion_timestamp is not None
 
 
 def protected(pod: PodInfo) -> bool:
-    """Whether no rule may ever evict a pod: protected by label, a mirror or daemon pod."""
+    """Returns True if no rule may ever evict a pod: protected by label, a mirror pod, or a pod of a DaemonSet."""
     meta = pod.pod.metadata
     if pod.owner.rigid:
         return True
@@ -113,13 +113,13 @@ def protected(pod: PodInfo) -> bool:
 
 
 def untouchable(pod: PodInfo) -> bool:
-    """Whether no rule may evict a bound pod now: protected, ending, or not confirmed."""
+    """Returns True if no rule may evict a bound pod now: protected, terminating, or not confirmed."""
     return bool(pod.pod.metadata.deletion_timestamp) or not pod.pod.spec.node_name or protected(pod)
 
 
 @dataclass(frozen=True, eq=False)
 class Lending:
-    """A gang above its minimum: at most `most` of its surplus units may go, none with its core."""
+    """A gang above its minimum: at most `most` of its surplus units may be evicted, none together with its core."""
 
     unit: Unit
     surplus: tuple[VictimUnit, ...]
@@ -130,8 +130,10 @@ class Lending:
 def find_candidates(
     groups: Groups, pods: Iterable[PodInfo], *, gone: Collection[str], below: int | None
 ) -> tuple[list[VictimUnit], list[Lending]]:
-    """The victim units among bound pods, whatever the rule, and what ties units of one gang. gone: keys of evicted
-    pods; below: plain pods of this priority and more are of no use to anyone."""
+    """Returns the victim units among bound pods, before any rule, and the limits between units of one gang.
+
+    gone: keys of evicted pods. below: plain pods of this priority or higher are left out; None for no limit.
+    """
     units: list[VictimUnit] = []
     lendings: list[Lending] = []
     seen: set[GangRef] = set()

@@ -1,7 +1,6 @@
-"""The least harmful choice of victims by CP-SAT: cost levels 1 to 9 one after the other, each held for the next.
+"""The least harmful choice of victims by CP-SAT: minimises cost levels 1 to 9 in turn, each fixed for the next.
 
-Source: preemption.md 6 (2). A choice that its trial refuses comes back with what is wrong with it, and the
-model is asked again.
+Source: preemption.md 6 (2). If the dry run rejects a choice, its cuts are added and the model is solved again.
 """
 
 from bisect import bisect_left
@@ -17,20 +16,20 @@ from koordpy.preemption.selection.victims_model import VictimsModel
 from koordpy.preemption.selection.victims_topology import Topology
 
 _FIRST = "victims"
-"""What the solve is called that finds any victims at all."""
+"""Name of the solve that finds any victims at all."""
 
 Check = Callable[[tuple[int, ...], Layout], Sequence[Cut | Need]]
-"""(options, where everybody goes) -> nothing where the plan holds under all filters, else what is wrong with it."""
+"""(options, layout) -> empty if the plan passes all filters, else the constraints that it violates."""
 
 
 def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) -> Choice:
-    """The least harmful options with which all members can be placed. most_tries: answers that a check may refuse."""
+    """Returns the least harmful options with which all members fit. most_tries: choices that `check` may reject."""
     watchdog = choices.problem.watchdog_seconds
     budget = TimeBudget(choices.deterministic_time, watchdog_seconds=watchdog, probing=False)
     steps = _priorities(choices)
     if not steps:
         return Choice((), Proof.INFEASIBLE)
-    # the least by levels 1 and 2 is among the first of them that hold a choice
+    # the optimum of levels 1 and 2 is in the first part that has a solution
     parts: list[int | None] = [*steps[:PRIORITY_PARTS], None]
     known: list[Cut | Need] = []
     for _ in range(most_tries):
@@ -55,7 +54,7 @@ def choose(choices: Choices, check: Check, *, most_tries: int = VICTIM_TRIES) ->
 
 
 def _priorities(choices: Choices) -> list[int]:
-    """Priorities of units, lowest first, from the one on below which no choice is enough."""
+    """Returns the priorities of units, ascending, from the lowest one up to which sums allow a choice."""
     units = {option.unit for option in choices.options}
     steps = sorted({choices.units[u].priority for u in units})
 
@@ -72,7 +71,7 @@ class _Levels:
         self.model, self.budget = model, model.budget
 
     def best(self) -> tuple[tuple[int, ...], Layout, bool] | None:
-        """(options, where everybody goes, whether levels 1-6 are proven); None where nothing was found."""
+        """Returns (options, layout, True if levels 1 to 6 are proven); None if no choice was found."""
         model = self.model
         if not model.possible:
             return None
@@ -91,12 +90,13 @@ class _Levels:
 
     @property
     def _impossible(self) -> bool:
-        """Whether the last solve has shown that there is no solution, or that the model is refused."""
+        """True if the last solve has shown that there is no solution, or that the model is rejected."""
         last = self.budget.runs[-1] if self.budget.runs else None
         return last is not None and (last.status is Proof.INFEASIBLE or bool(last.fault))
 
     def _gathered(self, topology: Topology) -> None:
-        """Level 7. What attracts depends on the layer of c, so that is held first where anything does."""
+        """Minimises level 7. Attraction depends on the layer of the new pods, so with attraction that is fixed
+        first."""
         goals = topology.layers()
         if topology.attracted:
             self.model.minimise_all(goals, share=LATE_LEVEL_SHARE)
@@ -104,7 +104,7 @@ class _Levels:
         self.model.minimise_all([*goals, *topology.later()], share=LATE_LEVEL_SHARE)
 
     def _spare(self) -> None:
-        """Level 9: from the most important unit down, each is spared where it can be."""
+        """Minimises level 9: spares each unit if possible, from the most important on."""
         model, order = self.model, self.model.by_importance
         at = 0
         while at < len(order) and self.budget.left > 1e-6:

@@ -1,8 +1,8 @@
-"""What a choice of victims is as a CP-SAT model: which options are taken, and that all members fit once they are gone.
+"""The choice of victims as a CP-SAT model: which options are chosen, such that all members fit afterwards.
 
-Source: preemption.md 6 (2). Units that are alike in all numbers but their rank are a kind (`victim_kinds.py`): one
-integer per kind, on top of the model that counts pods per shape and node (`counts`) on nodes without any pods. Their
-capacity is in `freed_capacity.py`. What sums cannot say of filters is added as a cut or a need.
+Source: preemption.md 6 (2). Units that are equal in all numbers but their rank are a kind (`victim_kinds.py`), with one
+integer variable. The rest is the model that counts pods per shape and node (`count_model.py`). Capacity of nodes is in
+`freed_capacity.py`. Results of filters that are no sums are added as cuts and needs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,10 +33,11 @@ from koordpy.preemption.selection.victim_kinds import kinds_of
 
 
 class VictimsModel(CountModel):
-    """The model of all that must hold; `early` and what follows are the sums of the cost levels."""
+    """The constraints of a choice; `early` and the later attributes are the sums of the cost levels."""
 
     def __init__(self, choices: Choices, budget: TimeBudget, most: int | None = None) -> None:
-        """most: the highest priority of whom is looked at, no PodDisruptionBudget exceeded; everybody, by default."""
+        """most: highest priority of the victims in the model, which then must not exceed any PodDisruptionBudget; None
+        for all."""
         self.choices, self.kept = choices, most is not None
         problem = choices.problem
         every: dict[int, list[int]] = {}
@@ -44,12 +45,12 @@ class VictimsModel(CountModel):
             if most is None or choices.units[option.unit].priority <= most:
                 every.setdefault(option.unit, []).append(o)
         self.kinds = kinds_of(choices, every)
-        """First option of a kind -> all of it, the least important first."""
+        """First option of a kind -> all options of the kind, the least important first."""
         self.of_unit = {u: options for u, options in every.items() if options[0] in self.kinds}
-        """Unit that stands for its kind -> its options."""
+        """Unit that represents its kind -> its options."""
         self.partial = sum(map(len, every.values())) < len(choices.options)
-        """Whether somebody is left out, or a budget might else be exceeded: there may be other choices."""
-        # what nodes are worth by their pods is no matter of victims
+        """True if victims are left out, or if budgets are hard limits: a larger model may have other choices."""
+        # scores of nodes by their number of pods do not matter for victims
         freed = replace(problem, free=freed_by(choices, every), by_count=None, standing=None)
         room = FillingCapacity(freed, dict(problem.wanted))
         fits = room.could(problem.hard)
@@ -74,19 +75,19 @@ class VictimsModel(CountModel):
         super()._build(level, domain)
 
     def _capacity(self, kind: NodeType, pods: Mapping[int, cp_model.IntVar]) -> None:
-        """What a node has depends on the victims: `freed_capacity.py`."""
+        """Adds nothing: the capacity of a node depends on the victims (`freed_capacity.py`)."""
 
-    # --- what must hold ---------------------------------------------------------------------------------------------
+    # --- constraints ------------------------------------------------------------------------------------------------
 
     def unit(self, unit: int, amount: int = 1) -> list[Term]:
-        """What a unit adds to a sum where any option takes it, and all of its kind with it."""
+        """Returns the terms that a unit, with all of its kind, adds to a sum if any of its options is chosen."""
         return [(self.taken[o], amount) for o in self.of_unit.get(unit, ())]
 
     def _terms(self, terms: Iterable[tuple[int, int]]) -> list[Term]:
         return [(self.taken[o], amount) for o, amount in terms if amount and o in self.taken]
 
     def more(self, option: int, number: int) -> cp_model.IntVar:
-        """Whether more of a kind are taken than a number."""
+        """Returns a variable: more than `number` units of a kind are chosen."""
         if len(self.kinds[option]) == 1:
             return self.taken[option]
         known = self._more.get((option, number))
@@ -108,14 +109,14 @@ class VictimsModel(CountModel):
         for runtime in self.choices.runtimes:
             self._runtime(runtime)
         for one in self.choices.multiples:
-            # of a gang that has fewer than a multiple already, nobody has to go for that
+            # a gang that violates its multiple already need not satisfy it
             times, terms = self.model.new_int_var(0, one.have // one.k + 1, ""), self._terms(one.terms)
             if when := [o for o in one.when if o in self.taken]:
                 some = self._any(when)
                 self.model.add(linear([*terms, (times, one.k)]) == one.have).only_enforce_if(some)
 
     def _limit(self, limit: Limit, within: Sequence[cp_model.IntVar] = ()) -> None:
-        """within: the limit holds where all of these do."""
+        """within: literals under which the limit applies."""
         total = linear(self._terms(limit.terms))
         when = [o for o in limit.when if o in self.taken]
         if limit.when and not when:
@@ -129,7 +130,7 @@ class VictimsModel(CountModel):
                 added.only_enforce_if(where)
 
     def _either(self, either: Either) -> None:
-        """One branch holds where any option of `when` is taken."""
+        """Adds: one branch is satisfied if any option of `when` is chosen."""
         holds = []
         for branch in either.branches:
             own = self.model.new_bool_var("")
@@ -143,7 +144,7 @@ class VictimsModel(CountModel):
                 self.model.add_bool_or(holds).only_enforce_if(self.more(o, 0))
 
     def _any(self, options: list[int]) -> cp_model.IntVar:
-        """True at least where any of some kinds is taken."""
+        """Returns a variable that is true if any of some kinds is chosen; it may be true otherwise."""
         if len(options) == 1:
             return self.more(options[0], 0)
         out = self.model.new_bool_var("")
@@ -152,7 +153,7 @@ class VictimsModel(CountModel):
         return out
 
     def _runtime(self, runtime: RuntimeSteps) -> None:
-        """One of the steps holds: what is freed of the total reaches it, and the quota gets back what it asks then."""
+        """Adds: one step applies, so that the total freed reaches it, and the quota gets back what it needs then."""
         gives, terms = self._terms(runtime.gives), self._terms(runtime.terms)
         held = []
         for number, (start, least) in enumerate(runtime.steps):
@@ -169,7 +170,7 @@ class VictimsModel(CountModel):
         self.model.add_bool_or(held)
 
     def _crossing(self, crossing: Crossing, within: Sequence[cp_model.IntVar] = ()) -> None:
-        """within: the crossing holds where all of these do."""
+        """within: literals under which the crossing applies."""
         everyone = dict.fromkeys(o for terms, _ in crossing.resources for o, _ in terms if o in self.taken)
         enough = []
         for terms, room in crossing.resources:
@@ -194,7 +195,7 @@ class VictimsModel(CountModel):
                 self.model.add(linear([(self.at[shape, node], 1), *gone]) <= 0)
 
     def _together(self) -> None:
-        """Where the members may stand together: the hard layer, regions, and what they ask of each other."""
+        """Adds constraints between members: the hard layer, regions, affinity and spread."""
         total = sum(self.room.wanted)
         if self.problem.hard:
             self._in_one(list(self.inside(self.problem.hard).values()))
@@ -216,13 +217,13 @@ class VictimsModel(CountModel):
                 between.add(tie.interaction, [self._leaving(label) for label in tie.leaving])
 
     def inside(self, level: int) -> dict[int, list[Term]]:
-        """Domain of a level -> new pods in it."""
+        """Returns domain of a level -> new pods in it."""
         if level == self.tree.depth:
             return {cell.nodes[0]: cell.total for cell in self.cells}
         return {domain: [(total, 1)] for domain, total in self.totals[level].items()}
 
     def _in_one(self, parts: list[list[Term]]) -> None:
-        """All pods are in one part."""
+        """Adds: all pods are in one part."""
         full = []
         for here in parts:
             full.append(self.model.new_bool_var(""))
@@ -230,20 +231,21 @@ class VictimsModel(CountModel):
         self.model.add_exactly_one(full)
 
     def _leaving(self, label: Iterable[tuple[int, int, int]]) -> dict[int, list[Term]]:
-        """Domain -> pods that leave it with the units taken."""
+        """Returns domain -> pods that are subtracted there with the chosen units."""
         out: dict[int, list[Term]] = {}
         for domain, unit, pods in label:
             out.setdefault(domain, []).extend(self.unit(unit, pods))
         return out
 
     def attracting_away(self, domain_of: Ints) -> dict[int, list[Term]]:
-        """Domain -> pods that attract the beneficiary and leave it with the units taken. domain_of: [nodes]."""
+        """Returns domain -> pods that attract the preemptor and are evicted with the chosen units. domain_of:
+        [nodes]."""
         return self._leaving(
             (int(domain_of[node]), u, pods) for u in self.of_unit for node, pods in self.choices.units[u].attracts
         )
 
     def learn(self, refused: Iterable[Cut | Need]) -> None:
-        """Rules out what checks refused."""
+        """Excludes what checks rejected."""
         for one in refused if self.possible else ():
             if isinstance(one, Need):
                 self.need(one)
@@ -251,7 +253,7 @@ class VictimsModel(CountModel):
                 self.cut(one)
 
     def cut(self, cut: Cut) -> None:
-        """Forbids what a check refused."""
+        """Excludes an assignment that a check rejected."""
         gone = {self.choices.options[o].unit for o in cut.taken}
         changed: list[cp_model.LiteralT] = []
         for o, units in self._kinds_of(cut.among):
@@ -262,13 +264,13 @@ class VictimsModel(CountModel):
             self.model.add_bool_or(changed)
         for place in cut.places:
             if place in self.at:
-                nobody = self.model.new_bool_var("")
-                self.model.add(self.at[place] <= 0).only_enforce_if(nobody)
-                self.model.add_bool_or([*changed, nobody])
+                unused = self.model.new_bool_var("")
+                self.model.add(self.at[place] <= 0).only_enforce_if(unused)
+                self.model.add_bool_or([*changed, unused])
 
     def need(self, need: Need) -> None:
-        """Some unit has to go first."""
-        # of a kind, those before the first of these do not help
+        """Adds: one of some units must be evicted first."""
+        # units of a kind are chosen in order, so the first of these decides
         gone = [
             self.more(o, min(n for n, unit in enumerate(units) if unit in need.units))
             for o, units in self._kinds_of(need.units)
@@ -287,15 +289,15 @@ class VictimsModel(CountModel):
         self.model.add_bool_or([*less, *gone])
 
     def _kinds_of(self, units: Iterable[int]) -> list[tuple[int, list[int]]]:
-        """Kinds that some units are of, and the units of each, the least important first."""
+        """Returns (first option, units) of each kind with one of some units, the least important first."""
         some = set(units)
         members = ((o, [self.choices.options[one].unit for one in kind]) for o, kind in self.kinds.items())
         return [(o, kind) for o, kind in members if not some.isdisjoint(kind)]
 
-    # --- what it costs ----------------------------------------------------------------------------------------------
+    # --- cost levels ------------------------------------------------------------------------------------------------
 
     def _levels(self) -> None:
-        """The sums of levels 1 to 6 and 8."""
+        """Builds the sums of levels 1 to 6 and 8."""
         choices, model = self.choices, self.model
         units = choices.units
         violated: list[Term] = []
@@ -338,20 +340,21 @@ class VictimsModel(CountModel):
             for number, one in enumerate(self.kinds[options[0]])
         )
         self.by_importance = [(u, number) for _, u, number in sorted(ranked, reverse=True)]
-        """(unit that stands for its kind, how many of it are less important) of all units."""
+        """(unit that represents its kind, number of less important units of the kind) for all units, most important
+        first."""
         self.later_rule = self._terms((o, option.rule) for o, option in enumerate(choices.options))
 
-    # --- what came of it --------------------------------------------------------------------------------------------
+    # --- result -----------------------------------------------------------------------------------------------------
 
     @property
     def chosen(self) -> tuple[int, ...]:
-        """The options taken."""
+        """The chosen options."""
         taken = (kind[: self.values[self.taken[o].index]] for o, kind in self.kinds.items())
         return tuple(sorted(one for some in taken for one in some))
 
     @property
     def layout(self) -> Layout:
-        """Where everybody goes."""
+        """The placement of new and moved pods."""
         places = {place: n for place, var in self.at.items() if (n := self.values[var.index])}
         back = {
             kind: {node: n for node, var in here.items() if (n := self.values[var.index])}

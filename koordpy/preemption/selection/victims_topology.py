@@ -1,7 +1,7 @@
-"""Cost level 7 of a choice of victims: goals 1 to 4 of the placement that it makes room for.
+"""Cost level 7 of a choice of victims: goals 1 to 4 of the placement that it makes possible.
 
-Source: preemption.md 5, gang-network.md section 5. Domains that are used and whole PP groups are those of every model
-that counts pods (`counts`). Where a placement goes through regions one by one, a choice of victims has a 0/1 per layer.
+Source: preemption.md 5, gang-network.md section 5. Variables for used domains and whole pipeline groups are those of
+every count model (`count_model.py`). A placement tries regions one by one; this model has a 0/1 variable per layer.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from koordpy.preemption.selection.victims_model import VictimsModel
 
 
 class Topology:
-    """Adds what goals 1 to 4 count to a model with a solution, and to the solution what they are there."""
+    """Adds the variables of goals 1 to 4 to a model with a solution, and their values to the solution."""
 
     def __init__(self, model: VictimsModel) -> None:
         self.model, self.tree, problem = model, model.tree, model.problem
@@ -27,13 +27,13 @@ class Topology:
         self._settle()
 
     def _common(self, level: int, opened: list[Term]) -> cp_model.IntVar:
-        """Whether all new pods lie in one domain of a level."""
+        """Returns a variable that is true only if all new pods are in one domain of a level."""
         one = self.model.model.new_bool_var("")
         self.model.model.add(linear(opened) <= 1).only_enforce_if(one)
         return one
 
     def _every(self, level: int) -> cp_model.IntVar:
-        """Whether all members do."""
+        """Returns a variable that is true only if all members, new and bound, are in one domain of a level."""
         model, held = self.model.model, self.held[level]
         if not held:
             return self.one[level - 1]
@@ -44,11 +44,12 @@ class Topology:
         return every
 
     def _opened(self, level: int) -> list[Term]:
-        """Domains of a level that hold new pods and no bound members."""
+        """Returns the domains of a level with new pods and without bound members."""
         return [term for d, used in self.model.used[level].items() if d not in self.held[level] for term in used]
 
     def _attraction(self) -> list[cp_model.IntVar]:
-        """Per level: attracting pods in the used domain, at most; of use where one domain is used."""
+        """Returns per level an upper bound on the attracting pods in the used domain; only useful if one domain is
+        used."""
         attract, tree = self.model.problem.attract, self.tree
         out = []
         for level in range(tree.depth + 1):
@@ -62,7 +63,7 @@ class Topology:
         return out
 
     def _settle(self) -> None:
-        """The solution said in the new variables: who is attracted, and which groups are whole, is left open."""
+        """Extends the solution by the new variables; attraction and whole groups are left open."""
         model = self.model
         model.values += [0] * (len(model.model.proto.variables) - len(model.values))
         for level in self.levels:
@@ -74,12 +75,12 @@ class Topology:
                 model.values[self.every[level - 1].index] = int(not model.value(self._opened(level)))
 
     def layers(self) -> list[Stage]:
-        """Goal 1: the layer of C, then of c."""
+        """Goal 1: the common layer of all members, then of the new pods."""
         lowest = -sum(bool(self.model.room.could(level).any()) for level in self.levels)
         return [("common layer", [(var, -1) for var in some], lowest) for some in (self.every, self.one)]
 
     def later(self) -> list[Stage]:
-        """Goals 2 to 4, once goal 1 is held."""
+        """Goals 2 to 4, once goal 1 is fixed."""
         level = self.model.value((var, 1) for var in self.one)
         out: list[Stage] = [
             ("attraction", [(self.attracted[n], -1)], None) for n in range(level, -1, -1) if self.attracted
