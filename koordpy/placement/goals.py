@@ -333,7 +333,7 @@ def violations(problem: Problem, nodes: Mapping[int, int]) -> list[str]:
     for number, k in sorted(problem.multiples.items()):
         held = tree.levels[number].sums(counts)
         found.extend(
-            f"{tree.layer_name(number)} {tree.path(number, int(d))} has {held[d]} members, not a multiple of {k}"
+            f"{tree.layer_name(number)} {tree.path(number, int(d))}: {held[d]} is not a multiple of {k}"
             for d in (np.nonzero(held % k)[0] if k > 1 else ())
         )
     return found + faults_together(problem, nodes)

@@ -62,7 +62,7 @@ def test_each_hard_rule_is_told_when_it_is_broken() -> None:
     assert violations(problem, {0: 0, 1: 1}) == ["rank 1 is not allowed on n2"]
     assert violations(problem, {0: 0, 9: 0}) == ["rank 9 is not a pending member"]
     assert violations(problem, {0: 0, 1: 0, 2: 0, 3: 0}) == ["n1 has 2 of column 1, 4 placed"]
-    assert violations(problem, {0: 0}) == ["gang 0 needs 2, 1 placed", "layer1 b1 holds 1, no multiple of 2"]
+    assert violations(problem, {0: 0}) == ["gang 0 needs 2, 1 placed", "layer1 b1: 1 is not a multiple of 2"]
     assert violations(problem, {0: 0, 1: 0, 2: 2, 3: 2}) == ["members lie in several domains of layer1"]
 
 
@@ -72,8 +72,8 @@ def test_bound_members_count_for_hard_layers_and_multiples() -> None:
     assert violations(late, {0: 1}) == []
     assert violations(late, {0: 0}) == [
         "members lie in several domains of layer1",
-        "layer1 b1 holds 1, no multiple of 2",
-        "layer1 b2 holds 1, no multiple of 2",
+        "layer1 b1: 1 is not a multiple of 2",
+        "layer1 b2: 1 is not a multiple of 2",
     ]
 
 
