@@ -1,9 +1,9 @@
-"""Which nominations are still feasible: a plan must not invalidate an existing one.
+"""Finds nominations that a plan must not invalidate.
 
 Source: preemption.md 4. Capacity on the nominated node is already protected by the ledger (`reservation_ledger.py`).
 Two other conditions can break a nomination: inter-pod affinity and topology spread (a new pod matches a term), and
-quota (a pod that is in no quota lowers what is left to share). If a nomination breaks, its victims were evicted for
-nothing, and new victims would be chosen.
+quota (a pod without a quota reduces the capacity that quotas share). If a nomination breaks, its victims were evicted
+for nothing, and new victims would be selected.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,17 @@ from koordpy.reservations.capacity_view import STARTED
 
 BY_PODS: tuple[str, ...] = ("PodTopologySpread", "InterPodAffinity")
 BY_QUOTAS: tuple[str, ...] = (PLUGIN,)
-"""Filters that a nomination depends on beside those of its node."""
+"""Filters that a nomination depends on in addition to the filters of its node: by other pods, and by quotas."""
 Conditions = frozenset[tuple[str, tuple[str, ...]]]
 """(pod key, filters that pass for the pod on its nominated node) of nominated pods."""
 
 
 def nominations_still_feasible(unit: Unit, figures: RoundState) -> Conditions:
-    """Nominations whose capacity is closed to a unit, with the other conditions that hold for them once terminating
-    pods are gone: those that the unit could break. Includes the nominations that this round has made."""
+    """Returns the nominations that the unit could break, each with the filters that pass now.
+
+    Judged as if terminating pods had ended. Covers nominations with capacity that is closed to the unit, and
+    nominations of this round.
+    """
     draft, pods = figures.draft, figures.snapshot.pods
     made = {key: draft.placed[key] for key in draft.nominated if key in draft.placed}
     found = figures.reservations.available_to(unit.pending, {pod.key for pod in unit.members})
@@ -40,14 +43,14 @@ def nominations_still_feasible(unit: Unit, figures: RoundState) -> Conditions:
 
 
 def _is_interpod_dependent(pod: PodInfo) -> bool:
-    """Whether a pod's nodes depend on where other pods are."""
+    """Returns True if the nodes that fit the pod depend on other pods."""
     return bool(pod.ties or pod.pod.spec.topology_spread_constraints)
 
 
 def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], figures: RoundState) -> set[str]:
-    """Pods that fit their node by inter-pod rules: without every other nominated pod, or with all of them in place.
+    """Returns the pods that fit their nodes by inter-pod rules, without the other nominated pods or with all of them.
 
-    nodes: key -> node position of all nominated pods, `dependent` of those that are to be judged.
+    dependent: key -> node position of the pods to judge. nodes: the same for all nominated pods.
     """
     draft, pods = figures.draft, figures.snapshot.pods
     made = [key for key in nodes if key in draft.placed]
@@ -65,7 +68,7 @@ def _fitting(dependent: Mapping[str, int], nodes: Mapping[str, int], figures: Ro
 
 
 def _shrinks_quotas(unit: Unit, figures: RoundState) -> bool:
-    """Whether less is left to quotas once a unit starts."""
+    """Returns True if a quota's runtime may fall once the unit starts."""
     quotas, settings = figures.snapshot.quotas, figures.config.quota
     if not quotas.tree.quotas or not settings.enable_runtime_quota:
         return False
@@ -73,7 +76,8 @@ def _shrinks_quotas(unit: Unit, figures: RoundState) -> bool:
 
 
 def _admitted(nodes: Mapping[str, int], figures: RoundState) -> list[str]:
-    """Nominated pods that their quotas admit once all nominated pods have started and the terminating ones are gone."""
+    """Returns nominated pods that their quotas admit once all nominated pods have started and terminating pods have
+    ended."""
     draft, quotas, pods = figures.draft, figures.snapshot.quotas, figures.snapshot.pods
     limits = figures.of_view(STARTED).admission.admission_limits()
     left = {name: {r: n - draft.quotas.used(name, r) for r, n in of.items()} for name, of in limits.items()}

@@ -23,7 +23,11 @@ def accept(
     notes: Mapping[str, Mapping[str, str]] | None = None,
     relief: PreemptionPlan | None = None,
 ) -> BoundUnit | RejectedUnit:
-    """Checks a plan independently and puts it on the draft. relief: whose victims are off the draft for it."""
+    """Checks a unit's plan independently and puts it on the draft.
+
+    nodes: pod key -> node position. notes: pod key -> annotations of its Binding. relief: the preemption plan that the
+    placement belongs to, with its victims already off the draft; None without victims.
+    """
     names = {key: figures.snapshot.nodes[node].name for key, node in nodes.items()}
     pods = figures.snapshot.pods
     given = give(nodes, figures) if any(pods[key].asks for key in nodes) else NOTHING_ALLOCATED
@@ -52,7 +56,7 @@ def rejected_plan(
     runs: tuple[SolverRun, ...],
     relief: PreemptionPlan | None,
 ) -> RejectedUnit:
-    """The outcome of a unit whose plan its check refuses."""
+    """Returns the outcome of a unit with a plan that failed its check."""
     relief = relief or PreemptionPlan()
     every = [*nodes.items(), *((back.pod.key, back.node) for back in relief.back)]
     taken = [EvictedUnit(victim.unit.pods, str(victim.rule)) for victim in relief.victims]

@@ -1,15 +1,15 @@
 """Preemption for one unit as a pipeline: rules -> candidate sets -> filters -> dry run -> check -> result.
 
-    preempt        a unit without capacity -> its outcome; member by member where members preempt individually
+    preempt        a unit without capacity -> its outcome; member by member if members preempt individually
     find_plan      preemptor sets: all pending members, then the core
     _try_rules     rules: which victim units may be evicted, step by step (`preemption/rules/rule_steps.py`)
-    _try_scenario  filters, then generators, then the check, which has the last word
-    _generate      the least harmful plan of all parts of the nodes that passes its dry run (`select_victims.py`)
-    _carry_out     the check, pod by pod, on the draft; a plan that passes stays on it
+    _try_scenario  filters, then generators, then the check, which decides last
+    _generate      the least harmful plan, over all parts of the nodes, that passes its dry run (`select_victims.py`)
+    _carry_out     the check, pod by pod, on the draft; a plan that passes stays on the draft
 
-The first plan that passes ends the search. Else the result says why it ended (`SearchEnd`). Generators are asked in the
-order of `Way`: the table of nodes for a plain pod, counting, CP-SAT, greedy. Where the check refuses a plan, which is a
-mistake of the planner, the generators after the one that made it are asked.
+The first plan that passes ends the search. Otherwise the result says why the search ended (`SearchEnd`). Generators
+run in the order of `Way`: the table of nodes for a plain pod, counting, CP-SAT, greedy. If the check rejects a plan,
+the planner has made a mistake, and the generators after the one of that plan run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,26 +46,26 @@ from koordpy.reservations.capacity_view import RELIEVED
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search, or a part of it, came to."""
+    """Result of a search, or of one part of it."""
 
     end: SearchEnd
     plan: PreemptionPlan | None = None
-    """The plan; None without one."""
+    """The plan; None if none was found."""
     outcome: PlacedUnit | RejectedUnit | None = None
-    """The plan on the draft, or the last one that the check refused. None where no plan was checked."""
+    """The plan on the draft, or the last plan that the check rejected; None if no plan was checked."""
     reasons: tuple[str, ...] = ()
-    """Sentences on the rules tried, which follow the count of nodes in the message of a waiting pod."""
+    """Sentences on the rules that were tried; they follow the count of nodes in the message of a pending pod."""
     runs: tuple[SolverRun, ...] = ()
     withheld: frozenset[Guard] = NO_GUARD
-    """Guards; without any one of them there would be a plan."""
+    """Guards that each prevent a plan: without any one of them a plan exists."""
     awaited: Awaited | None = None
-    """Nodes of the unit once terminating pods are gone; nothing is evicted then."""
+    """Nodes that fit the unit once terminating pods have ended, so that nothing is evicted; None for none."""
 
 
 def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | None) -> UnitOutcome:
     """Returns the outcome of a unit that found no capacity: with victims, or waiting with the reason.
 
-    now: figures in the view of a unit that starts now. search: None where no pod may be evicted.
+    now: round state in the view of a unit that starts now. search: None if no pod may be evicted.
     """
     if search is None or (refused.refusal is not None and not refused.refusal.limit_name):
         return refused
@@ -86,7 +86,7 @@ def preempt(refused: WaitingUnit, now: RoundState, search: PreemptionSearch | No
 
 
 def _waiting(refused: WaitingUnit, found: SearchResult, now: RoundState) -> UnitOutcome:
-    """The outcome of a unit for which no plan was found."""
+    """Returns the outcome of a unit without a plan."""
     attempt = refused.attempt
     if found.end is SearchEnd.DEFERRED:
         return DeferredUnit(replace(attempt, proof=Proof.UNKNOWN), DeferralReason.SEARCH, refused.refusal)
@@ -102,7 +102,7 @@ def _waiting(refused: WaitingUnit, found: SearchResult, now: RoundState) -> Unit
 
 
 def _joined(first: PlacedUnit, second: PlacedUnit) -> PlacedUnit:
-    """The outcome of a unit of which two plans are on the draft, each for other members."""
+    """Joins two plans of one unit on the draft, each for other members, into one outcome."""
     proof = first.attempt.proof if second.attempt.proof is Proof.OPTIMAL else second.attempt.proof
     rejected = (*first.attempt.rejected, *second.attempt.rejected)
     attempt = replace(second.attempt, proof=proof, rejected=rejected)
@@ -121,7 +121,7 @@ def _joined(first: PlacedUnit, second: PlacedUnit) -> PlacedUnit:
 def find_plan(
     unit: Unit, now: RoundState, search: PreemptionSearch, placed: Mapping[str, int] | None = None
 ) -> SearchResult:
-    """Returns the first plan that makes room for all pending members, else for the core, else why there is none.
+    """Returns the first plan that frees capacity for all pending members, else for the core, else why there is none.
 
     placed: pod key -> node position of members that preempted individually just before.
     """
@@ -147,7 +147,7 @@ def find_plan(
 
 
 def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, first: bool) -> SearchResult | None:
-    """Answers that need no search; None where a search must run. first: no member preempted just before."""
+    """Returns an answer that needs no search; None if a search must run. first: no member preempted just before."""
     if not now.snapshot.nodes:
         return SearchResult(SearchEnd.NO_CANDIDATES)
     if first and (awaited := await_ending(unit, now)) is not None:
@@ -163,7 +163,10 @@ def _answer_early(unit: Unit, now: RoundState, search: PreemptionSearch, *, firs
 
 
 def _try_rules(preemptors: PreemptorSet, search: PreemptionSearch, refused: RejectedUnit | None) -> SearchResult:
-    """The first plan of one preemptor set, step of rules by step. refused: the unit with the plans refused so far."""
+    """Returns the first plan of one preemptor set over the steps of rules.
+
+    refused: outcome with the plans rejected so far; None if no plan was rejected.
+    """
     law = search.law(preemptors)
     if not law.admissible:
         return SearchResult(SearchEnd.NO_CANDIDATES, outcome=refused)
@@ -185,7 +188,7 @@ def _try_rules(preemptors: PreemptorSet, search: PreemptionSearch, refused: Reje
 
 
 def _try_scenario(scenario: PreemptionScenario, search: PreemptionSearch, refused: RejectedUnit | None) -> SearchResult:
-    """Filters, generators with their dry runs, check. refused: the unit with the plans that were refused so far."""
+    """Runs filters, generators with their dry runs, and the check on one scenario. refused: as in `_try_rules`."""
     if (bound := scenario.bound()) is not None:
         return SearchResult(bound[0], outcome=refused, reasons=tuple(filter(None, bound[1:])))
     ways = tuple(search.ways)
@@ -196,7 +199,7 @@ def _try_scenario(scenario: PreemptionScenario, search: PreemptionSearch, refuse
         outcome = _carry_out(scenario.preemptors.unit, found.plan, search)
         attempt = outcome.attempt
         if refused is not None:
-            # a generator whose plan was refused may have been right in that nothing is better
+            # the plan was rejected, but the generator's proof that no better plan exists may still be right
             rejected = (*refused.attempt.rejected, *attempt.rejected)
             proof = Proof.FEASIBLE if isinstance(outcome, PlacedUnit) else attempt.proof
             outcome = replace(outcome, attempt=replace(attempt, proof=proof, rejected=rejected))
@@ -208,7 +211,7 @@ def _try_scenario(scenario: PreemptionScenario, search: PreemptionSearch, refuse
 
 
 def _with_runs(found: SearchResult, before: tuple[SolverRun, ...]) -> SearchResult:
-    """The result with the uses of the solver by the steps before it."""
+    """Returns the result with the solver runs of earlier steps added."""
     if not before or found.outcome is None:
         return found
     attempt = replace(found.outcome.attempt, runs=(*before, *found.outcome.attempt.runs))
@@ -216,7 +219,7 @@ def _with_runs(found: SearchResult, before: tuple[SolverRun, ...]) -> SearchResu
 
 
 def _generate(scenario: PreemptionScenario, ways: Sequence[Way]) -> SearchResult:
-    """The least harmful plan that a generator makes and that passes its dry run. ways: generators that may be asked."""
+    """Returns the least harmful plan of a generator that passes its dry run. ways: generators that may run."""
     if Way.NODE in ways and (least := scenario.cheapest_node()) is not None:
         if not eligible_under(least).any():
             return SearchResult(SearchEnd.RULED_OUT)
@@ -241,7 +244,7 @@ def _generate(scenario: PreemptionScenario, ways: Sequence[Way]) -> SearchResult
 
 
 def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> PlacedUnit | RejectedUnit:
-    """Checks a plan and puts it on the draft; nothing of it stays where the check refuses it."""
+    """Checks a plan and puts it on the draft. A rejected plan leaves no change on the draft."""
     now, nodes = search.now, dict(plan.nodes)
     if faults := search.faults(unit, plan):
         return rejected_plan(unit, faults, nodes, now, plan.runs, plan)
@@ -270,8 +273,8 @@ def _carry_out(unit: Unit, plan: PreemptionPlan, search: PreemptionSearch) -> Pl
 
 
 def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: PreemptionSearch) -> str:
-    """Returns what a guard withholds from preemptor sets without a plan, one after the other. Empty where there is no
-    plan without the guard either."""
+    """Returns a sentence on the plan that a guard prevents for the preemptor sets, tried one after the other; empty if
+    there is no plan without the guard either."""
     seen = set[frozenset[bytes]]()
     for preemptors in tried:
         kept = PlanGuards(preemptors.unit, preemptors.pods, search.config)
@@ -286,7 +289,7 @@ def _withheld_by(guard: Guard, tried: Sequence[PreemptorSet], search: Preemption
         by_rules = steps(law, free) if guard is not Guard.ENTITLEMENT else []
         for rules in (*consolidation_steps(law, free), *by_rules, *limited_steps(law, free)):
             if not _bears(guard, kept, law, rules, search):
-                continue  # it makes no difference there
+                continue  # the guard makes no difference in this step
             scenario = search.scenario(preemptors, law, rules)
             plan = _generate(scenario, search.ways).plan if scenario.bound() is None else None
             if plan is not None and guard is Guard.ENTITLEMENT:

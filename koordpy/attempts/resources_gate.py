@@ -1,7 +1,7 @@
-"""minResources of a PodGroup: a check over sums before anything is tried (kube-parity.md section 6).
+"""Checks minResources of a PodGroup before the gang is planned (kube-parity.md section 6).
 
-It must fit into the free room of all nodes that the members may use, in sum, with its own bound members' use counted
-as free; else the gang is not tried.
+The sum must fit into the free capacity of all nodes that members may use. Resources of the gang's own bound members
+count as free. Otherwise the gang is not planned. O(nodes x resources).
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from koordpy.plugins.resource_fit import PLUGIN
 
 
 def check_min_resources(unit: Unit, figures: RoundState) -> Gate | None:
-    """The gate of the first gang whose minResources do not fit; None where all do."""
+    """Returns a gate for the first gang with minResources that do not fit; None if all fit."""
     snapshot, draft = figures.snapshot, figures.draft
     for gang in unit.gangs:
         if not gang.min_resources or not gang.pending:

@@ -1,4 +1,4 @@
-"""Plans one unit: gates, quotas, placement, the independent check, the draft; then victims, then nominations.
+"""Plans one unit on the draft: gates, quotas, placement, the independent check; then victims, then nominations.
 
 Source: gang-network.md sections 2.3 to 2.8; kube-parity.md 3 for plain pods.
 """
@@ -46,17 +46,17 @@ from koordpy.problems.unit_placement import Question, place_unit
 from koordpy.quota.preemption_history import gainers
 
 PreemptorSource = Callable[[], PreemptionSearch]
-"""Returns the search for victims of the round, which is made when first asked for."""
+"""Returns the round's search for victims. The search is created at the first call."""
 
 
 def equivalence_class(unit: Unit, figures: RoundState) -> Hashable | None:
-    """Returns the key of the units that have the same outcome on the same draft; None for a unit without an equal.
+    """Returns the key of the unit's equivalence class: its units have the same outcome on the same draft.
 
-    Equal are requests, constraints, quotas, preemption policies, and the layout of gangs. Gangs with bound members or
-    parts, and gangs with members whose place depends on other pods, have no equal.
+    Units of a class have equal requests, constraints, quotas, preemption policies and gang layout. None: the unit is
+    alone in its class, because it has bound members, parts, or members with nodes that depend on other pods.
     """
     quotas = figures.snapshot.quotas
-    # what a pod may take from others depends on whose it is and on its policy (preemption.md 1)
+    # the victims that a pod may evict depend on its owner and its preemption policy (preemption.md 1)
     first = unit.members[0]
     owner = quotas.user_of(first), quotas.queue_of(first)
     kept_from = gainers(figures.snapshot.yielded, unit.id) if figures.snapshot.yielded else None
@@ -74,10 +74,10 @@ def equivalence_class(unit: Unit, figures: RoundState) -> Hashable | None:
 def plan_unit(
     unit: Unit, figures: RoundState, preemptor: PreemptorSource | None = None, *, defers: bool = False
 ) -> UnitOutcome:
-    """Plans one unit on the draft, whole or not at all: into free capacity, else into that of victims.
+    """Plans one unit on the draft, as a whole or not at all: into free capacity, else into capacity of victims.
 
-    preemptor: None where no pod may be evicted for the unit. defers: whether a unit that needs the
-    solver is left to a search.
+    preemptor: None if no pod may be evicted for the unit. defers: True if a unit that needs the solver is left to a
+    search.
     """
     draft = figures.draft
     protects = draft.has_nominations or draft.nominated
@@ -94,9 +94,9 @@ def plan_unit(
 def plan_in_free_capacity(
     unit: Unit, figures: RoundState, preemptor: PreemptorSource | None, *, defers: bool
 ) -> UnitOutcome:
-    """Places one unit into free capacity: gates, quotas, jobs with placement rules of their own, nodes, check, draft.
+    """Places one unit into free capacity: gates, quotas, device placement rules, nodes, check, draft.
 
-    preemptor: for jobs whose rules evict members of their own; None where no pod may be evicted.
+    preemptor: used by device rules that move running members of a job; None if no pod may be evicted.
     """
     if (gate := find_gate(unit, figures)) is not None:
         return WaitingUnit(Attempt(unit, Proof.UNKNOWN), gate)
@@ -109,28 +109,28 @@ def plan_in_free_capacity(
     return place_members(unit, figures, defers=defers)
 
 
-# --- before any node --------------------------------------------------------------------------------------------------
+# --- gates and quotas -------------------------------------------------------------------------------------------------
 
 
 def find_gate(unit: Unit, figures: RoundState) -> Gate | None:
-    """Returns what holds a unit before its quotas and any node are looked at; None for nothing."""
+    """Returns the gate that blocks a unit before quotas and nodes are checked; None for no gate."""
     evicted = figures.draft.evicted
     if unit.plain is not None:
         return device_gate(unit, figures) if unit.plain.extended else None
     if evicted and any(pod.key in evicted for pod in unit.members):
-        text = f"gang {unit.group_id}: members are evicted in this round, it is planned anew in the next"
+        text = f"gang {unit.group_id}: members are evicted in this round; the next round plans the gang again"
         return Gate(text, GangStatus.UNSCHEDULABLE)
     return gate(unit, figures.groups) or device_gate(unit, figures) or check_min_resources(unit, figures)
 
 
 def refuse_by_quota(unit: Unit, figures: RoundState) -> QuotaRefusal | None:
-    """Returns the refusal of a quota that does not admit the unit; None where all admit it."""
+    """Returns the refusal of a quota that does not admit the unit; None if all quotas admit it."""
     use = figures.draft.quotas
     return figures.admission.refusal(unit, use) if use.quotas.tree.quotas else None
 
 
 def plan_job(unit: Unit, figures: RoundState) -> JobPlan | None:
-    """Returns the plan of a job whose devices have placement rules of their own; None for any other unit."""
+    """Returns the plan of a job with devices that have their own placement rules; None for any other unit."""
     return place_by_rules(unit, figures) if any(pod.extended for pod in unit.pending) else None
 
 
@@ -146,8 +146,11 @@ def place_pod(unit: Unit, pod: PodInfo, figures: RoundState) -> WaitingUnit | Bo
 
 
 def choose_node(pod: PodInfo, figures: RoundState) -> int | None:
-    """Returns a plain pod's node: the nominated one, else that of the largest total, then the fewest free slots, then
-    natural name order (kube-parity.md 3, 4.5); or by the rules of its devices. None where no node has a slot."""
+    """Returns a plain pod's node; None if no node has a slot.
+
+    Order: the nominated node, the highest total score, the fewest free slots, natural name order (kube-parity.md 3,
+    4.5). Devices with placement rules choose by these rules.
+    """
     nominated = figures.snapshot.index.get(pod.nominated_node) if pod.nominated_node else None
     if nominated is not None and figures.of(pod).slots[nominated] > 0:
         return nominated
@@ -156,7 +159,7 @@ def choose_node(pod: PodInfo, figures: RoundState) -> int | None:
 
 
 def place_members(unit: Unit, figures: RoundState, *, defers: bool) -> UnitOutcome:
-    """Places the members of a unit: the problem, its solution, and the check."""
+    """Places the members of a unit: builds the problem, solves it, and checks the solution."""
     if defers and len(unit.kinds) > COUNTED_KINDS:
         return DeferredUnit(Attempt(unit, Proof.UNKNOWN))
     problem = build(unit, figures)
@@ -179,8 +182,8 @@ def place_members(unit: Unit, figures: RoundState, *, defers: bool) -> UnitOutco
 def solve_problem(unit: Unit, problem: Problem, figures: RoundState) -> Solution:
     """Returns nodes for the members of a unit.
 
-    Where each further member is planned alone, members with a nomination come first: a pod that was evicted for one of
-    them would else take that node back from a less important member, and be evicted again.
+    If members are planned individually, members with a nomination come first. Otherwise a less important member may get
+    the node that was freed for a nominated member, and be evicted for it again.
     """
     if not unit.is_gang:
         return place_unit(unit, problem, figures, Question.IN_ORDER)
@@ -192,11 +195,11 @@ def solve_problem(unit: Unit, problem: Problem, figures: RoundState) -> Solution
     return place_unit(unit, problem, figures, Question.BEST)
 
 
-# --- jobs with placement rules of their own ---------------------------------------------------------------------------
+# --- jobs with device placement rules ---------------------------------------------------------------------------------
 
 
 def accept_job(unit: Unit, plan: JobPlan, figures: RoundState, preemptor: PreemptorSource | None) -> UnitOutcome:
-    """Checks the plan of a job and puts it on the draft."""
+    """Checks the plan of such a job and puts it on the draft."""
     if not plan.nodes:
         refusal = figures.admission.core_refusal(unit, figures.draft.quotas)
         attempt = Attempt(unit, plan.proof, Method.RULES, plan.runs)
@@ -210,7 +213,7 @@ def accept_job(unit: Unit, plan: JobPlan, figures: RoundState, preemptor: Preemp
 def move_members(
     unit: Unit, plan: JobPlan, figures: RoundState, preemptor: PreemptorSource | None
 ) -> WaitingUnit | PreemptingUnit | RejectedUnit:
-    """Evicts members of the unit so that other members, and they, are placed together (ascend.md 5.3)."""
+    """Evicts running members, so that they and the pending members are placed together (ascend.md 5.3)."""
     if preemptor is None:
         return WaitingUnit(Attempt(unit, Proof.INFEASIBLE), NoCapacity(plan.remark))
     draft = figures.draft
@@ -236,15 +239,15 @@ def protect_nominations(
     figures: RoundState,
     preemptor: PreemptorSource | None,
 ) -> UnitOutcome:
-    """Takes a plan back that closes the nominated place of another pod. That pod would else be evicted for again, or
-    each of the two would wait for the other.
+    """Takes back a plan that invalidates the nomination of another pod. Otherwise victims would be evicted for that pod
+    again, or each of the two units would wait for the other.
 
-    nominated: nominations that were feasible before the plan; mark: of the draft at that time.
+    nominated: nominations that were feasible before the plan. mark: state of the draft before the plan.
     """
     unit, draft = outcome.unit, figures.draft
     closed = nominated - nominations_still_feasible(unit, figures) if nominated else frozenset()
     if isinstance(outcome, PreemptingUnit):
-        # the unit is not bound now: a more important pod starts before it
+        # the unit is not bound in this round: a more important pod starts before it
         closed = frozenset(one for one in closed if yields_to(figures.snapshot.pods[one[0]], outcome))
     if not closed:
         if isinstance(outcome, PreemptingUnit):
@@ -257,14 +260,14 @@ def protect_nominations(
     awaits = outcome.nodes if promised else {}
     draft.reserve(awaits, waits_for={pod for pod, _ in closed})
     key, plugins = min(closed, key=lambda one: natural_key(one[0]))
-    text = f"it would keep pod {key} from the room that is promised to it"
+    text = f"it would invalidate the nomination of pod {key}"
     refusal = f"0/{len(figures.snapshot.nodes)} nodes are available: {text}."
     held = Gate(refusal, GangStatus.UNSCHEDULABLE, plugins=plugins)
     return WaitingUnit(Attempt(unit, Proof.UNKNOWN, rejected=outcome.attempt.rejected), held, awaits=awaits)
 
 
 def yields_to(pod: PodInfo, outcome: PreemptingUnit) -> bool:
-    """Returns True if the capacity that victims leave for a unit is closed to a pod (`ClosedTo.RANK`)."""
+    """Returns True if the capacity that victims free for a unit is closed to a pod (`ClosedTo.RANK`)."""
     most = max(one.priority for one in outcome.unit.pending if one.key in outcome.nodes)
     reclaimed = any(victim.rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for victim in outcome.victims)
     return reclaimed or pod.priority <= most

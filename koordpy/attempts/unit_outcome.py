@@ -1,8 +1,8 @@
-"""What a round decides for one unit: one of five variants.
+"""The outcome of a round for one unit: one of five variants.
 
-`BoundUnit` and `PreemptingUnit` have nodes for their pods (`PlacedUnit`). `WaitingUnit` has none, and a diagnosis;
-`DeferredUnit` was not decided; the plan of a `RejectedUnit` failed its independent check. Readers distinguish the
-variants by `match` or `isinstance`. What all variants share is the record `Attempt`. Values only: nothing here plans.
+`BoundUnit` and `PreemptingUnit` have nodes for their pods (`PlacedUnit`). `WaitingUnit` has a diagnosis and no nodes.
+`DeferredUnit` was not decided. The plan of a `RejectedUnit` failed its independent check. Readers distinguish the
+variants by `match` or `isinstance`. All variants share the record `Attempt`. Values only: nothing here plans.
 """
 
 from collections.abc import Mapping
@@ -23,18 +23,18 @@ Nodes = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The search for a place for one unit, whatever its outcome."""
+    """Data of one planned unit that every outcome has."""
 
     unit: Unit
     proof: Proof
     method: str = ""
-    """What found the nodes, or showed that there are none; empty where nothing was looked for."""
+    """Method that found the nodes, or proved that there are none; empty if none ran."""
     runs: tuple[SolverRun, ...] = ()
-    """Uses of the solver."""
+    """Runs of the solver."""
     rejected: tuple[RejectedPlan, ...] = ()
-    """Plans for the unit that their check refused, also where a later plan passed."""
+    """Plans for the unit that the check rejected, even if a later plan passed."""
     seconds: float | None = None
-    """Wall time; None where it is not measured."""
+    """Wall time of the attempt; None if it is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +60,11 @@ class BoundUnit(_Outcome):
     """The round binds pods of the unit."""
 
     nodes: Nodes
-    """Never empty."""
+    """Pod key -> node position. Never empty."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Pod key -> annotations of its Binding for the devices that it is given."""
+    """Pod key -> annotations of its Binding for the devices that it gets."""
     remark: str = ""
-    """What limits the unit; added to the message of members that still wait."""
+    """What limits the unit; added to the message of its members that stay pending. Empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,61 +72,62 @@ class PreemptingUnit(_Outcome):
     """The round evicts victims for the unit, and nominates its pods."""
 
     nodes: Nodes
-    """Never empty."""
+    """Pod key -> position of the nominated node. Never empty."""
     victims: tuple[Victim, ...]
-    """Never empty."""
+    """Victims of the unit. Never empty."""
     back: tuple[Back, ...] = ()
     """Nodes reserved for victims that are only moved."""
     least: int | None = None
-    """Lower bound of the number of evicted pods, where the set is not proven least; None where it is."""
+    """Lower bound of the number of evicted pods; None if the victim set is proven to be the smallest."""
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """As of `BoundUnit`."""
+    """Pod key -> annotations of its Binding for the devices that it gets."""
     remark: str = ""
-    """As of `BoundUnit`."""
+    """What limits the unit; added to the message of its members that stay pending. Empty for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoCapacity:
-    """The diagnosis that no node or domain has capacity for a unit. Each text is empty where it does not apply."""
+    """Diagnosis: no node or domain has capacity for the unit. A text is empty if it does not apply."""
 
     remark: str = ""
-    """What limits the unit beside slots; added to the message of its pods."""
+    """What limits the unit in addition to slots; added to the message of its pods."""
     hold: str = ""
-    """Nodes that are held for the unit because it starves."""
+    """Nodes that are withheld for the unit because it starves, as a sentence."""
     promise: str = ""
-    """The start that is promised to the unit, or the promised start of another unit that it would delay."""
+    """The start that is promised to the unit, or the promised start of another unit that it would delay, as a
+    sentence."""
     beside_promise: bool = False
     """True if the unit was tried without the capacity that is reserved for a promised start."""
 
 
 Diagnosis = Gate | QuotaRefusal | NoCapacity
-"""Why a unit waits: held before any node is looked at, refused by a quota, or without capacity."""
+"""Why a unit waits: a gate, a refusal by a quota, or no capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingUnit(_Outcome):
-    """The unit was tried, and has no nodes."""
+    """The unit was planned and has no nodes."""
 
     diagnosis: Diagnosis
     reasons: tuple[str, ...] = ()
-    """Why no pod is evicted for the unit, and other sentences that follow the count of nodes."""
+    """Why no pod is evicted for the unit, and other sentences that follow the count of nodes in its message."""
     withheld: frozenset[Guard] = NO_GUARD
-    """Guards; without any one of them there would be a plan with victims."""
+    """Guards that each prevent a plan with victims: without any one of them a plan exists."""
     awaits: Nodes = field(default_factory=dict)
-    """Nodes that are reserved for the unit while running pods end there; empty for none."""
+    """Pod key -> position of a node that is reserved for the pod while running pods end there; empty for none."""
 
     @property
     def lacks_capacity(self) -> bool:
-        """True if nodes were looked at, and no node or domain had capacity for the unit."""
+        """True if nodes were checked, and no node or domain had capacity for the unit."""
         return isinstance(self.diagnosis, NoCapacity)
 
     @property
     def refusal(self) -> QuotaRefusal | None:
-        """The quota that refuses the unit; None where none does."""
+        """The refusal of the quota that does not admit the unit; None if the diagnosis is another one."""
         return self.diagnosis if isinstance(self.diagnosis, QuotaRefusal) else None
 
     def note_capacity(self, *, hold: str = "", promise: str = "", beside_promise: bool = False) -> Self:
-        """Returns the outcome with more in its diagnosis, which must be `NoCapacity`."""
+        """Returns the outcome with more details in its diagnosis, which must be `NoCapacity`."""
         lack = self.diagnosis
         assert isinstance(lack, NoCapacity)
         beside_promise |= lack.beside_promise
@@ -134,7 +135,7 @@ class WaitingUnit(_Outcome):
         return replace(self, diagnosis=noted)
 
     def copy_for(self, unit: Unit) -> Self:
-        """Returns the outcome of a unit of the same equivalence class, which is not tried."""
+        """Returns the same outcome for another unit of the equivalence class, which is not planned itself."""
         diagnosis: Diagnosis = self.diagnosis
         match diagnosis:
             case QuotaRefusal():
@@ -150,20 +151,20 @@ class DeferredUnit(_Outcome):
 
     reason: DeferralReason = DeferralReason.SEARCH
     refusal: QuotaRefusal | None = None
-    """The quota that refused the unit before its search for victims was deferred; None where none did."""
+    """The quota that refused the unit before its search for victims was deferred; None if none did."""
 
     def copy_for(self, unit: Unit) -> Self:
-        """Returns the outcome of a unit of the same equivalence class, which is not tried."""
+        """Returns the same outcome for another unit of the equivalence class, which is not planned itself."""
         refusal = _refusal_for(unit, self.refusal) if self.refusal is not None else None
         return replace(self, attempt=replace(self.attempt, unit=unit, seconds=None), refusal=refusal)
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedUnit(_Outcome):
-    """The independent check refused the plan of the unit, which is a mistake of the planner."""
+    """The independent check rejected the plan of the unit, which is a mistake of the planner."""
 
     fault: str
-    """The first faults, as the pods of the unit are told."""
+    """The first faults, as the conditions of the unit's pods state them."""
 
 
 PlacedUnit = BoundUnit | PreemptingUnit
@@ -172,7 +173,7 @@ UnitOutcome = BoundUnit | PreemptingUnit | WaitingUnit | RejectedUnit | Deferred
 
 
 def is_refused_by_runtime(outcome: UnitOutcome) -> bool:
-    """Returns True if the runtime of a quota refused the unit, and no capacity is reserved for it."""
+    """Returns True if a quota's runtime refused the unit, and no capacity is reserved for the unit."""
     match outcome:
         case WaitingUnit(awaits=awaits):
             refusal = None if awaits else outcome.refusal

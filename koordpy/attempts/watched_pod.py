@@ -1,6 +1,6 @@
-"""What a round decided for one pod, with the figures that it was decided on: for `koordpy explain`.
+"""The decision of a round for one watched pod, with the round state of that decision: for `koordpy explain`.
 
-A round that is asked to watch a pod hands out its decision before the figures are taken apart. A round without a
+A round with a watched pod passes its decision to a function before the round state is discarded. A round without a
 watched pod does nothing for this. Source: docs/rules/simulate.md 5.
 """
 
@@ -23,18 +23,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DecidedPod:
-    """The decision of a round for one pending pod. Valid only until the function that is given it returns."""
+    """The decision of a round for one pending pod. Valid only until the function that gets it returns."""
 
     pod: PodInfo
     outcome: UnitOutcome
-    """What the round made of the pod's unit."""
+    """The outcome of the pod's unit."""
     figures: RoundState
-    """Of the round. Outside `picture` its draft has everything that the round decided."""
+    """Round state. Outside `picture` its draft contains everything that the round decided."""
     plan: RoundPlan
     mark: int
     """The draft's mark before the unit was placed."""
     kept: Reservation | None = None
-    """Capacity that counts as used for the unit: that of a promised start; None for none."""
+    """Capacity of a promised start that counts as used for the unit; None for none."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -43,23 +43,22 @@ class DecidedPod:
 
     @property
     def nodes(self) -> Mapping[str, int]:
-        """Pod key -> node of the pods of its unit that the round binds or nominates; empty where it places none."""
+        """Pod key -> node position of the unit's pods that the round binds or nominates; empty if it places none."""
         return self.outcome.nodes if isinstance(self.outcome, PlacedUnit) else {}
 
     @property
     def node(self) -> int | None:
-        """Position of the node that the pod is bound to in this round, or that it is nominated for; None where it
-        waits."""
+        """Position of the node that the round binds the pod to or nominates it for; None if the pod stays pending."""
         return self.nodes.get(self.pod.key)
 
     @cached_property
     def waits(self) -> PendingPod | None:
-        """What the round says of a pod that waits; None for one that is placed or nominated."""
+        """The verdict of the round on a pending pod; None for a pod that is placed or nominated."""
         return next((one for one in self.plan.pending if one.pod_key == self.pod.key), None)
 
     @cached_property
     def unit(self) -> Unit:
-        """The pod's unit as the picture shows it: before its plan, or for a pod that waits after the round."""
+        """The pod's unit before its plan; for a pod that stays pending, the unit after the round."""
         if self.node is not None:
             return self.outcome.unit
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
@@ -67,8 +66,11 @@ class DecidedPod:
 
     @contextmanager
     def picture(self) -> Iterator[RoundState]:
-        """The figures as the decision found them: for a pod with a node those before its unit was placed, for a pod
-        that waits those of the sentence that it is told. May be entered once, because it takes changes back."""
+        """Yields the round state that the decision was based on.
+
+        For a placed pod that is the state before its unit was placed; for a pending pod the state after the round. May
+        be entered only once, because it undoes changes of the draft.
+        """
         draft = self.figures.draft
         if self.node is not None:
             draft.undo(self.mark)
@@ -78,28 +80,28 @@ class DecidedPod:
 
 @dataclass
 class Watch(Generic[T]):
-    """What a round is asked to tell of one pod."""
+    """Request to a round to pass on its decision for one pod."""
 
     pod: str
     """`namespace/name` of a pending pod."""
     look: Callable[[DecidedPod], T]
-    """Called once, at the end of the round. Must keep nothing of what it is given."""
+    """Called once, at the end of the round. Must not keep a reference to its argument."""
     answer: T | None = None
-    """What `look` returned; None where the round did not try the pod."""
+    """The result of `look`; None if the round did not try the pod."""
     _unit: str = field(default="", init=False)
     _mark: int = field(default=0, init=False)
 
     def begins(self, figures: RoundState) -> None:
-        """A round begins."""
+        """Called at the beginning of a round."""
         self._unit = figures.unit_id(figures.snapshot.pods[self.pod])
 
     def comes(self, unit: Unit, figures: RoundState) -> None:
-        """A unit is about to be tried."""
+        """Called before a unit is tried."""
         if unit.id == self._unit:
             self._mark = figures.draft.mark()
 
     def ends(self, outcomes: list[UnitOutcome], figures: RoundState, plan: RoundPlan, kept: Reservation | None) -> None:
-        """The round is planned. kept: [nodes, resources] for a promised start."""
+        """Called at the end of a round. kept: capacity ([nodes, resources]) that is reserved for a promised start."""
         found = next((one for one in outcomes if one.unit.id == self._unit), None)
         if found is not None and not isinstance(found, DeferredUnit):
             diagnosis = found.diagnosis if isinstance(found, WaitingUnit) else None

@@ -1,4 +1,4 @@
-"""The live scheduler: watches in, the cache, the queue, rounds in a worker thread, commit, status; leader election.
+"""The live scheduler: watches, cluster cache, queue, rounds in a worker thread, commits, status, leader election.
 
 One asyncio event loop owns all state; only the planner runs in threads. Folders: `watching`, `changes`, `binding`,
 `evictions`, `status`, and `client` for the API server.

@@ -1,7 +1,7 @@
-"""Hands every unit of a plan on: to the Bindings, to the evictor, to those who say why it waits, or back to be planned.
+"""Carries out a plan, unit by unit: submits Bindings and evictions, reports refusals, or queues the unit again.
 
-The cluster went on while the plan was made. A unit whose part of it is overtaken is planned again at once; the parts of
-the others are carried out as they are, for units of one round were planned on one draft.
+The cluster changes while a plan is made. A unit with a stale part of the plan is planned again at once. The parts of
+other units are carried out, because all units of a round were planned on one draft.
 """
 
 import logging
@@ -46,34 +46,34 @@ from koordpy.report.setting_warnings import counted_text
 logger = logging.getLogger(__name__)
 
 WAITING_SECONDS = 600.0
-"""For the Bindings of pods without a gang, which says how long its members may take (gang-network.md 2.9)."""
+"""Time limit for the Bindings of a plain pod. A gang states its own limit (gang-network.md 2.9)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundInput:
-    """What a round takes, and the moment that it plans on. began: by the clock."""
+    """The units of a round, and the snapshot that it plans on. began: clock time."""
 
     entries: Mapping[str, Entry]
     snapshot: Snapshot
     began: float
     foreign: int
-    """How many pods others had bound by then, of those that are remembered."""
+    """Length of the list of foreign Bindings when the snapshot was taken: later items are newer than the snapshot."""
     assumed: Sequence[PodInfo]
-    """Pods that were assumed then, and are no victims in it."""
+    """Pods that were assumed when the snapshot was taken. They cannot be victims of this round."""
     concurrent: ConcurrentPlacements = field(default_factory=ConcurrentPlacements)
-    """Of rounds since the snapshot; empty for a round."""
+    """Placements and evictions of ordinary rounds since the snapshot of a search; empty for an ordinary round."""
     searches: bool = False
     """True for a search, False for an ordinary round."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A plan, taken apart by units, and what it was made on."""
+    """A plan grouped by units, with the input of its round."""
 
     plan: RoundPlan
     begun: RoundInput
     seconds: float
-    """What planning took."""
+    """Planning time."""
     placements: Mapping[str, list[Placement]]
     pending: Mapping[str, list[PendingPod]]
     evictions: Mapping[str, list[Eviction]]
@@ -84,7 +84,7 @@ class _Round:
     victims: frozenset[str]
     """Pods that the plan evicts."""
     void: set[str] = field(default_factory=set)
-    """Units with placements that are not carried out: whoever was planned with them found less room than there is."""
+    """Units with placements that are not carried out: other units of the plan may fit into their capacity."""
 
 
 class Dispatcher:
@@ -107,16 +107,19 @@ class Dispatcher:
         self._announcer, self._references, self._metrics = context.announcer, context.references, context.metrics
         self._clock, self._search_seconds = context.clock, context.settings.config.planning.search_seconds
         self.told = Told(context.clock)
-        """What was said of objects."""
+        """Messages that were reported, by object, so that each is reported once."""
         self._warned: dict[int, tuple[str, str]] = {}
-        """Warnings of the last round that were said, by their ids: what stands, thousands of quotas say, is one object
-        in each round."""
+        """Warnings of the last round that were reported, by `id()`. A standing warning of thousands of quotas is the
+        same object in each round, so that comparing ids is enough."""
         self._counted: set[str] = set()
-        """Resources of which this process has said that they are counted by number."""
+        """Resources for which this process has logged that they are counted by number."""
 
     def apply(self, plan: RoundPlan, begun: RoundInput, *, seconds: float) -> None:
-        """Hands a round's plan on: every unit that it was to plan is settled here, or will be by whom it is handed to.
-        seconds: what planning took."""
+        """Carries out a round's plan. Each unit of the plan is settled in the queue here or by the component that gets
+        it.
+
+        seconds: planning time.
+        """
         entries, snapshot = begun.entries, begun.snapshot
         if plan.awaiting or self._reservations.awaiting:
             self._reservations.keep(plan, snapshot)
@@ -141,7 +144,7 @@ class Dispatcher:
             for unit in plan.units
             if (entry := entries.get(unit.unit)) is not None and self._unit(unit, entry, found)
         ]
-        # who was bound meanwhile may be a victim from now on, as who was assumed
+        # a pod bound during planning was no victim candidate in this round, like an assumed pod
         self._refusals.round_ended(refused, [*begun.assumed, *begun.concurrent.placed])
         if found.void:
             for entry in refused:
@@ -153,10 +156,10 @@ class Dispatcher:
                 self._defer(waits, one, found)
         for name, entry in entries.items():
             if name not in tried:
-                # its pods are gone or in another unit now; the feeds have said so, or will
+                # its pods are deleted or in another unit now; the feeds have updated the queue, or will
                 self._queue.settle_error(entry)
         for unit_id, victims in found.evictions.items():
-            # what is left goes for its own gang's sake, which has nobody to be placed
+            # evictions without a preemptor: of stale gangs, and of quotas above their runtime
             overtaken_beside = begun.concurrent.touches(snapshot, (), victims)
             if unit_id not in tried and self._rooms.all_there(victims) and not overtaken_beside:
                 self._rooms.start(plan, unit_id, victims, None)
@@ -169,7 +172,7 @@ class Dispatcher:
             self._report(rejected)
 
     def _unit(self, unit: UnitReport, entry: Entry, found: _Round) -> bool:
-        """Hands one unit on; True where it has pods left over."""
+        """Carries out one unit's part of the plan. Returns True if pods of the unit stay pending."""
         name, begun = unit.unit, found.begun
         for text in unit.solver_faults:
             if self.told.is_new(name, text, entry.namespace):
@@ -207,7 +210,7 @@ class Dispatcher:
                     writer.verdict(report, waiting)
         share = found.seconds / found.pods
         self._refusals.count(entry, left, gang=bool(gangs), placed=bool(placed), seconds=share)
-        # with the core placed, each further member may ask for victims of its own (preemption.md 1)
+        # with the core placed, each further member may preempt pods by itself (preemption.md 1)
         further = bool(placed and left) and self._rooms.evictor is not None
         for verdict in left if not further else ():
             self._refusals.tell(verdict)
@@ -225,7 +228,7 @@ class Dispatcher:
         return bool(left) and not any(verdict.never for verdict in left)
 
     def _defer(self, entry: Entry, deferral: Deferral, found: _Round) -> None:
-        """Hands back a unit that was not decided. Its pods are told once its search takes long."""
+        """Queues a unit that was not decided. Its pods get a condition once its search takes long."""
         if deferral.reason is not DeferralReason.SEARCH and entry.search is None:
             self._queue.settle_for_round(entry, passed_over=deferral.reason is DeferralReason.TURN)
             return
@@ -242,8 +245,10 @@ class Dispatcher:
     def _has_changed(
         self, entry: Entry, placed: Sequence[Placement], victims: Sequence[Eviction], found: _Round
     ) -> bool:
-        """Returns True if something that a unit's plan rests on has changed. The unit is then planned again: after a
-        search in another one, with the nodes of this plan withheld from other units."""
+        """Returns True if the cluster changed so that a unit's plan is stale. The unit is then planned again.
+
+        After a search another search plans it, and the nodes of the stale plan are withheld from other units.
+        """
         unit, begun = entry.unit, found.begun
         why = overtaken(self._state, begun.snapshot, placed, found.foreign, found.victims if victims else ())
         if not why and victims and not self._rooms.all_there(victims):
@@ -264,14 +269,14 @@ class Dispatcher:
     def _has_to_wait(self, entry: Entry, victims: Sequence[Eviction], found: _Round) -> bool:
         """Returns True if a unit's plan may not be carried out yet. An ordinary round then plans the unit again."""
         if entry.unit in found.early:
-            logger.debug("%s: it is planned again when the victims of others are seen to end", entry.unit)
+            logger.debug("%s: planned again once the evicted pods of other units have ended", entry.unit)
         elif not (victims and self._rooms.look_again(entry)):
             return False
         self._queue.settle_again(entry)
         return True
 
     def _warn(self, warnings: Iterable[tuple[str, str]]) -> None:
-        """Settings that cannot be read, or do nothing: said once of each object."""
+        """Reports settings that cannot be read or have no effect, once per object, in the log and as events."""
         before, self._warned = self._warned, {}
         for warning in warnings:
             if id(warning) not in before:
@@ -287,13 +292,14 @@ class Dispatcher:
             self._warned[id(warning)] = warning
 
     def _maker(self, about: str) -> Hashable:
-        """What made a pod, or its gang: all pods of one template say the same."""
+        """Returns the controller or gang of a pod, because all pods of one template cause the same warning; else
+        None."""
         kind, _, key = about.partition("/")
         info = self._state.pod(key) if kind == "Pod" else None
         return (info.controller or info.gang) if info is not None else None
 
     def _report(self, rejected: RejectedPlan) -> None:
-        """A plan that its check refused, with all of it; once for as long as the same is found wrong."""
+        """Logs a plan that its check rejected, in full; once for as long as the check finds the same fault."""
         if not self.told.is_new(rejected.unit, rejected.text):
             return
         logger.error("%s: %s", rejected.unit, rejected.text)
@@ -303,15 +309,15 @@ class Dispatcher:
             logger.error("%s: the refused plan, %d of %d: %s", rejected.unit, number, len(parts), part)
 
     def _done(self, reports: Iterable[GangReport], first_tried: float, commit: UnitCommit) -> None:
-        """The Bindings of a unit of gangs are through."""
+        """Handles the end of all Bindings of a gang unit: counts, and reports gangs that are scheduled now."""
         bound = commit.total - len(commit.lost)
         self._metrics.gang_members_bound.inc(bound - commit.by_others)
         if commit.lost:
             logger.warning(
-                "%s: %d of %d members bound; %d more are planned again beside them",
+                "%s: %d of %d members bound; the other %d are planned again, next to the bound members",
                 commit.unit, bound, commit.total, len(commit.lost),
             )  # fmt: skip
-            # the wait of the gang goes on from its first try
+            # the waiting time of the gang counts from its first attempt
             lost = {job.placement.uid for job in commit.jobs if job.placement.pod_key in commit.lost}
             entry = self._queue.entries.get(commit.unit)
             if entry is not None and any(pod.uid in lost for pod in entry.pods.values()):

@@ -1,4 +1,4 @@
-"""What the parts of the live scheduler share: one record of them, so that what all need is said once."""
+"""The parts that all components of the live scheduler share, in one record."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ from koordpy.observe.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """How a part reads, writes and tells. Nothing in it changes."""
+    """Access to the API server, the cluster state, settings and reporting. Immutable."""
 
     client: ApiClient
     feeds: Feeds
@@ -25,11 +25,11 @@ class Context:
     announcer: Announcer
     references: References
     may_write: Callable[[], bool]
-    """Whether this process may change anything in the cluster now: asked before each write."""
+    """Returns True if this process may change anything in the cluster now. Called before each write."""
     clock: Callable[[], float]
-    """Seconds, which never go back."""
+    """Monotonic time in seconds."""
     now: Callable[[], float]
-    """Seconds since the epoch, by a clock that no jump of the machine's moves."""
+    """Seconds since the epoch, by a clock that follows no jump of the machine's clock."""
 
     @property
     def state(self) -> ClusterState:
@@ -41,7 +41,7 @@ class Context:
 
 
 def begin(work: Coroutine[Any, Any, None], name: str, among: set[asyncio.Task[None]]) -> None:
-    """Starts a task, and keeps it among others until it ends: the event loop would let it go."""
+    """Starts a task and adds it to a set until it ends, because the event loop keeps weak references only."""
     task = asyncio.create_task(work, name=name)
     among.add(task)
     task.add_done_callback(among.discard)

@@ -1,4 +1,4 @@
-"""What the live scheduler is told: the configuration's process part, with the constants of the protocol beside it."""
+"""Settings of the live scheduler: the configuration, and constants of its protocol with the API server."""
 
 from dataclasses import dataclass, field
 
@@ -10,54 +10,54 @@ from koordpy.pods.pod_ties import spread_keys
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Times are in seconds."""
+    """Settings of one scheduler process. Times are in seconds."""
 
     config: KoordpyConfiguration = field(default_factory=KoordpyConfiguration)
     dry_run: bool = False
-    """Plans, metrics and logs; writes nothing."""
+    """True: plan, count and log, but write nothing."""
     newcomer_seconds: float = 0.1
-    """What a round may take before those that came meanwhile, and who is new in it, wait no longer for the others."""
+    """Planning time of a round after which new pods end it: undecided units wait for the next round."""
     quiet_seconds: float = 0.004
-    """A round starts once no pod came for this long ..."""
+    """A round starts once no pod was created for this long."""
     max_gather_seconds: float = 0.05
-    """... or this long after the first; a gang's members arrive one after the other."""
+    """A round starts at the latest this long after the first new pod: members of a gang are created one by one."""
     least_light_pods: int = 64
-    """Plain pods of a round at least, however long the last one took ..."""
+    """Light pods that a round takes at least, however long the last round took."""
     first_light_pods: int = 256
-    """Plain pods of the first round of a burst, so that Bindings start early ..."""
+    """Light pods of the first round of a burst. Small, so that Bindings start early."""
     most_light_pods: int = 1024
-    """... and of later ones, which are planned while those are under way."""
+    """Light pods of later rounds of a burst, which are planned while Bindings are in flight."""
     settle_seconds: float = 2.0
-    """A write whose reply was lost may still be carried out for this long; only then what is not there counts as not
-    written. Should it be carried out later still, our next write meets a conflict that tells."""
+    """How long a write with a lost reply may still take effect. After that it counts as not written if a read does
+    not show it. If it takes effect even later, the next write gets a conflict."""
     sweep_seconds: float = 30.0
-    """How often resource claims are looked through for reservations of pods that are gone."""
+    """Interval of the search for resource claims that are reserved for deleted pods."""
     unconfirmed_seconds: float = 30.0
-    """An assumed pod that the watch has not confirmed for so long is read by GET (kube-parity.md 4.2)."""
+    """An assumed pod that the watch has not confirmed for this long is read by GET (kube-parity.md 4.2)."""
     wobble_hold_seconds: float = 30.0
-    """A condition whose message differs in counts only waits this long (4.5)."""
+    """Delay of a condition update if the message differs in numbers only (kube-parity.md 4.5)."""
     gated_hold_seconds: float = 1.0
-    """A gang that still waits for members says so after this long: most are complete by then."""
+    """A gang that still lacks members gets its condition after this long: most gangs are complete by then."""
     nomination_extra_seconds: float = 60.0
-    """What room is kept for a unit beyond the longest grace period of its victims (preemption.md 4)."""
+    """A nomination lasts this long beyond the longest grace period of the victims (preemption.md 4)."""
     drain_seconds: float = 10.0
-    """What SIGTERM leaves for the batch in flight (4.9)."""
+    """Time for writes in flight after SIGTERM (kube-parity.md 4.9)."""
     group_status_seconds: float = 1.0
-    """A PodGroup's status, or an ElasticQuota's, is written at most this often."""
+    """Minimum interval between two status writes of one PodGroup or ElasticQuota."""
     rediscovery_seconds: float = 600.0
     event_qps: float = 50.0
     event_burst: int = 100
-    """Events are best effort: more would take API server time away from Bindings; kube-scheduler sends as many."""
+    """Events are best effort: a higher rate would slow Bindings down. kube-scheduler has the same limits."""
 
     @property
     def election(self) -> LeaderElection | None:
-        """None: no leader election; this process is alone. A dry run takes part in none: a Lease would be a write."""
+        """Settings of leader election; None without. A dry run takes no part in it, because a Lease is a write."""
         election = self.config.leader_election
         return election if election.leader_elect and not self.dry_run else None
 
 
 def empty_state(config: KoordpyConfiguration, *, live: bool = False) -> ClusterState:
-    """What a scheduler of this configuration, live or offline, knows before it has seen anything."""
+    """Returns the state of a live or offline scheduler with this configuration before it has read any object."""
     spread = config.filters.pod_topology_spread
     state = ClusterState(
         device_families(config),

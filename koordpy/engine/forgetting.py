@@ -1,7 +1,7 @@
-"""What was remembered of objects that are gone is let go, where many of them are: a flood leaves nothing behind.
+"""Frees memory of deleted objects after a large part of the pods was deleted.
 
-Each remnant keeps a page of memory, and most of what is remembered between rounds is small. While pods come and go one
-by one nothing is forgotten: what is remembered of those that are there costs time to find again.
+Each remnant keeps a page of memory, and most of what is cached between rounds is small. While pods are deleted one by
+one, nothing is freed, because caches of existing objects would have to be computed again.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -16,13 +16,13 @@ from koordpy.engine.watching.reflector import Reflector
 from koordpy.observe.decision_log import DecisionLog
 
 LEAST_GONE = 256
-"""Pods that are gone since the last time, below which nothing is forgotten."""
+"""Number of deleted pods since the last time, below which nothing is freed."""
 AGAIN = 6
-"""Times that it is done once more: what is on its way then, events above all, is told of what is gone."""
+"""Repetitions after that: queued data, such as events, may refer to deleted objects until it is sent."""
 
 
 class Forgetting:
-    """Counts the pods that go. Owned by the event loop."""
+    """Counts deleted pods, and frees memory after many deletions. Owned by the event loop."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Forgetting:
         of_objects: Iterable[Callable[[Callable[[Hashable], bool]], None]],
         of_rounds: Callable[[], None],
     ) -> None:
-        """of_objects: let go of what they know of objects; each is told which are there. of_rounds: has the planner
-        forget what it knew in the last round."""
+        """of_objects: functions that drop entries of deleted objects; each gets a function that tells if an object
+        exists. of_rounds: requests a round, which frees the planner's caches."""
         feeds = context.feeds
         self._state, self._queue, self._reflectors = feeds.state, feeds.queue, feeds.reflectors
         self._watched: dict[tuple[str, str], list[Reflector[Any]]] = {}
@@ -45,7 +45,7 @@ class Forgetting:
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def look(self) -> bool:
-        """Forgets, where as many pods are gone since the last time as are there; whether it was so."""
+        """Frees memory if as many pods were deleted since the last time as exist now. Returns True if it did."""
         if self._gone >= max(LEAST_GONE, self._state.sizes["pods"]):
             self._gone, self._again = 0, AGAIN
         elif self._again:
@@ -69,7 +69,7 @@ class Forgetting:
         self._gone += 1
 
     def _is_there(self, about: Hashable) -> bool:
-        """Also what cannot be read."""
+        """Returns True if an object exists, readable or not. Kinds that are not tracked count as existing."""
         if not isinstance(about, ObjectReference) or about.kind not in ("Pod", "PodGroup", "ElasticQuota"):
             return True
         watched = self._watched.get((about.api_version, about.kind), ())

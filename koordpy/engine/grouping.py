@@ -1,7 +1,7 @@
-"""Which unit a pod belongs to, between rounds: the planner's own ids, kept at hand for single events.
+"""Unit ids of pods and gangs between rounds: the planner's own ids, available for single events.
 
-A gang without `groups` links is a unit by itself, so its id follows from the pod alone. Links are rare; once any
-object has one, the ids are read from a snapshot before each round by the planner's own rule (gang-network.md 2.2).
+A gang without `groups` links is a unit by itself, so its id follows from the pod alone. Links are rare. Once an object
+has one, the ids are read from a snapshot before each round, by the planner's own rule (gang-network.md 2.2).
 """
 
 from collections.abc import Iterable
@@ -21,31 +21,31 @@ class UnitNames:
 
     def __init__(self) -> None:
         self.linked = False
-        """Whether any object has been seen that links gangs."""
+        """True if an object that links gangs was seen."""
         self.stale = False
-        """Whether a gang or a PodGroup that links concern changed since the last `refresh`."""
+        """True if a linked gang or its PodGroup changed since the last `refresh`."""
         self._links: Links | None = None
-        """As of the last `refresh`, as long as they are not stale."""
+        """The links as of the last `refresh`; None before the first."""
         self._ids: dict[GangRef, str] = {}
         self._named: dict[GangRef, tuple[str, ...]] = {}
-        """Gang -> those that its links name, as of the last `refresh`."""
+        """Gang -> names of the gangs that it links to, as of the last `refresh`."""
         self._named_by: dict[str, set[GangRef]] = {}
-        """The same the other way round."""
+        """`namespace/name` of a gang -> gangs that link to it."""
         self._concerned: frozenset[str] = frozenset()
-        """`namespace/name` of the gangs that name others, or are named."""
+        """`namespace/name` of gangs that link to a gang or are linked to."""
 
     def saw(self, ref: GangRef, meta: ObjectMeta) -> None:
-        """Takes note of a PodGroup or a gang's pod that came, changed or went."""
+        """Records that a PodGroup or a pod of a gang was created, changed or deleted."""
         if keys.GANG_GROUPS in meta.annotations:
             self.linked = self.stale = True
         self.moved(ref)
 
     def moved(self, ref: GangRef) -> None:
-        """Takes note of a gang that came or went, or may have."""
+        """Records that a gang was created or deleted, or may have been."""
         self.stale = self.stale or ref.key in self._concerned
 
     def follow(self, gangs: Iterable[Derived]) -> None:
-        """Takes note of the gangs that follow from workloads: those of one run are planned together."""
+        """Records gangs that are derived from workloads: gangs of one run are planned together."""
         runs: set[tuple[str, ...]] = set()
         for one in gangs:
             if one.joined and one.run in runs:
@@ -55,11 +55,12 @@ class UnitNames:
         self.stale = self.stale or self.linked
 
     def of_gang(self, ref: GangRef) -> str:
-        """Id of the unit that a gang is planned in."""
+        """Returns the id of the unit that a gang is planned in."""
         return self._ids.get(ref) or f"gang:{ref.id}"
 
     def concerned(self, ref: GangRef) -> set[str]:
-        """Ids of the units that what a gang's object says may concern: its own, and those of gangs that name it."""
+        """Returns ids of the units that a gang's object may affect: its own unit, and units of gangs that link to
+        it."""
         return {self.of_gang(one) for one in (ref, *self._named_by.get(ref.key, ()))}
 
     def of_pod(self, pod: PodInfo) -> str:
@@ -69,8 +70,10 @@ class UnitNames:
         return pod.key if group is None else group_unit_id(group)
 
     def refresh(self, snapshot: Snapshot) -> bool:
-        """Reads the groups of a snapshot anew where gangs are linked, or tells it of those that still hold; True when
-        an id changed."""
+        """Reads the unit ids from a snapshot if they are stale. Returns True if an id changed.
+
+        If they are not stale, stores the known links in the snapshot, so that the planner need not read them.
+        """
         if not self.stale:
             if self._links is not None:
                 snapshot.memo[Links] = self._links

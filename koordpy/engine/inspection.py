@@ -1,6 +1,6 @@
-"""Looking into a running scheduler: health checks, what /debug shows, and the gauges that are read when they are asked.
+"""Read access to a running scheduler: health checks, the pages below /debug, and gauges that are computed when scraped.
 
-Nothing here changes anything, and nothing of the way from an event to a Binding depends on it.
+Must not change anything, and no step from a watch event to a Binding may depend on it.
 """
 
 import heapq
@@ -35,7 +35,7 @@ STUCK_SECONDS = 120.0
 
 
 class Inspection:
-    """What may be asked of a scheduler at any time, on its event loop."""
+    """Answers requests about the scheduler at any time, on its event loop."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class Inspection:
         self._metrics.refresh = self._set_gauges
 
     def live_checks(self) -> Mapping[str, Check]:
-        """For /livez."""
+        """Returns the checks of /livez."""
         return {"rounds": self._check_rounds, "lease": self._check_lease}
 
     def ready_checks(self) -> Mapping[str, Check]:
-        """For /readyz: a warm standby is ready, too."""
+        """Returns the checks of /readyz. A warm standby is ready, too."""
         return {
             "caches": self._check_caches,
             "shutdown": lambda: "shutting down" if self._stopping() else "",
@@ -78,10 +78,10 @@ class Inspection:
     def _check_lease(self) -> str:
         if self._elector is None or not self._leading() or self._elector.time_left() > 0:
             return ""
-        return "the lease has run out"
+        return "the lease has expired"
 
     def queue(self) -> list[dict[str, Any]]:
-        """Every unit of the queue, the active ones first."""
+        """Returns every unit of the queue, active units first."""
         now, order = self._clock(), list(State)
         return [
             {
@@ -101,7 +101,7 @@ class Inspection:
         ]
 
     def _gangs_of(self, entry: Entry) -> list[dict[str, Any]]:
-        """The gangs of a unit that wait: why each is one, and which steps of its workload are not made yet."""
+        """Returns the pending gangs of a unit: what makes each a gang, and which workload steps have no pods yet."""
         pods = (self._state.pod(key) for key in entry.pods)
         refs = sorted({pod.gang for pod in pods if pod is not None and pod.gang is not None}, key=lambda ref: ref.key)
         out = []
@@ -118,19 +118,19 @@ class Inspection:
         return out
 
     def snapshot(self) -> Callable[[], bytes]:
-        """The cluster as it is known now, as a List that `koordpy simulate -f` reads. Encodes when called."""
+        """Returns a function that encodes the current cluster as a List for `koordpy simulate -f`."""
         items = list(self._feeds.everything())
         return lambda: encode_list(items)
 
     def seen(self) -> tuple[Snapshot, dict[str, str]]:
-        """The cluster as the planner would see it now, and the state of each unit of the queue."""
+        """Returns the current snapshot as the planner would get it, and the state of each queued unit by id."""
         now = self._now()
         if self._feeds.is_regroup_due(now):
-            self._feeds.regroup(now)  # a snapshot finds the gangs that follow, and the queue must hear of it
+            self._feeds.regroup(now)  # a snapshot derives gangs from workloads, and the queue must use the same ones
         return self._state.snapshot(now), {entry.unit: entry.state.value for entry in self._queue.entries.values()}
 
     def unreadable(self) -> list[dict[str, str]]:
-        """Every object that cannot be read, and what that means."""
+        """Returns every object that cannot be read, with the reason and the consequence."""
         return [
             {
                 "apiVersion": one.resource.api_version,
@@ -181,7 +181,7 @@ class Inspection:
         metrics.leader.labels(lease_name(self._settings.election)).set(self._leading())
 
     def _set_degraded(self, lacking: Mapping[GangRef, int]) -> None:
-        """Names the gangs that have fewer members than their minimum, as many as may be named."""
+        """Sets the metrics of gangs that have fewer members than their minimum, with a limited number of names."""
         missing: dict[tuple[str, ...], float] = {}
         devices: dict[tuple[str, ...], float] = {}
         named = self._degraded.choose(lacking)
@@ -196,7 +196,7 @@ class Inspection:
         metrics.gangs_degraded_unnamed.set(len(lacking) - len(named))
 
     def _set_gaps(self) -> None:
-        """Counts what is wrong with the labels of nodes, where there is a topology."""
+        """Counts missing and contradictory topology labels of nodes; nothing without a topology."""
         nodes, metrics = self._state.nodes, self._metrics
         unlabelled: dict[str, int] = {}
         split: dict[str, int] = {}
@@ -206,7 +206,7 @@ class Inspection:
         metrics.set_gauge(metrics.topology_split, {(layer,): number for layer, number in split.items()})
 
     def _set_ages(self) -> None:
-        """Says how long units have waited that nothing of their own holds back, by name of the oldest ones."""
+        """Sets the pending time of units that are not gated, with names for the oldest ones."""
         now, metrics = self._now(), self._metrics
         waiting = [entry for entry in self._queue.entries.values() if entry.state is not State.GATED and entry.pods]
         oldest = heapq.nsmallest(LONGEST_NAMED, waiting, key=lambda entry: (entry.created, natural_key(entry.unit)))
@@ -217,7 +217,7 @@ class Inspection:
         metrics.pending_oldest_seconds.set(max(ages.values(), default=0.0))
 
     def _name_of(self, entry: Entry) -> str:
-        """A unit as users write it: its first gang, or its first pod where it has none."""
+        """Returns a unit's name for users: its first gang, or its first pod if it has no gang."""
         first = min(entry.pods, key=natural_key)
         pod = self._state.pod(first)
         return pod.gang.key if pod is not None and pod.gang is not None else first
@@ -231,6 +231,6 @@ def _fields(obj: Wire) -> dict[str, Any]:
 
 
 def encode_list(items: list[tuple[Resource, Wire]]) -> bytes:
-    """Objects of a cluster as a List that the offline commands read."""
+    """Encodes objects of a cluster as a List that the offline commands read."""
     manifests = [{"apiVersion": resource.api_version, "kind": resource.kind, **_fields(obj)} for resource, obj in items]
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": manifests})

@@ -1,9 +1,8 @@
-"""Who is next. Of what is read and written: namespaces by turns. Of searches: start-time fair queueing of the seconds
-that they take, among tenants.
+"""Fair turns: namespaces alternate in reads and writes; tenants share search time by start-time fair queueing.
 
-The order of the queue does not part this time: a tenant that holds little comes first with all of its units, and
-each may take seconds to be refused. So a tenant that has had its part waits until the others have had theirs.
-Within a round the planner does likewise with all planning (`plan/planning_budget.py`).
+The queue order alone does not share search time: all units of a tenant with low usage come first, and each of them may
+need seconds. So a tenant that has used its share waits until other tenants have used theirs. Within a round the planner
+applies the same rule to all planning time (`plan/planning_budget.py`).
 """
 
 import asyncio
@@ -17,11 +16,11 @@ T = TypeVar("T")
 
 
 class ByTurns(Generic[T]):
-    """What waits of each namespace, in its order. However much one has, another's waits for one of it at a time."""
+    """A queue per namespace, served in turn: an item waits for at most one item of each other namespace at a time."""
 
     def __init__(self) -> None:
         self.lines: dict[str, deque[T]] = {}
-        """Of namespaces of which something waits; the first is next."""
+        """Namespaces with waiting items; the first one is next."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -32,7 +31,7 @@ class ByTurns(Generic[T]):
         self.lines.setdefault(namespace, deque()).append(one)
 
     def next(self) -> T:
-        """The next, which waits no more."""
+        """Removes and returns the next item. The queue must not be empty."""
         self._count -= 1
         namespace = next(iter(self.lines))
         line = self.lines.pop(namespace)
@@ -42,7 +41,7 @@ class ByTurns(Generic[T]):
         return one
 
     def drop(self, least: int) -> T | None:
-        """The last of the namespace of which most waits, where that is more than so many; it waits no more."""
+        """Removes and returns the last item of the namespace with the most items; None if it has `least` or fewer."""
         namespace = max(self.lines, key=lambda name: len(self.lines[name]))
         line = self.lines[namespace]
         if len(line) <= least:
@@ -55,15 +54,16 @@ class ByTurns(Generic[T]):
 
 
 class Turnstile:
-    """So many at a time, namespaces by turns. Owned by the event loop."""
+    """A semaphore that namespaces pass in turn. Owned by the event loop."""
 
     def __init__(self, most: int) -> None:
         self._free = most
+        """Number of free places."""
         self._waiting: ByTurns[asyncio.Future[None]] = ByTurns()
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str) -> AsyncGenerator[None]:
-        """Waits for a turn, and has it."""
+        """Waits for a place, and occupies it within the context."""
         if self._free:
             self._free -= 1
         else:
@@ -90,7 +90,7 @@ class Turnstile:
 
 
 class Waiting(Protocol):
-    """What waits for a search."""
+    """A unit that waits for a search."""
 
     @property
     def tenant(self) -> str: ...
@@ -103,29 +103,32 @@ W = TypeVar("W", bound=Waiting)
 
 
 class SearchTurns:
-    """The seconds that each tenant has had. Owned by the event loop."""
+    """Search time used by each tenant. Owned by the event loop."""
 
     def __init__(self, clock: Callable[[], float], part_seconds: float) -> None:
-        """part_seconds: by how much one tenant may be ahead of another that waits."""
+        """part_seconds: how much more search time one tenant may use than another tenant that waits."""
         self._clock, self._part = clock, part_seconds
         self._had: dict[str, float] = {}
         self._least = 0.0
-        """What anybody is taken to have had at least: time that was not asked for is not saved up."""
+        """Lower bound of every tenant's used time: a tenant that waited for nothing saves up no time."""
         self._began: dict[str, float] = {}
-        """Tenant -> when the sweep over its units began."""
+        """Tenant -> clock time at which the current pass over its units began."""
 
     def took(self, tenant: str, seconds: float) -> None:
-        """A search for a unit of a tenant took so long."""
+        """Charges the search time of one unit to its tenant."""
         self._had[tenant] = max(self._had.get(tenant, 0.0), self._least) + seconds
 
     def begin_anew(self) -> None:
-        """Nobody waits for a search: what tenants had counts no more."""
+        """Resets the used time of all tenants. Called when no unit waits for a search."""
         self._had, self._began, self._least = {}, {}, 0.0
 
     def next(self, due: Sequence[W]) -> list[W]:
-        """Of these, not none, those that may be searched for now, one at least: of tenants that have had no more than
-        their part, the units that had no answer since the sweep over their tenant began. In a busy cluster the first of
-        the queue are woken all the time, and would be searched for again before the last ever are."""
+        """Returns the units that the next search may take, at least one. `due` must not be empty.
+
+        Takes tenants that have used no more than their share. Of each it takes the units without an answer since the
+        current pass over its units began. Otherwise units that are woken often would be searched again and again, and
+        the last units of the queue never.
+        """
         of: dict[str, list[W]] = {}
         for one in due:
             of.setdefault(one.tenant, []).append(one)

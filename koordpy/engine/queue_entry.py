@@ -1,4 +1,4 @@
-"""One unit of the queue: its pods, its state, its last answer, and the search that it waits for."""
+"""One unit of the queue: its pods, its state, its last answer, and its pending search."""
 
 import enum
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from math import inf
 from koordpy.engine.wakeups import Wake
 
 LOAD_BYTES = 256
-"""Of what a pod says of other pods, compact: as long again costs a round as much as an ordinary pod (a quarter ms)."""
+"""Bytes of compact affinity terms that cost a round as much as one ordinary pod (a quarter of a millisecond)."""
 
 
 class State(enum.StrEnum):
-    """Values are the labels of scheduler_pending_pods, but for in flight ones, which count as active."""
+    """States of a unit. Values are the labels of scheduler_pending_pods, except in flight, which counts as active."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -31,13 +31,13 @@ class QueuedPod:
     priority: int
     created: float
     light: bool
-    """A plain pod that asks for no accelerator: rounds may take such pods in parts."""
+    """True for a plain pod that requests no accelerator: a round may take a part of the pending light pods."""
     load: int = 1
-    """What it costs a round, by how much it says of other pods; 1 for most."""
+    """Cost of the pod in a round, in ordinary pods; grows with its affinity terms."""
     profile: str = ""
     attempts: int = 0
     failures: int = 0
-    """How often its Binding failed."""
+    """Number of failed Bindings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class LastAnswer:
     """The result of the last attempt that left pods over."""
 
     at: float = -inf
-    """Clock time; -inf before the first."""
+    """Clock time; -inf before the first answer."""
     wakes: Wake = Wake.NOTHING
     """Changes of the cluster that could make the unit schedulable."""
     plugins: tuple[str, ...] = ()
     gated: bool = False
-    """True if a gate held the unit, and nothing was tried."""
+    """True if a gate blocked the unit, so that no placement was tried."""
     never: bool = False
-    """True if the unit would not fit the empty cluster."""
+    """True if the unit would not fit an empty cluster."""
 
 
 @dataclass(slots=True)
@@ -60,11 +60,11 @@ class PendingSearch:
     """The search that a unit waits for (`search_worker.py`)."""
 
     since: float
-    """When the unit was deferred first."""
+    """Clock time at which the unit was deferred first."""
     stale_plans: int = 0
-    """Plans of earlier searches that did not hold any more when they were made."""
+    """Number of earlier searches with a plan that was stale at their end."""
     told: bool = False
-    """True if the pods were told that victims are looked for."""
+    """True if the pods' conditions say that victims are being searched."""
 
 
 @dataclass(slots=True)
@@ -79,30 +79,29 @@ class Entry:
     since: float = 0.0
     """When the unit entered its state."""
     due: float = 0.0
-    """Not tried before (back-off, or the pace after an attempt)."""
+    """Clock time before which the unit is not tried (back-off, or the pause after an attempt)."""
     not_before: float = 0.0
-    """The API server wants to be left alone until then (Retry-After), whatever happens."""
+    """Clock time before which no event makes the unit due, because the API server asked for a pause (Retry-After)."""
     attempts: int = 0
     errors: int = 0
     first_tried: float | None = None
-    """When its first try began; None before, and once it was placed."""
+    """Clock time of the first attempt; None before it, and after a placement."""
     answer: LastAnswer = LastAnswer()
     search: PendingSearch | None = None
-    """None while the unit waits for no search."""
+    """The search that the unit waits for; None for none."""
     passed_over: float | None = None
-    """Since when its tenant has its part of rounds without it; None where it was tried since."""
+    """Clock time since which rounds skip the unit because its tenant has used its share; None if it was tried since."""
     looked_again: bool = False
-    """It was planned once more, because room came while victims were chosen for it: once only, for in a busy cluster
-    room comes all the time."""
+    """True if the unit was planned once more because capacity was freed while victims were selected for it. Done only
+    once, because a busy cluster frees capacity all the time."""
     taken: int = 0
-    """Pods that the last attempt knew."""
+    """Number of pods in the last attempt."""
     complete_pods: int = 0
-    """Pods with which its gangs have the members that the last attempt found missing; 0 where none was."""
+    """Number of pods at which its gangs have the members that the last attempt lacked; 0 if none was missing."""
     touched: bool = False
-    """The unit itself changed since the attempt under way began."""
+    """True if the unit itself changed since the attempt under way began."""
     missed: Wake = Wake.NOTHING
-    """Changes of the cluster since the attempt under way began, those that were broadcast since the last poll not
-    included."""
+    """Changes of the cluster since the attempt under way began, without changes recorded since the last poll."""
 
     @property
     def priority(self) -> int:
@@ -110,17 +109,17 @@ class Entry:
 
     @property
     def namespace(self) -> str:
-        """That of its first pod."""
+        """The namespace of its first pod; empty without pods."""
         return next(iter(self.pods), "").partition("/")[0]
 
     @property
     def tenant(self) -> str:
-        """The tenant whose part of planning time it takes."""
+        """The tenant that the unit's planning time is charged to."""
         return self.tenant_of(self.namespace)
 
     @property
     def answered(self) -> float:
-        """When an attempt last ended with pods left over; -inf before the first."""
+        """Clock time at which an attempt last ended with pods left over; -inf before the first."""
         return self.answer.at
 
     @property
@@ -136,7 +135,7 @@ class Entry:
         return sum(pod.load for pod in self.pods.values())
 
     def begin_attempt(self, now: float) -> None:
-        """Counts an attempt, which knows the pods of this moment."""
+        """Counts an attempt for the unit and for each of its current pods."""
         self.attempts += 1
         self.first_tried = now if self.first_tried is None else self.first_tried
         self.touched, self.missed = False, Wake.NOTHING
@@ -145,12 +144,12 @@ class Entry:
             pod.attempts += 1
 
     def undo_attempt(self) -> None:
-        """The attempt did not decide, and does not count."""
+        """Takes back the count of an attempt that ended without a decision."""
         self.attempts -= 1
         for pod in self.pods.values():
             pod.attempts = max(0, pod.attempts - 1)
 
 
 def pod_load(affinity: bytes) -> int:
-    """What a pod with these terms of pod affinity costs a round: the time grows with their length."""
+    """Returns the cost of a pod with these affinity terms (JSON): planning time grows with their length."""
     return 1 + len(affinity) // LOAD_BYTES

@@ -1,4 +1,4 @@
-"""Which of the units that are due a round takes: light pods in parts, tenants by turns."""
+"""Selects the due units of a round: a limited number of light pods, fair between tenants."""
 
 from math import inf
 
@@ -6,18 +6,18 @@ from koordpy.engine.queue_entry import Entry
 
 
 def select_light_units(light: list[Entry], most: int) -> list[Entry]:
-    """Returns the light units that a round takes of many, one at least, until they cost `most` together.
+    """Returns the light units of a round: at least one, and otherwise at most `most` in total cost.
 
-    Order: the highest priority first, of equal priority the oldest of each tenant by turns.
+    Order: highest priority first; within a priority, tenants alternate by cost, and each tenant's oldest unit is first.
     """
     order = sorted((-entry.priority, entry.created, entry.unit, entry) for entry in light)
     if len({(below, entry.tenant) for below, _, _, entry in order}) > 1:
         had: dict[tuple[int, str], int] = {}
         turns = []
         for place, (below, _, _, entry) in enumerate(order):
-            whose = below, entry.tenant
-            had[whose] = had.get(whose, 0) + entry.load
-            turns.append((below, had[whose], place))
+            group = below, entry.tenant
+            had[group] = had.get(group, 0) + entry.load
+            turns.append((below, had[group], place))
         order = [order[place] for _, _, place in sorted(turns)]
     out: list[Entry] = []
     cost = 0
@@ -30,16 +30,16 @@ def select_light_units(light: list[Entry], most: int) -> list[Entry]:
 
 
 def select_untried(due: list[Entry]) -> list[Entry]:
-    """Returns the units that a round may take: fairness within one tenant and priority.
+    """Returns the units that a round may try: fairness between units of one tenant and priority.
 
-    At least one of `due` was passed over. Units of its tenant and priority that were answered after that wait for the
-    next round. Else a unit that is woken often would use up what the passed-over unit waits for.
+    Units that a round skipped because their tenant had used its share come first. Units of the same tenant and priority
+    that got an answer after that wait for the next round. Otherwise a unit that is woken often would use all the time.
     """
     since: dict[tuple[str, int], float] = {}
     for entry in due:
         if entry.passed_over is not None:
-            whose = entry.tenant, entry.priority
-            since[whose] = min(since.get(whose, inf), entry.passed_over)
+            group = entry.tenant, entry.priority
+            since[group] = min(since.get(group, inf), entry.passed_over)
     return [
         entry
         for entry in due

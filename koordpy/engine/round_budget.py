@@ -1,4 +1,4 @@
-"""How long the rounds and searches of the live scheduler plan (`plan/planning_budget.py`)."""
+"""Planning time of rounds and searches in the live scheduler (`plan/planning_budget.py`)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,34 +11,37 @@ from koordpy.plan.planning_budget import PlanningBudget
 
 @dataclass(slots=True)
 class RoundDeadline:
-    """When an ordinary round ends because other pods were created. Called in the planner's thread, too."""
+    """Decides when an ordinary round ends because pods were created. Also called in the planner's thread."""
 
     queue: UnitQueue
     clock: Callable[[], float]
     began: float
+    """Clock time at which the round began."""
     least_seconds: float
-    """Seconds that pods which are created meanwhile wait for the round at least."""
+    """Seconds that the round may plan at least, even if pods are created."""
     first: float = inf
-    """When the first unit was tried."""
+    """Clock time at which the first unit was tried; infinite before."""
 
     def begin(self) -> None:
-        """The first unit is tried."""
+        """Records that the first unit is tried now."""
         self.first = self.clock()
 
     def part(self) -> float:
-        """Seconds that the round may plan while others wait: as long as it took to begin, at least. Else a stream of
-        pods would leave time for nothing but snapshots."""
+        """Returns the seconds that the round may plan while new pods wait: at least the time until its first unit.
+
+        Otherwise a stream of new pods would leave time for nothing but snapshots.
+        """
         return max(self.least_seconds, self.first - self.began)
 
     def has_passed(self) -> bool:
-        """Returns True if pods were created since the round began, and it has planned for its part."""
+        """Returns True if pods were created since the round began, and the round has planned for `part()` seconds."""
         return self.queue.last_added > self.began and self.clock() - self.first >= self.part()
 
 
 def round_budget(
     queue: UnitQueue, settings: EngineSettings, clock: Callable[[], float], *, gives_back: bool
 ) -> PlanningBudget:
-    """Returns the budget of an ordinary round that begins now. gives_back: whether quotas give back in it."""
+    """Returns the budget of an ordinary round that begins now. gives_back: True if quotas above runtime evict in it."""
     deadline = RoundDeadline(queue, clock, clock(), settings.newcomer_seconds)
     return PlanningBudget(
         searches=False,

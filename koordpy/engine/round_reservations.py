@@ -1,8 +1,8 @@
-"""Reservations that are known from one round to the next and not written at the API server.
+"""Reservations that the process carries from one round to the next without writing them to the API server.
 
-A unit that waits for terminating pods, or that had a plan which no longer holds, keeps its places while it is not tried
-itself: each snapshot gets them as nominations. The same process remembers the unit with a promised start. Nominations
-that are written are watched by the evictor (`nominations.py`).
+A unit keeps its nodes while it waits for terminating pods, or after its plan became stale: snapshots of rounds
+that do not try the unit contain its nodes as nominations. The promised start of a starving unit is also remembered
+here. Nominations at the API server are handled by the evictor (`nominations.py`).
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class RoundReservations:
-    """What the last rounds have reserved. Owned by the event loop."""
+    """Reservations of recent rounds. Owned by the event loop."""
 
     def __init__(self, feeds: Feeds) -> None:
         self._queue = feeds.queue
         self.awaiting: dict[str, list[Reservation]] = {}
-        """Unit -> the places that it waits for, as its last attempt has found."""
+        """Unit -> the places that it waits for, from its last attempt."""
         self._terminating: dict[str, dict[str, str]] = {}
         """Unit in `awaiting` -> key and uid of the terminating pods that its places may depend on."""
         self.promised: PromisedStart | None = None
@@ -30,19 +30,22 @@ class RoundReservations:
         feeds.listeners.pod_gone.append(self._pod_gone)
 
     def add_to(self, snapshot: Snapshot, tried: frozenset[str]) -> Snapshot:
-        """Returns the snapshot with the places of waiting units that are not tried in this round; the places of those
-        that are tried are found anew."""
+        """Returns the snapshot with the places of waiting units as reservations, except units that this round tries.
+
+        Drops the reservations of a unit if its pods were deleted, bound or moved to another unit, or if its victims
+        stay.
+        """
         given_up = False
         for unit, known in list(self.awaiting.items()):
             there = [snapshot.pods.get(one.holder) for one in known]
             if any(info is None or not info.pending for info in there):
                 del self.awaiting[unit]
             elif any(self._queue.unit_of.get(one.holder) not in (unit, None) for one in known):
-                # a member is in another gang by now, for which nothing is reserved
+                # a member is in another gang now, which has no reservation
                 del self.awaiting[unit]
                 given_up = True
             elif any(_stays(snapshot.pods.get(key), uid) for key, uid in self._terminating.get(unit, {}).items()):
-                # the plan that was to evict it was dropped: its capacity does not come free
+                # the pod is not terminating any more, so its capacity is not freed
                 del self.awaiting[unit]
                 given_up = True
         self._terminating = {unit: pods for unit, pods in self._terminating.items() if unit in self.awaiting}
@@ -57,7 +60,7 @@ class RoundReservations:
         return replace(snapshot, reservations={**written, **kept})
 
     def keep(self, plan: RoundPlan, snapshot: Snapshot) -> None:
-        """Keeps the places that a round has found on a snapshot for the units that it tried."""
+        """Records the places that a round has found for its units, which replace their earlier ones."""
         given_up: set[tuple[str, str]] = set()
         for tried in plan.units:
             given_up |= {(one.holder, one.node) for one in self.awaiting.pop(tried.unit, ())}
@@ -68,7 +71,7 @@ class RoundReservations:
             self._terminating[unit] = _terminating_for(self.awaiting[unit], snapshot)
         taken = {one.node for one in plan.placements}
         for cut in plan.deferred:
-            # it did not count while it was looked for anew, and would come back once its new holder leaves
+            # the place was free for this attempt and was given to another unit, so it must not be reserved again
             if any(one.node in taken for one in self.awaiting.get(cut.unit, ())):
                 given_up |= {(one.holder, one.node) for one in self.awaiting.pop(cut.unit)}
         given_up -= {(one.pod_key, one.node) for one in plan.placements}
@@ -89,7 +92,7 @@ class RoundReservations:
             self._queue.broadcast(Wake.ROOM, "ReservationGone")
 
     def _pod_gone(self, key: str) -> None:
-        """Wakes units that the reservation of a pod that is gone was closed to."""
+        """Wakes units that were blocked by the reservation of a deleted pod."""
         if self.promised is not None and key in self.promised.nodes:
             self.promise(None)
         if any(one.holder == key for known in self.awaiting.values() for one in known):
@@ -97,7 +100,7 @@ class RoundReservations:
 
 
 def _terminating_for(places: Sequence[Reservation], snapshot: Snapshot) -> dict[str, str]:
-    """Returns key and uid of the terminating pods on the nodes of some places, or in the quota trees of their pods."""
+    """Returns key and uid of terminating pods on the nodes of these places, or in the quota trees of their pods."""
     quotas = snapshot.quotas
     nodes = {one.node for one in places}
     trees = {quotas.tree.path(quotas.quota_of(snapshot.pods[one.holder]))[:1] for one in places} - {()}
@@ -111,5 +114,5 @@ def _terminating_for(places: Sequence[Reservation], snapshot: Snapshot) -> dict[
 
 
 def _stays(pod: PodInfo | None, uid: str) -> bool:
-    """Returns True if a pod that was seen terminating is on its node and is not terminating any more."""
+    """Returns True if a pod that was terminating is still on its node, and is not terminating any more."""
     return pod is not None and pod.uid == uid and pod.bound and not pod.pod.metadata.deletion_timestamp

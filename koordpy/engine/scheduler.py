@@ -1,7 +1,8 @@
-"""The live scheduler as a whole: who talks to whom, and the order of starting and stopping (kube-parity.md 4.8, 4.9).
+"""The live scheduler as a whole: creates its parts, connects them, and starts and stops them in order.
 
-Feeds sync first, a standby keeps them warm; leading starts the loop; losing the lease ends the process with a status
-other than 0. SIGTERM: no new plans, the batch in flight is finished, the lease is given back.
+The feeds sync first, and a standby keeps its caches warm. A leader starts the scheduling loop. A process that loses
+its lease exits with a status other than 0. On SIGTERM no new round begins, the writes in flight are finished, and the
+lease is released. Source: kube-parity.md 4.8, 4.9.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Scheduler:
-    """One process's scheduler on one API server. `run()` returns the exit status; `stop()` ends it in order."""
+    """The scheduler of one process on one API server. `run()` returns the exit status; `stop()` ends it in order."""
 
     def __init__(
         self,
@@ -59,8 +60,11 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`clock` counts seconds and never goes back, `wall_clock` gives epoch seconds, which may jump. A clock of its
-        own (a test's) is the lease's, too, which else counts the time that a machine sleeps."""
+        """Creates all parts; starts nothing.
+
+        clock: monotonic seconds. wall_clock: seconds since the epoch, which may jump. The lease is measured by a clock
+        that also counts the time that the machine sleeps, except where a test passes its own clock.
+        """
         awake = boot_clock if clock is time.monotonic else clock
         time_of_day = SteadyTime(wall_clock, awake)
         config = settings.config
@@ -69,7 +73,7 @@ class Scheduler:
         self.synced, self.leading = asyncio.Event(), asyncio.Event()
         self._stop, due = asyncio.Event(), asyncio.Event()
 
-        # what is known, and what waits
+        # cluster state, queue and leader election
         self.state = empty_state(config, live=True)
         child, incoming = self.metrics.child, self.metrics.incoming
         by_quota = config.planning.share_by == "quota"
@@ -100,7 +104,7 @@ class Scheduler:
         client.may_repeat = self._may_repeat
         client.on_answer = functools.partial(self.metrics.requested, client.access.host)
 
-        # what is said
+        # events and status
         self._recorders: Mapping[str, EventRecorder] = {}
         if not settings.dry_run:
             self._recorders = {
@@ -132,7 +136,7 @@ class Scheduler:
         self._watches = Watches(context, wake=due.set)
         self.writers = Writers(context, self._watches.stale) if self._watches.stale is not None else None
 
-        # what is done
+        # writes to the API server
         self.binder = Binder(client, clock=clock, settle_seconds=settings.settle_seconds)
         self.claims, self.reserver = ClaimBinder(context), DeviceReserver(context)
         self.releaser = DeviceReleaser(context)
@@ -194,31 +198,32 @@ class Scheduler:
         )
 
     def may_write(self) -> bool:
-        """Whether this process may change anything in the cluster now."""
+        """Returns True if this process may change anything in the cluster now."""
         if self.settings.dry_run:
             return False
         return self.leading.is_set() and (self.elector is None or self.elector.may_write())
 
     def _announce_unreadable(self, found: Unreadable) -> None:
-        """Tells of an object that cannot be read; one that is known before this process leads, once it does."""
+        """Emits an event for an object that cannot be read. Objects found before this process leads follow once it
+        leads."""
         if self.leading.is_set():
             note = f"{found.meaning}, as it cannot be read: {found.why}"
             self.announcer.tell(UNREADABLE, of_object(found.resource, found.names), note)
 
     def count_refused(self, kind: str, reason: str) -> None:
-        """Counts what an object says and is not taken."""
+        """Counts an invalid setting of an object, which is ignored."""
         self.metrics.refused_inputs.labels(kind, reason).inc()
 
     def count_question(self, view: str, status: int) -> None:
-        """Counts a question of a tenant and how it was answered."""
+        """Counts a tenant's request for a view, by its HTTP status."""
         self.metrics.tenant_questions.labels(view, str(status)).inc()
 
     def _may_repeat(self) -> bool:
-        """Whether a write of ours that was put off may be sent now; also the lease's, which comes before all others."""
+        """Returns True if a delayed write may be sent now. Applies to the Lease, too, which must be written to lead."""
         return not self.leading.is_set() or self.elector is None or self.elector.may_write()
 
     def _writing(self) -> bool:
-        """Whether Bindings, evictions or conditions of pods are under way."""
+        """Returns True if Bindings, evictions or pod conditions are being written."""
         evicting = self.evictor is not None and self.evictor.open
         telling = self.writers is not None and (self.writers.pods.under_way or self.writers.pods.news.is_set())
         return bool(self.committer.open or evicting or telling)
@@ -226,11 +231,12 @@ class Scheduler:
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Ends `run` in order: no new plans, the batch in flight, the lease."""
+        """Ends `run` in order: no new round, the writes in flight are finished, the lease is released."""
         self._stop.set()
 
     async def run(self) -> int:
-        """Schedules until `stop` (0), or until the lease is lost or a part of the scheduler fails (1)."""
+        """Schedules until `stop` (returns 0), or until the lease is lost or a part of the scheduler fails (returns
+        1)."""
         background: list[asyncio.Task[Any]] = []
         planning: list[asyncio.Task[Any]] = []
 
@@ -258,7 +264,7 @@ class Scheduler:
                 await self._drain(planning)
                 return 0
             if electing is not None and electing.done():
-                logger.error("the lease is lost: ending, so that two never bind at once")
+                logger.error("lost leadership: exiting, so that no two replicas bind pods at the same time")
             for task in (*planning, *background):
                 if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                     logger.error("%s failed", task.get_name(), exc_info=error)
@@ -282,7 +288,7 @@ class Scheduler:
             self.announcer.tell(LEADS, about, f"{self.elector.identity} became leader")
 
     def _own_lease(self) -> ObjectReference | None:
-        """The Lease that this process leads by; None without leader election."""
+        """Returns the Lease of this process; None without leader election."""
         election = self.settings.election
         if self.elector is None or election is None:
             return None
@@ -290,19 +296,19 @@ class Scheduler:
         return ObjectReference(LEASES.api_version, LEASES.kind, name, namespace, self.elector.uid)
 
     def _leads(self) -> dict[str, Run]:
-        """What works while this process leads, by name. A dry run only plans."""
+        """Returns the tasks that run while this process leads, by name. A dry run only plans."""
         jobs: dict[str, Run] = {"binds": self.committer.run}
         if self.writers is not None and self.evictor is not None:
             jobs |= {
-                "claims of pods that are gone": self.releaser.run,
+                "claims of deleted pods": self.releaser.run,
                 "statuses": self.writers.run,
                 "evictions": self.evictor.run,
-                "what time makes due": self._watches.run,
+                "timed checks": self._watches.run,
             }
         return jobs | {"rounds": self._loop.run}
 
     async def _drain(self, planning: list[asyncio.Task[Any]]) -> None:
-        """No new plans; what is under way is finished."""
+        """Stops planning, and finishes the writes in flight within `drain_seconds`."""
         await _cancel([task for task in planning if task.get_name() in ("rounds", "sync and election")])
         if self.leading.is_set():
             if self.committer.open:

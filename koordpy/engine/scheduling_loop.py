@@ -1,8 +1,8 @@
-"""The scheduling loop: wake, gather, snapshot, plan in a worker thread, carry out (kube-parity.md section 4).
+"""The scheduling loop: wait, gather, take a snapshot, plan in a worker thread, carry the plan out (kube-parity.md 4).
 
-Ordinary rounds follow one another; beside them one search plans for the units that need one (`search_worker.py`). A
-round's Bindings are under way while the next is planned. Everything but the planner runs on the event loop's thread,
-which owns the ClusterState.
+Ordinary rounds follow one another. At the same time one search plans the units that need victims or the solver
+(`search_worker.py`). The Bindings of a round are in flight while the next round is planned. Everything except the
+planner runs on the event loop's thread, which owns the ClusterState.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from koordpy.plan.round_plan import RoundPlan
 logger = logging.getLogger(__name__)
 
 Planner = Callable[[Snapshot, frozenset[str], PlanningBudget], RoundPlan]
-"""Plans the units of these ids on a snapshot. Called in a worker thread: an ordinary round and a search at once."""
+"""Plans the units with these ids on a snapshot. Called in worker threads: a round and a search may run in parallel."""
 
 IDLE_SECONDS = 60.0
 LOOK_SECONDS = 1.0
-"""How often the time of day is looked at while something waits for it: a machine that sleeps counts no timer down."""
+"""Maximum sleep while a wall-clock time is awaited, because timers do not run while the machine sleeps."""
 NOT_LEADING_SECONDS = 0.1
 TURNS_TO_SEND = 4
-"""Turns of the event loop in which the Bindings of a round are on the wire: the next snapshot, which takes longer than
-they do, is taken only then."""
+"""Turns of the event loop after a round, in which its Bindings are sent. The next snapshot blocks the loop for longer
+than that, so it is taken only afterwards."""
 
 
 class SchedulingLoop:
@@ -54,8 +54,8 @@ class SchedulingLoop:
         busy: Callable[[], bool],
         decisions: DecisionLog,
     ) -> None:
-        """`due` is set when something may have become due. `busy`: whether Bindings are under way, so that rounds may
-        take more plain pods."""
+        """due: set when a unit or a timed check may have become due. busy: returns True if Bindings are in flight, so
+        that rounds may take more plain pods."""
         self.rounds = 0
         self.last_turn = context.clock()
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
@@ -66,16 +66,16 @@ class SchedulingLoop:
         self._clock, self._now = context.clock, context.now
         self._executor = ThreadPoolExecutor(2, thread_name_prefix="planner")
         self._light_seconds = 0.0
-        """What an ordinary pod took in the last round of such pods alone."""
+        """Seconds per light pod in the last round that had light pods only."""
         self._forgets = False
-        """Whether a round is to be held, if only for nobody (`forget`)."""
+        """True if a round must run even if no unit is due (`forget`)."""
         self._searches = SearchWorker(due.set)
         self._single = Counter[bool]()
-        """Rounds (False) and searches (True) that take one unit each: after the planner has failed on several, so that
-        one bad unit does not hold up the others."""
+        """Number of coming rounds (False) and searches (True) that take one unit each. Set after the planner has failed
+        on several units, so that one bad unit does not delay the others."""
 
     async def run(self) -> None:
-        """Runs rounds until cancelled; a round that fails is logged and its units back off."""
+        """Runs rounds until cancelled. If a round fails, the error is logged and its units back off."""
         try:
             while True:
                 self.last_turn = self._clock()
@@ -84,7 +84,7 @@ class SchedulingLoop:
                 if self._feeds.is_regroup_due(self._now()):
                     self._feeds.regroup(self._now())
                 if not (self._settings.dry_run or self._may_write()):
-                    # the lease ran out while the machine slept: nothing planned now would be sent, and the end is near
+                    # the lease expired while the machine slept: writes are forbidden, and the process is about to exit
                     await asyncio.sleep(NOT_LEADING_SECONDS)
                 elif self._searches.search is None and self._queue.has_searches():
                     self._start_search()
@@ -101,7 +101,7 @@ class SchedulingLoop:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
-        """Has a round held, if only for nobody: until then the last one is remembered, and what the planner knew."""
+        """Requests a round even if no unit is due: a round releases the last plan and the planner's caches."""
         self._forgets = True
         self._due.set()
 
@@ -123,7 +123,7 @@ class SchedulingLoop:
                 await self._due.wait()
 
     async def _gather(self) -> None:
-        """Waits a moment while pods pour in, so that a gang is not planned once for each member."""
+        """Waits a moment while pods are being created, so that a gang is not planned once for each member."""
         quiet, began = self._settings.quiet_seconds, self._clock()
         until = began + self._settings.max_gather_seconds
         while (now := self._clock()) < until and now - self._queue.last_added < quiet:  # noqa: ASYNC110 - not an event
@@ -132,9 +132,9 @@ class SchedulingLoop:
     # -- rounds and searches ------------------------------------------------------------------------------------------
 
     async def round(self) -> None:
-        """Plans what is due and carries it out (`dispatch.py`)."""
+        """Plans the units that are due, and carries the plan out (`dispatch.py`)."""
         self._queue.poll()
-        # gangs that are to be given up unless they find room now: tried again if they have a pod to place
+        # stale gangs are evicted unless they find capacity now: tried again if they have a pod to place
         watching = self._is_watching()
         stale = self._watches.stale_units() if watching else []
         for unit in stale:
@@ -150,7 +150,7 @@ class SchedulingLoop:
         await self._carry_out(taken, planning, number)
 
     def _start_search(self) -> None:
-        """Begins to plan for units that wait for a search."""
+        """Starts a search for units that wait for one."""
         taken = self._take(searches=True)
         planning, number = self._plan(taken, search_budget(self._settings, self._clock))
         self._searches.start(Search(taken, planning, number))
@@ -160,7 +160,8 @@ class SchedulingLoop:
         await self._carry_out(search.input, search.planning, search.number)
 
     def _take(self, *, searches: bool = False, also: Iterable[str] = ()) -> RoundInput:
-        """Takes a snapshot, then the units of a round or of a search. also: units that are tried besides."""
+        """Takes a snapshot, then the units of a round or of a search. also: ids of further units that the round
+        tries."""
         began, now = self._clock(), self._now()
         if self._searches.search is None:
             self._feeds.pods.foreign.clear()
@@ -183,14 +184,14 @@ class SchedulingLoop:
     def _plan(
         self, taken: RoundInput, budget: PlanningBudget, *, also: Iterable[str] = ()
     ) -> tuple[asyncio.Future[RoundPlan], int]:
-        """Begins to plan in a worker thread. Returns the plan to come, and the number of the round."""
+        """Starts planning in a worker thread. Returns the future plan and the number of the round."""
         self.rounds += 1
         units = frozenset((*taken.entries, *also))
         loop = asyncio.get_running_loop()
         return loop.run_in_executor(self._executor, self._planner, taken.snapshot, units, budget), self.rounds
 
     async def _carry_out(self, taken: RoundInput, planning: asyncio.Future[RoundPlan], number: int) -> None:
-        """Hands a plan on, or what its planner raised."""
+        """Carries out a finished plan, or handles the error that its planner raised."""
         entries = [*taken.entries.values()]
         try:
             plan = planning.result()
@@ -213,7 +214,10 @@ class SchedulingLoop:
             await asyncio.sleep(0)
 
     def _light_pods(self) -> int:
-        """Of how many ordinary pods a round takes what they cost: no more than was planned in time the last time."""
+        """Returns the planning cost that a round may spend on light pods, in ordinary pods.
+
+        The limit follows from the speed of the last round, so that a round takes about `newcomer_seconds`.
+        """
         settings = self._settings
         most = settings.most_light_pods if self._busy() else settings.first_light_pods
         if self._light_seconds <= 0.0:

@@ -1,13 +1,17 @@
-"""The queue of units: plain pods and GangGroups that wait for a place (kube-parity.md 4.3, gang-network.md 2.9 and 8).
+"""The scheduling queue: plain pods and GangGroups with pending pods (kube-parity.md 4.3, gang-network.md 2.9 and 8).
 
-States: active (tried in the next round, or waits for a search), backoff (after a failure of ours, until its time),
-unschedulable (until a change that can help, else after five minutes), gated (members, objects or settings are missing;
-only changes of the unit itself help), in flight (in the round or the search under way). What happens during an attempt
-counts when the attempt ends, so no wake-up is lost. Changes of the cluster are gathered and applied once a turn: a
-thousand waiting units cost nothing per event.
+States of a unit:
 
-A change that can help clears the back-off. So that a busy cluster does not replan hopeless units all day, a unit that
-was tried waits at least ten times as long as its share of that round took.
+- active: the next round tries it, or it waits for a search
+- backoff: the last attempt failed with an error; waits for its back-off
+- unschedulable: waits for a change that may help, or for five minutes
+- gated: members, objects or settings are missing; only a change of the unit itself helps
+- in flight: in the round or the search that is running
+
+Changes during an attempt are applied when the attempt ends, so that no wake-up is lost. Cluster changes are collected
+and applied once per turn of the loop, so that an event costs the same for one or for a thousand pending units.
+A change that may help ends the back-off. A unit that was tried then waits at least ten times its share of the round's
+time, so that a busy cluster does not spend all its time on units that do not fit.
 """
 
 import time
@@ -20,18 +24,18 @@ from koordpy.engine.queue_entry import Entry, LastAnswer, PendingSearch, QueuedP
 from koordpy.engine.queue_order import select_light_units, select_untried
 from koordpy.engine.wakeups import ROOM_CAME, Wake
 
-PACE = 10.0
+PACE = 10.0  # seconds of pause per second of the attempt
 GATED_PACE_SECONDS = 0.02
 SHORT_PACE_SECONDS = 0.25
-"""A gang that lacks members is looked at again so much later at least, unless the last of them comes: hundreds that
-arrive one after the other would all be told of each that came."""
+"""A gang that lacks members is not tried earlier than this, unless the last member is created. Otherwise each new
+member of a large gang would cause an attempt and status updates."""
 
 OWN_CHANGES = ("PodGroupMember", "PodGroupUpdate", "WorkloadUpdate")
-"""Changes of a unit itself: an ordinary round tries it again, whatever it waits for."""
+"""Changes of a unit itself: an ordinary round tries the unit again, even if it waits for a search."""
 
 
 class UnitQueue:
-    """Every unit with a pending pod of ours. Not thread-safe: owned by the event loop."""
+    """All units with a pending pod of this scheduler. Not thread-safe: owned by the event loop."""
 
     def __init__(
         self,
@@ -42,31 +46,32 @@ class UnitQueue:
         on_ready: Callable[[], None] = lambda: None,
         on_incoming: Callable[[State, str, int], None] = lambda state, event, pods: None,
     ) -> None:
-        """`on_ready` is called when something may have become due; `on_incoming` counts pods entering a state.
-        tenant_of: namespace -> tenant. By planning.roundSeconds of searches one tenant may be ahead of others that
-        wait."""
+        """on_ready: called when a unit may have become due. on_incoming: counts pods that enter a state; called with
+        state, event and number of pods. tenant_of: namespace -> tenant. `planning.roundSeconds` of the configuration
+        limits how much search time one tenant may use more than another tenant that waits."""
         config, self.clock = config or KoordpyConfiguration(), clock
         self.rooms = 0
-        """How often room may have come."""
+        """Number of changes so far that may have freed capacity."""
         self._initial, self._most = config.pod_initial_backoff, config.pod_max_backoff
         self._flush = config.pod_max_in_unschedulable
         self._on_ready, self._on_incoming, self._tenant_of = on_ready, on_incoming, tenant_of
         self.entries: dict[str, Entry] = {}
-        """Of the units, in no particular order."""
+        """Unit id -> entry, in no particular order."""
         self._states: dict[State, dict[str, Entry]] = {state: {} for state in State}
         self.unit_of: dict[str, str] = {}
-        """Queued pod -> the unit that it is in."""
+        """Key of a queued pod -> id of its unit."""
         self._wakes = Wake.NOTHING
         self._wake_event = ""
         self.last_added = 0.0
         self.came: dict[str, int] = {}
-        """Namespaces of the pods added since the last units were taken, with the highest priority of each."""
+        """Namespaces of pods that were added since the last round took its units -> the highest priority among these
+        pods."""
         self.turns = SearchTurns(clock, config.planning.round_seconds)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
+    # -- changes of pods and of the cluster ---------------------------------------------------------------------------
 
     def add(self, unit: str, pod: QueuedPod, *, event: str = "PodAdd") -> None:
-        """A pending pod appeared, or changed in what a decision reads: its unit is tried at once."""
+        """Adds a pending pod, or updates it after a change that matters to decisions. Its unit is tried at once."""
         if self.unit_of.get(pod.key, unit) != unit:
             self.discard(pod.key)
         entry = self._entry(unit, event)
@@ -85,41 +90,41 @@ class UnitQueue:
         self._touch(entry, event)
 
     def discard(self, key: str) -> QueuedPod | None:
-        """The pod is not pending any more: placed, gone, gated, or of another scheduler."""
+        """Removes and returns a pod that is not pending any more (bound, deleted, gated); None if it is not queued."""
         unit = self.unit_of.pop(key, None)
         if unit is None:
             return None
         entry = self.entries[unit]
         pod = entry.pods.pop(key)
         if not entry.pods:
-            # in flight it stays: whoever is made anew under its name has not waited yet
+            # an entry in flight remains; a pod that is created later under this id has not waited yet
             entry.first_tried = None
         if not entry.pods and entry.state is not State.IN_FLIGHT:
             self._remove(entry)
         return pod
 
     def touch(self, unit: str, event: str) -> None:
-        """The unit is to be tried again: it changed itself, or what was decided for it."""
+        """Makes a unit active because it changed itself, or because a decision about it changed."""
         if (entry := self.entries.get(unit)) is not None:
             if entry.state is State.ACTIVE and event in OWN_CHANGES:
                 entry.search = None
             self._touch(entry, event)
 
     def hurry(self, unit: str, event: str) -> None:
-        """A unit is to be in the round that begins now, whatever it waits for."""
+        """Makes a unit due for the round that begins now, whatever its state, except in flight."""
         entry = self.entries.get(unit)
         if entry is not None and entry.state is not State.IN_FLIGHT:
             entry.due, entry.search = entry.not_before, None
             self._touch(entry, event)
 
     def touch_gangs(self, event: str) -> None:
-        """Any gang may belong to another group now."""
+        """Makes all gangs active, because any gang may belong to another GangGroup now."""
         for entry in list(self.entries.values()):
             if entry.unit.startswith("gang:"):
                 self._touch(entry, event)
 
     def broadcast(self, wake: Wake, event: str) -> None:
-        """Something changed in the cluster. Applied with the next `poll`."""
+        """Records a change of the cluster. The next `poll` applies it."""
         self.rooms += bool(wake & ROOM_CAME)
         if wake and (wake | self._wakes) != self._wakes:
             self._wakes |= wake
@@ -129,8 +134,8 @@ class UnitQueue:
             self._wake_event = event
 
     def wake_waiting(self, wake: Wake, event: str, *, planned: Collection[str]) -> None:
-        """Something changed by a round under way, whose own units were planned with it (planned): wakes only those that
-        wait for a change, and who is in another round once that ends."""
+        """Wakes unschedulable units after a change that a round has caused. planned: the units of that round; other
+        units in flight get the change when their attempt ends."""
         for entry in self._states[State.IN_FLIGHT].values():
             if entry.unit not in planned:
                 entry.missed |= wake
@@ -142,7 +147,7 @@ class UnitQueue:
                 self._enter(entry, State.ACTIVE, event)
 
     def wake(self, key: str, wake: Wake, event: str) -> None:
-        """Something changed that a pod of the queue names; no other unit is concerned."""
+        """Wakes the unit of one pod after a change of an object that only this pod names."""
         unit = self.unit_of.get(key)
         entry = self.entries.get(unit) if unit is not None else None
         if entry is None:
@@ -153,7 +158,7 @@ class UnitQueue:
             self._enter(entry, State.ACTIVE, event)
 
     def regroup(self, unit_of: Callable[[str], str | None]) -> None:
-        """Moves pods to the units they belong to now (GangGroups change with the `groups` annotations)."""
+        """Moves pods to the units that they belong to now (GangGroups change with the `groups` annotations)."""
         for key, unit in list(self.unit_of.items()):
             now = unit_of(key)
             if now is not None and now != unit:
@@ -162,7 +167,7 @@ class UnitQueue:
     # -- rounds -------------------------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Applies what was broadcast, and moves every entry whose time has come."""
+        """Applies the recorded changes, and moves every entry after its back-off or timeout."""
         now = self.clock()
         wakes, event = self._wakes, self._wake_event
         if wakes:
@@ -176,17 +181,18 @@ class UnitQueue:
         for state in (State.UNSCHEDULABLE, State.GATED):
             for entry in list(self._states[state].values()):
                 if entry.since + self._flush > now:
-                    break  # in the order of entering
+                    break  # entries are in order of `since`
                 entry.due = 0.0
                 self._enter(entry, State.ACTIVE, "UnschedulableTimeout")
 
     def ready(self) -> bool:
-        """Whether a `take` would give anything."""
+        """Returns True if `take` would return a unit."""
         now = self.clock()
         return any(entry.due <= now and entry.search is None for entry in self._states[State.ACTIVE].values())
 
     def next_due(self) -> float | None:
-        """Clock time at which the next entry becomes due by time alone; None when nothing waits for time."""
+        """Returns the clock time at which the next entry becomes due by time alone; None if no entry waits for a
+        time."""
         times = [entry.due for entry in self._states[State.ACTIVE].values() if entry.search is None]
         times += [entry.due for entry in self._states[State.BACKOFF].values()]
         for state in (State.UNSCHEDULABLE, State.GATED):
@@ -196,10 +202,9 @@ class UnitQueue:
         return min(times, default=None)
 
     def take(self, *, light_pods: int, alone: bool = False) -> list[Entry]:
-        """Moves the units that are due, and wait for no search, into flight.
+        """Moves the due units that need no search into flight, and returns them in no particular order.
 
-        light_pods: of light plain pods those are taken that cost as much as so many ordinary ones. alone: only one
-        unit. The planner orders the round by itself.
+        light_pods: limit for light pods, in the cost of ordinary pods. alone: only one unit.
         """
         now, self.came = self.clock(), {}
         active = self._states[State.ACTIVE].values()
@@ -212,14 +217,14 @@ class UnitQueue:
         return self._begin_attempts(due[:1] if alone else due)
 
     def has_searches(self) -> bool:
-        """Returns True if a unit waits for a search; where none does, the turns of tenants begin anew."""
+        """Returns True if a unit waits for a search. If none does, the search time used by tenants is reset."""
         if any(entry.search is not None for entry in self._states[State.ACTIVE].values()):
             return True
         self.turns.begin_anew()
         return False
 
     def take_searches(self, *, alone: bool = False) -> list[Entry]:
-        """Moves units that wait for a search into flight: one with a stale plan, else tenants by turns.
+        """Moves units that wait for a search into flight: one unit with a stale plan, else units of tenants in turn.
 
         alone: only one unit.
         """
@@ -238,7 +243,7 @@ class UnitQueue:
         return entries
 
     def has_missed(self, entry: Entry, wake: Wake) -> bool:
-        """True if one of these changes happened since the attempt under way took the unit."""
+        """Returns True if one of these changes happened since the attempt under way began."""
         return bool((entry.missed | self._wakes) & wake)
 
     def settle_unschedulable(
@@ -252,8 +257,9 @@ class UnitQueue:
         short: int = 0,
         never: bool = False,
     ) -> None:
-        """The attempt ended with pods left over. `seconds` is what the attempt took: it sets the pace of the next.
-        `short`: how many members its gangs lack. `never`: it would not fit the empty cluster."""
+        """Ends an attempt that left pods pending. wakes: changes that may help. plugins: filters that refused. gated: a
+        gate blocked the unit before planning. seconds: time of the attempt, which sets the pause before the next one.
+        short: number of members that its gangs lack. never: the unit does not fit an empty cluster."""
         if self._ended(entry):
             return
         now, last = self.clock(), entry.answer
@@ -272,7 +278,7 @@ class UnitQueue:
             self._enter(entry, State.GATED if gated else State.UNSCHEDULABLE, "ScheduleAttemptFailure")
 
     def settle_for_search(self, entry: Entry, *, stale: bool = False) -> None:
-        """The attempt did not decide: the unit waits for a search. stale: its plan holds no more."""
+        """Ends an attempt without a decision: the unit waits for a search. stale: True if its plan became stale."""
         if self._ended(entry):
             return
         search = entry.search or PendingSearch(self.clock())
@@ -283,7 +289,8 @@ class UnitQueue:
         self._undecided(entry)
 
     def settle_for_round(self, entry: Entry, *, passed_over: bool = False) -> None:
-        """The round ended before the unit's turn: the next one tries it. passed_over: its tenant had its part."""
+        """Ends an attempt without a decision: the next round tries the unit. passed_over: its tenant had used its
+        share."""
         if self._ended(entry):
             return
         if passed_over and entry.passed_over is None:
@@ -296,14 +303,15 @@ class UnitQueue:
         self._on_ready()
 
     def settle_again(self, entry: Entry) -> None:
-        """The unit is tried again at once: its plan was overtaken by changes, or all that it knew was placed and more
-        has come."""
+        """Ends an attempt; the unit is tried again at once, because its plan became stale, or because all pods of the
+        attempt were placed and other pods were created since."""
         if not self._ended(entry):
             entry.due = 0.0
             self._enter(entry, State.ACTIVE, "PlanOvertaken")
 
     def settle_error(self, entry: Entry) -> None:
-        """The attempt failed for a reason of ours or the API server's: back-off, doubled with each failure."""
+        """Ends an attempt that failed with an error: the unit waits for its back-off, which doubles with each
+        failure."""
         if self._ended(entry):
             return
         entry.errors += 1
@@ -311,8 +319,11 @@ class UnitQueue:
         self._enter(entry, State.BACKOFF, "ScheduleAttemptFailure")
 
     def put_back(self, unit: str, pod: QueuedPod, *, errors: int, at_least_seconds: float = 0.0) -> None:
-        """A pod whose Binding failed comes back; with errors > 0 after a back-off, which doubles as it fails again. A
-        unit in flight just gains it. `at_least_seconds`: what the API server asks for, in reason."""
+        """Adds a pod after its Binding failed. A unit in flight only gains the pod.
+
+        errors: failures to count; above 0 the unit waits for its back-off. at_least_seconds: pause that the API server
+        asks for (Retry-After), capped.
+        """
         now, entry = self.clock(), self._entry(unit, "BindFailure")
         entry.pods[pod.key] = pod
         self.unit_of[pod.key] = unit
@@ -332,7 +343,7 @@ class UnitQueue:
         self._on_ready()
 
     def counts(self) -> dict[State, int]:
-        """Pods by state; those in flight count as active."""
+        """Returns the number of pods by state. Pods in flight count as active."""
         out = {state: sum(len(entry.pods) for entry in entries.values()) for state, entries in self._states.items()}
         out[State.ACTIVE] += out.pop(State.IN_FLIGHT)
         return out
@@ -340,7 +351,7 @@ class UnitQueue:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _entry(self, unit: str, event: str) -> Entry:
-        """The entry of a unit that gains a pod."""
+        """Returns the entry of a unit that gets a pod; creates it if there is none."""
         entry = self.entries.get(unit)
         if entry is None:
             entry = self.entries[unit] = Entry(unit, self._tenant_of)
@@ -357,11 +368,11 @@ class UnitQueue:
         self._on_ready()
 
     def _backoff(self, entry: Entry) -> float:
-        """Seconds, doubled with each failure."""
+        """Returns the back-off of an entry in seconds; it doubles with each failure."""
         return min(self._most, self._initial * 2.0 ** min(entry.errors - 1, 32))
 
     def _ended(self, entry: Entry) -> bool:
-        """Removes an entry that has nothing left."""
+        """Returns True if an entry is not in the queue any more. Removes it first if it has no pods."""
         if self.entries.get(entry.unit) is not entry:
             return True
         if not entry.pods:

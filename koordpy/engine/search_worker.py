@@ -1,26 +1,26 @@
-"""Searches beside ordinary rounds: for units that need victims, units to move, or the solver.
+"""Runs searches in parallel with ordinary rounds: for units that need victims, units to move, or the solver.
 
-A search plans such units in a thread of its own, on its own snapshot and draft. It is never paused or interrupted, and
-ordinary rounds go on meanwhile. There is one search at a time. Once it has ended, the loop carries its plan out between
+A search plans such units in a separate thread, on a separate snapshot and draft. It is never paused or interrupted, and
+ordinary rounds go on. There is one search at a time. Once it has ended, the loop carries its plan out between
 two rounds. Each unit's part of the plan is checked against the state of that moment first (`staleness.py`): against
 changes of the cluster, and against placements of the rounds since the snapshot.
 
 The states of a unit (`queue_entry.PendingSearch`):
 
-| state | meaning | left for |
+| state | meaning | next state |
 |---|---|---|
-| queued | a round found no place, and deferred the unit | running, by turns of tenants (`planning_turns.SearchTurns`) |
+| queued | a round found no placement, and deferred the unit | running, by turns of tenants (`planning_turns.py`) |
 | running | the search under way has taken the unit | done, stale; queued if the time was up before its turn |
-| done | carried out, or refused until a change can help | an ordinary round |
-| stale | something that the plan rests on has changed | withheld, after the first search; alone, after further ones |
-| withheld | queued, ahead of others; the nodes of its last plan are reserved (1) | running, by itself |
-| alone | withheld; ordinary rounds wait for its search, which therefore holds (2) | running, by itself |
+| done | carried out, or refused until a change may help | an ordinary round |
+| stale | a change has invalidated the plan | withheld, after the first search; alone, after further ones |
+| withheld | queued, ahead of other units; the nodes of its last plan are reserved (1) | running, by itself |
+| alone | withheld; ordinary rounds wait for its search, so that its plan stays valid (2) | running, by itself |
 
 (1) By `RoundReservations.withhold`, from units of no higher priority, until a search has decided the unit.
-(2) Except where the cluster itself changes: then once more.
+(2) If the cluster itself changes, the unit is searched once more.
 
-A change of the unit itself takes it back to an ordinary round from any state but running. The time of one search is
-`planning.roundSeconds`, but one unit at least is decided, however long that takes. Owned by the event loop.
+A change of the unit itself returns it to an ordinary round from any state except running. The time of one search is
+`planning.roundSeconds`, but at least one unit is decided, however long that takes. Owned by the event loop.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ STALE_BEFORE_ALONE = 2
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search under way, or one that has ended."""
+    """A search that runs, or that has ended."""
 
     input: RoundInput
     planning: asyncio.Future[RoundPlan]
     number: int
-    """Of the round, in the decision log."""
+    """Number of the search's round in the decision log."""
 
 
 class SearchWorker:
@@ -52,7 +52,7 @@ class SearchWorker:
         """on_ended: called when a search has ended."""
         self._on_ended = on_ended
         self.search: Search | None = None
-        """The search under way, or one whose plan waits to be carried out; None for none."""
+        """The search that runs, or one with a plan that is not carried out yet; None for none."""
 
     @property
     def has_ended(self) -> bool:

@@ -1,7 +1,7 @@
-"""Is a plan still right? The cluster went on while it was made (kube-parity.md 4.4 and 4.10).
+"""Detects stale plans: checks a plan against changes of the cluster since its snapshot (kube-parity.md 4.4, 4.10).
 
-The API server checks neither capacity nor whether a node exists, so this is asked before a unit is assumed, and once
-more before each Binding. Units of the same round need no check against each other: they were planned on one draft.
+The API server checks neither capacity nor the existence of a node. So a plan is checked before its pods are assumed,
+and again before each Binding. Units of one round need no check against each other: they were planned on one draft.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def grouped(things: Iterable[T], by: Callable[[T], str]) -> dict[str, list[T]]:
-    """Pods by the node that they are on, or parts of a plan by their unit."""
+    """Groups pods by node, or parts of a plan by unit."""
     out: dict[str, list[T]] = {}
     for one in things:
         out.setdefault(by(one), []).append(one)
@@ -38,11 +38,11 @@ def overtaken(
     foreign: Mapping[str, Sequence[PodInfo]],
     victims: Collection[str] = (),
 ) -> str:
-    """What overtook a unit's plan: `pod`, `node`, `room`, `neighbour`, `group`, `topology`, or a family of devices;
-    empty for nothing.
+    """Returns why a unit's plan is stale: `pod`, `node`, `room` (capacity), `neighbour`, `group`, `topology`, or the
+    name of a device family. Empty: the plan is not stale.
 
-    `foreign`: pods that others bound to a node since the snapshot; `victims`: pods whose eviction the plan rests on, so
-    that chips which they hold, or pods that are ending, come free.
+    foreign: node -> pods that other schedulers bound to it since the snapshot. victims: keys of pods that the plan
+    evicts; their devices, and devices of terminating pods, count as free.
     """
     need: dict[str, tuple[int, Amounts, bool]] = {}
     gangs: dict[GangRef, None] = {}
@@ -81,11 +81,12 @@ def devices_lost(
     victims: Collection[str] = (),
     beside: Sequence[PodInfo] = (),
 ) -> str:
-    """Returns the family of which a device that the plan gives is another pod's by now, is sick or gone, or cannot be
-    delivered; empty for none.
+    """Returns the family of a planned device that another pod uses, that is unhealthy or removed, or that the node
+    cannot deliver. Empty: all planned devices are available.
 
-    victims: pods whose eviction the plan rests on; devices of theirs, and of pods that are ending, come free. While
-    they end, an agent that is being replaced changes nothing. beside: pods that others bound to the nodes meanwhile.
+    victims: keys of pods that the plan evicts. Their devices, and those of terminating pods, count as free. A plan with
+    victims ignores that an agent is being replaced. beside: pods that other schedulers bound to the nodes since the
+    snapshot.
     """
     planned: dict[str, list[PlannedAllocation]] = {}
     for one in placements:
@@ -113,17 +114,17 @@ def devices_lost(
 
 
 class ConcurrentPlacements:
-    """What ordinary rounds have placed and evicted while a search was planned, which knows nothing of it."""
+    """Placements and evictions of ordinary rounds that ran after the snapshot of a search was taken."""
 
     def __init__(self) -> None:
         self.placed: list[PodInfo] = []
         self._gained: list[tuple[PodInfo, str, tuple[str, ...], str]] = []
-        """Pods that were placed, or that others are leaving room for: node, quotas from the top down, user; quotas may
-        be newer than those that the longer round knows."""
+        """Pods that were placed or that wait for victims, each with its node, its quotas from the root down, and its
+        user. Quotas may be newer than the snapshot of the search."""
         self._evicted = False
 
     def add(self, plan: RoundPlan, snapshot: Snapshot) -> None:
-        """One of them ended so."""
+        """Records the plan of an ordinary round."""
         self.placed += [snapshot.pods[one.pod_key] for one in plan.placements]
         quotas = snapshot.quotas
         at = [(one.pod_key, one.node) for one in plan.placements]
@@ -133,11 +134,12 @@ class ConcurrentPlacements:
         self._evicted |= bool(plan.evictions)
 
     def touches(self, snapshot: Snapshot, placements: Sequence[Placement], evictions: Sequence[Eviction]) -> bool:
-        """Whether it may matter to these parts of a unit's plan: on the same nodes, in quotas or queues that gain by
-        the plan, in gangs that others leave, by what pods say of each other, or by claims and jobs that are spread over
-        nodes. Where both evict, budgets and minima would be counted twice.
+        """Returns True if the recorded rounds may affect this part of a unit's plan.
 
-        Who loses by it loses no more for what others of its quota got.
+        They may if they used its nodes, quotas or users that gain by it, or gangs of its victims; if pod affinity or
+        spread terms are involved; or if both use claims or jobs across nodes. Two plans with evictions always affect
+        each other, because disruption budgets and minimums would be counted twice. A quota or user of victims does not
+        matter: it loses no more because of placements of its other pods.
         """
         if self._evicted and evictions:
             return True
@@ -164,7 +166,7 @@ class ConcurrentPlacements:
 
 
 class PlanGround:
-    """The nodes and chips that pods are to get once others have gone, as they are when it is made."""
+    """State of the nodes and devices of a plan that waits for its victims. Compares it with the state at creation."""
 
     def __init__(self, state: ClusterState, placements: Sequence[Placement], victims: Collection[str]) -> None:
         self._state, self._placements, self._victims = state, placements, victims
@@ -173,8 +175,10 @@ class PlanGround:
         self._lost = ""
 
     def lost(self) -> str:
-        """`node`, or the family of devices of which one is not what it was; empty for nothing. Looked up anew only
-        where a node, or what decides over its devices, has changed."""
+        """Returns what a later change has taken from the plan: `node`, or a device family; empty for nothing.
+
+        Computed again only after a change of a node or of an object that its devices depend on.
+        """
         state = self._state
         seen = state.ground(self._nodes)
         if len(seen) != len(self._seen) or not all(map(is_, seen, self._seen)):
@@ -185,7 +189,7 @@ class PlanGround:
 
 
 def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
-    """Units whose placement may depend on evictions of the same plan: on capacity, quota or neighbours of its victims.
+    """Returns units with placements that may depend on victims of the same plan: on capacity, quota or neighbours.
 
     On the planner's draft the victims of earlier units are gone; in the cluster they are still terminating. Units
     planned after such an eviction wait for a round that sees the capacity. Units planned before it do not depend on it
@@ -198,7 +202,7 @@ def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
     nodes: dict[str, int] = {}
     freed: dict[str, int] = {}
     for eviction in plan.evictions:
-        # quotas give back before anybody is tried, gangs give up after everybody was
+        # quotas above runtime evict before the first unit is tried, stale gangs are evicted after the last one
         otherwise = len(turns) if eviction.rule == RuleName.STALE_GANG else -1
         turn = turns.get(eviction.unit, otherwise)
         quota = quotas.quota_of(snapshot.pods[eviction.pod_key])
@@ -215,14 +219,14 @@ def leaning(plan: RoundPlan, snapshot: Snapshot) -> frozenset[str]:
         turn = turns.get(placement.unit, len(turns))
         path = quotas.tree.path(quota) if quota else ()
         first = min((freed[name] for name in path if name in freed), default=turn)
-        # pods that look at others may have been tried once more, at the end
+        # units with inter-pod rules may have been tried again at the end of the round
         if min(first, nodes.get(placement.node, turn)) < turn or _interacts(pod):
             out.add(placement.unit)
     return frozenset(out)
 
 
 def overcommitted(state: ClusterState, name: str) -> bool:
-    """Whether the pods on a node, assumed ones included, ask for more than it has."""
+    """Returns True if the pods on a node, including assumed pods, request more than the node's allocatable amounts."""
     node = state.nodes.get(name)
     return node is not None and not _fits(state, node, 0, {})
 
@@ -236,7 +240,7 @@ def _fits(state: ClusterState, node: NodeInfo, count: int, amounts: Amounts) -> 
 
 
 def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
-    """Whether a node is gone, another one, or says something else of who may go there and where it lies."""
+    """Returns True if a node was removed or replaced, or if its labels or taints changed."""
     if now is then:
         return now is None
     if now is None or then is None:
@@ -245,15 +249,16 @@ def differs(now: NodeInfo | None, then: NodeInfo | None) -> bool:
 
 
 def _interacts(pod: PodInfo) -> bool:
-    """Whether neighbours matter to the pod, or it to them, in more than room."""
+    """Returns True if a pod has host ports, affinity or spread terms, so that it depends on pods besides their
+    capacity."""
     if pod.pod.spec.topology_spread_constraints:
         return True
     return bool(pod.ties.ports or pod.ties.terms)
 
 
 def _spread_out(pod: PodInfo) -> bool:
-    """True if a pod uses what is not of one node: claims, or devices whose jobs are placed over several nodes by rules
-    of their own."""
+    """Returns True if a pod uses resources that are not local to one node: claims, or devices that are placed across
+    nodes by family rules."""
     spec = pod.pod.spec
     claims = any(one.persistent_volume_claim or one.ephemeral is not None for one in spec.volumes)
     return bool(claims or spec.resource_claims or (pod.asks and spans_nodes(pod)))
@@ -269,7 +274,7 @@ def _group_changed(state: ClusterState, snapshot: Snapshot, gangs: Iterable[Gang
             now, then = state.gangs.groups.get(ref.key), snapshot.pod_groups.get(ref.key)
         if now is not then and _said(now) != _said(then):
             return "group"
-    # without a ClusterNetworkTopology the layers may be those of HyperNodes, which are read with the tree
+    # without a ClusterNetworkTopology the layers may be derived from HyperNodes, which are read with the tree
     if gangs and not (state.nodes.layers if state.nodes.topology is not None else state.nodes.tree.layers).agree(
         snapshot.tree.layers, nodes
     ):

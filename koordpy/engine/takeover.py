@@ -1,8 +1,9 @@
-"""From a start to leadership: caches in sync, the lease ours, and the watch past what the leader before us has bound.
+"""Start of a process up to leadership: caches in sync, lease acquired, and the last leader's Bindings seen by the
+watch.
 
-Source: kube-parity.md 4.8 and 4.9. A standby keeps its caches warm. Lists that are read while the lease is ours already
-miss no Binding of others; after any other wait the watch is given a moment to catch up, which a lease that ran out has
-given already.
+Source: kube-parity.md 4.8 and 4.9. A standby keeps its caches warm. Lists that are read after the lease was acquired
+contain all Bindings of the last leader. Otherwise the watch gets a moment to catch up, unless the lease had
+expired for that long.
 """
 
 import asyncio
@@ -21,22 +22,22 @@ from koordpy.quota.quota_owners import uncounted
 logger = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS = 1.0
-"""What a new leader gives its watch to bring the last Bindings of the leader before it."""
+"""Maximum wait of a new leader until its watch shows the last leader's Bindings."""
 FREE_LEASE_SECONDS = 0.25
-"""What a start waits for a free lease before it fills its caches as a standby."""
+"""Wait for a free lease at start. After it the process fills its caches as a standby."""
 
 
 class Takeover:
-    """The way of one process to its first round."""
+    """Brings one process from its start to its first round."""
 
     def __init__(self, context: Context, elector: LeaderElector | None) -> None:
-        """Without an elector this process is alone, and leads at once."""
+        """elector: None if this process runs alone, which then leads at once."""
         self._client, self._feeds, self._elector = context.client, context.feeds, elector
         self._clock, self._now = context.clock, context.now
         self._listed_while_leading = True
 
     async def soon(self) -> None:
-        """Before the feeds start: takes a moment for a lease that is free."""
+        """Waits a moment for a free lease. Called before the feeds start."""
         if self._elector is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -44,7 +45,7 @@ class Takeover:
         self._listed_while_leading = self._elector.acquired.is_set()
 
     async def synced(self) -> None:
-        """Waits until the caches are in sync."""
+        """Waits until the caches are in sync with the API server."""
         began = self._clock()
         await self._feeds.synced()
         sizes = self._feeds.state.sizes
@@ -63,11 +64,11 @@ class Takeover:
         self._report_half_bound()
 
     async def _catch_up(self) -> None:
-        """The leader before us may have bound pods a moment ago: waits until the watch is past that moment."""
+        """Waits until the watch shows Bindings that the last leader may have written a moment ago."""
         try:
             page = await self._client.list_page(PODS.path(), type=msgspec.Raw, limit=1)
         except (ApiError, Unreachable) as error:
-            logger.warning("how far the cluster is could not be read: %s", error)
+            logger.warning("could not read the current resourceVersion of pods: %s", error)
             await asyncio.sleep(CATCH_UP_SECONDS)
             return
         wanted = page.metadata.resource_version

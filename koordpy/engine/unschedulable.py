@@ -1,4 +1,4 @@
-"""Pods that a round left over: they are told why, counted, and wait in the queue for what could help them."""
+"""Handles pods that a round left pending: writes their conditions, counts them, and queues their units again."""
 
 import logging
 from collections import Counter
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class UnschedulableHandler:
-    """What becomes of pods without a place."""
+    """Reports and queues pods without a placement."""
 
     def __init__(
         self,
@@ -31,8 +31,8 @@ class UnschedulableHandler:
         evictor: Evictor | None,
         stuck: Callable[[Sequence[PodInfo]], None],
     ) -> None:
-        """Without a writer and an evictor (dry run) verdicts are only counted and logged. `stuck` hears of pods of one
-        unit that fit nowhere for the sake of their resource claims."""
+        """pod_status, evictor: None in a dry run, where verdicts are only counted and logged. stuck: called with pods
+        of one unit that fit nowhere because of their resource claims."""
         self._state, self._queue, settings = context.state, context.queue, context.settings
         self._pod_status, self._evictor, self._metrics, self._stuck = pod_status, evictor, context.metrics, stuck
         self._any_profile = settings.config.scheduler_names[0]
@@ -48,21 +48,22 @@ class UnschedulableHandler:
             context.feeds.listeners.confirmed.append(self._shields.confirmed)
 
     def round_begins(self) -> list[PodInfo]:
-        """A snapshot is taken: pods that are assumed now, which are no victims in it."""
+        """Returns the pods that are assumed when the snapshot is taken. They cannot be victims of the round."""
         return self._shields.snapshot_taken() if self._shields is not None else []
 
     def forget(self) -> None:
-        """Lets go of what is known of units that wait no more."""
+        """Forgets units that are not in the queue any more."""
         if self._shields is not None:
             self._shields.forget()
 
     def round_ended(self, refused: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
-        """These units of the round have pods left over. assumed: pods that were no victims in it."""
+        """Records the units of a round that have pods left over. assumed: pods that could not be victims of the
+        round."""
         if self._shields is not None:
             self._shields.refused(refused, assumed)
 
     def tell(self, verdict: PendingPod) -> None:
-        """A verdict on one pod."""
+        """Writes the verdict on one pod to its condition; logs it in a dry run."""
         if self._pod_status is None:
             logger.debug("pod %s: %s: %s", verdict.pod_key, verdict.reason.value, verdict.message)
             return
@@ -71,7 +72,7 @@ class UnschedulableHandler:
             self._pod_status.tell(verdict, info)
 
     def count(self, entry: Entry, left: Iterable[PendingPod], *, gang: bool, placed: bool, seconds: float) -> None:
-        """Counts the attempts of pods that failed, each with its share of the round, and those of gangs."""
+        """Counts failed attempts of pods, each with its share of the round's time in seconds, and attempts of gangs."""
         profile = ""
         counts: Counter[tuple[str, str]] = Counter()
         for verdict in left:
@@ -110,8 +111,11 @@ class UnschedulableHandler:
     def settle(
         self, entry: Entry, left: Sequence[PendingPod], *, gang: bool, seconds: float, short: int, also: Wake
     ) -> None:
-        """The unit's way back into the queue; `seconds` is what the attempt took, `short` the members that it lacks,
-        `also` what may help it besides what the verdicts name."""
+        """Ends a unit's attempt in the queue. left: verdicts on its pending pods; empty if all were placed.
+
+        seconds: time of the attempt. short: number of missing members. also: changes that may help, in addition to
+        those that the verdicts name.
+        """
         if not left:
             self._queue.settle_again(entry)
         elif any(verdict.reason is Reason.SCHEDULER_ERROR and not verdict.gated for verdict in left):
@@ -134,11 +138,11 @@ class UnschedulableHandler:
             )
 
     def not_bound(self, info: PodInfo, unit: str, text: str) -> None:
-        """A pod that had a place, or its claims, were not bound."""
+        """Reports a placed pod if it, or one of its claims, could not be bound."""
         self.tell(PendingPod(info.key, unit, None, Reason.SCHEDULER_ERROR, f"binding {text}"))
 
     def planner_failed(self, entry: Entry, error: Exception) -> None:
-        """The planner failed on a unit alone."""
+        """Reports an error of the planner in a round with one unit, which then waits for its back-off."""
         text = f"planning failed: {type(error).__name__}: {error}"
         for key in list(entry.pods):
             self.tell(PendingPod(key, entry.unit, None, Reason.SCHEDULER_ERROR, text))
@@ -146,42 +150,42 @@ class UnschedulableHandler:
 
 
 def _leaving_from(nodes: set[str], snapshot: Snapshot) -> bool:
-    """Whether pods were terminating on these nodes when the plan was made: they may be gone meanwhile."""
+    """Returns True if the snapshot has terminating pods on these nodes. They may have ended since."""
     return bool(nodes) and any(
         info.node in nodes and info.pod.metadata.deletion_timestamp for info in snapshot.pods.values()
     )
 
 
 _Kind = tuple[int, Owner, bool]
-"""What tells victims apart: priority, owner, whether it holds accelerators."""
+"""Properties that decide whether one pod may preempt another: priority, owner, and whether it uses accelerators."""
 
 
 class UnconfirmedHint:
     """Queueing hint: wakes units that found no victims because pods were still assumed.
 
-    An assumed pod is never a victim. It may be one once the watch has confirmed its Binding, and no other event tells
-    that: a quota that borrows more is no capacity. Units refused on a snapshot with such pods are therefore tried
-    again, by priority, by quota owner and by whether the confirmed pods hold accelerators. A gang that has its minimum
-    again has surplus members, which may be less important than the member that was confirmed.
+    An assumed pod is never a victim. It may be one once the watch has confirmed its Binding, and no other event marks
+    that moment. Units refused on a snapshot with such pods are therefore tried again, if priority, quota owner or
+    accelerators of the confirmed pods allow a preemption. The least important member of a gang counts, too: with its
+    minimum met again, the gang has surplus members, which may be less important than the confirmed member.
     """
 
     def __init__(self, state: ClusterState, queue: UnitQueue, *, owners_matter: Callable[[], bool]) -> None:
-        """`owners_matter`: whether quotas or users may take back from one another."""
+        """owners_matter: returns True if quotas or users may reclaim capacity from one another."""
         self._state, self._queue, self._owners_matter = state, queue, owners_matter
         self._shielded: dict[str, frozenset[_Kind]] = {}
-        """Unit -> the kinds of its pods."""
+        """Refused unit -> the kinds of its pods."""
         self._heard: set[_Kind] = set()
-        """Kinds that everybody whom they concern has heard of."""
+        """Confirmed kinds for which all units that they concern were woken already."""
         self._least: dict[GangRef, _Kind] = {}
-        """Gang -> the kind of its least important member, as it was found in this round."""
+        """Gang -> the kind of its least important member, cached for this round."""
 
     def snapshot_taken(self) -> list[PodInfo]:
-        """A round begins: the pods that are assumed now, which are no victims in it."""
+        """Returns the pods that are assumed when a round begins. They cannot be victims of the round."""
         self._least.clear()
         return self._state.assumed_pods()
 
     def refused(self, entries: Iterable[Entry], assumed: Iterable[PodInfo]) -> None:
-        """These units found no room in a round in which these pods were no victims."""
+        """Records units that found no capacity in a round in which the assumed pods could not be victims."""
         if len(self._shielded) > 2 * len(self._queue.entries) + 100:
             self.forget()
         kinds: dict[_Kind, bool] = {}
@@ -200,11 +204,11 @@ class UnconfirmedHint:
                 self._heard.clear()
 
     def forget(self) -> None:
-        """Lets go of what is known of units that wait no more."""
+        """Forgets units that are not in the queue any more."""
         self._shielded = {unit: mine for unit, mine in self._shielded.items() if unit in self._queue.entries}
 
     def confirmed(self, info: PodInfo) -> None:
-        """The watch shows a pod on its node that was assumed there."""
+        """Wakes units that may preempt a pod, once the watch has confirmed its Binding."""
         for kind in self._kinds(info):
             if kind in self._heard:
                 continue
@@ -215,7 +219,8 @@ class UnconfirmedHint:
                     self._queue.touch(unit, "LesserBound")
 
     def _kinds(self, info: PodInfo) -> tuple[_Kind, ...]:
-        """What may be a victim once a pod is: itself, and who its gang can spare then."""
+        """Returns the kinds of possible victims once a pod is bound: its own, and the least important one of its
+        gang."""
         own = _kind(info)
         if info.gang is None:
             return (own,)
@@ -226,7 +231,10 @@ class UnconfirmedHint:
         return (own,) if least == own else (own, least)
 
     def _may_take(self, mine: Iterable[_Kind], theirs: _Kind) -> bool:
-        """By priority, or as the owner of accelerators that others borrowed."""
+        """Returns True if a unit may preempt a pod, by priority or by reclaiming borrowed accelerators.
+
+        mine: kinds of the unit's pods. theirs: kind of the pod.
+        """
         owners_matter = theirs[2] and self._owners_matter()
         return any(
             priority > theirs[0] or (owners_matter and devices and owner != theirs[1])

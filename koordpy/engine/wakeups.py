@@ -1,7 +1,8 @@
-"""What each change could help with: the rules that wake waiting units (kube-parity.md 4.3, gang-network.md 2.9).
+"""Wake-ups: rules that map a change of the cluster to the pending units that it may help (kube-parity.md 4.3).
 
-A denial names the filters that refused; each filter names the changes that could turn its verdict. A heartbeat or a
-status-only change of a node is no change at all, and one that only adds load helps affinity and spreading alone.
+A refusal names the filters that refused, and each filter names the changes that may reverse its verdict. A heartbeat or
+a status-only change of a node is no change. A change that only adds load helps affinity and spread terms alone.
+Gangs: gang-network.md 2.9.
 """
 
 import enum
@@ -33,7 +34,7 @@ class Wake(enum.Flag):
 
     NOTHING = 0
     ROOM = enum.auto()
-    """A pod left its node, ended or shrank."""
+    """Capacity was freed: a pod left its node, ended or shrank, or a reservation ended."""
     NODE_ADDED = enum.auto()
     NODE_GONE = enum.auto()
     NODE_ALLOCATABLE = enum.auto()
@@ -41,35 +42,37 @@ class Wake(enum.Flag):
     NODE_TAINTS = enum.auto()
     """Taints or unschedulable."""
     POD_BOUND = enum.auto()
-    """Only adds load."""
+    """A pod was bound, which only adds load."""
     POD_LABELS = enum.auto()
-    """A pod on a node was relabelled."""
+    """Labels of a pod on a node changed."""
     NAMESPACE = enum.auto()
     TOPOLOGY = enum.auto()
     QUOTA = enum.auto()
     ASKED = enum.auto()
-    """Less may be kept from the runtimes of quotas: who waited is gone, asks for less, or could not start any more."""
+    """Demand decreased: a pending unit was deleted, requests less, or cannot start any more. Runtime quotas may
+    rise."""
     DEVICE = enum.auto()
     CLAIM = enum.auto()
-    """A claim that the pod itself names, of volumes or of devices."""
+    """A volume claim or resource claim changed that the pod itself names."""
     VOLUME = enum.auto()
-    """A volume came, changed or was given up."""
+    """A volume was created, changed or released."""
     DEVICE_REPORT = enum.auto()
-    """What is said of a node's devices beside its amounts changed, such as its NPUs, SuperPoD or switch."""
+    """A node's device report changed in more than amounts, such as its NPUs, SuperPoD or switch."""
     STORAGE_CLASS = enum.auto()
     STORAGE_CAPACITY = enum.auto()
     ATTACHABLE = enum.auto()
-    """A node may take more volumes."""
+    """A node may accept more volumes."""
     DYNAMIC_DEVICE = enum.auto()
-    """Devices that resource claims give up, slices and device classes."""
+    """A resource claim released devices, or resource slices or device classes changed."""
 
 
 ANY = ~Wake.NOTHING
 ROOM_CAME = Wake.ROOM | Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_TAINTS | Wake.QUOTA
-"""Changes after which a unit may need no victims."""
+"""Changes after which a unit may fit without victims."""
 _CLAIMED = Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS | Wake.STORAGE_CAPACITY | Wake.ATTACHABLE | Wake.DYNAMIC_DEVICE
 GANG = ANY & ~(Wake.POD_BOUND | Wake.POD_LABELS | Wake.NAMESPACE | Wake.ASKED | _CLAIMED)
-"""What may help a gang's own verdict: room, nodes, their place in the tree. Load never does."""
+"""Changes that may help a gang's own verdict: capacity, nodes, and their position in the tree. Added load never
+helps."""
 EMPTY_CLUSTER = (
     Wake.NODE_ADDED
     | Wake.NODE_GONE
@@ -81,8 +84,8 @@ EMPTY_CLUSTER = (
     | Wake.DEVICE
     | Wake.DEVICE_REPORT
 )
-"""Changes of what decides whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree and
-quotas. No pod that comes or goes is one."""
+"""Changes that decide whether a unit could ever fit (gang-network.md 6): nodes with their devices, the tree, quotas.
+Pods that are created or deleted do not matter."""
 _NO_NEIGHBOURS = Wake.QUOTA | Wake.ASKED | Wake.DEVICE | Wake.DEVICE_REPORT | Wake.TOPOLOGY | _CLAIMED
 BY_FILTER: dict[str, Wake] = {
     "NodeUnschedulable": Wake.NODE_ADDED | Wake.NODE_TAINTS,
@@ -92,7 +95,7 @@ BY_FILTER: dict[str, Wake] = {
     "NodePorts": Wake.NODE_ADDED | Wake.ROOM,
     "AscendChips": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.DEVICE_REPORT,
     "AscendJob": Wake.NODE_ADDED | Wake.NODE_GONE | Wake.NODE_LABELS | Wake.DEVICE_REPORT,
-    # a sick GPU that a pod holds counts as one that the node has
+    # an unhealthy GPU that a pod uses counts as a GPU of the node
     "NodeResourcesFit": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.ROOM | Wake.DEVICE,
     "PodTopologySpread": ANY & ~_NO_NEIGHBOURS,
     "InterPodAffinity": ANY & ~_NO_NEIGHBOURS,
@@ -109,16 +112,18 @@ BY_FILTER: dict[str, Wake] = {
     ),
     "DynamicResources": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.ROOM | Wake.CLAIM | Wake.DYNAMIC_DEVICE,
     "GPUDevices": Wake.NODE_ADDED | Wake.NODE_ALLOCATABLE | Wake.NODE_LABELS | Wake.ROOM | Wake.DEVICE,
-    # whom a quota refuses may still find victims in it: whatever any filter says of them counts
+    # a unit refused by a quota may find victims in that quota, and any filter may have refused these placements
     "ElasticQuota": ANY & ~Wake.POD_BOUND,
     "VolumeZone": Wake.NODE_ADDED | Wake.NODE_LABELS | Wake.CLAIM | Wake.VOLUME | Wake.STORAGE_CLASS,
 }
 
 
 def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -> Wake:
-    """The changes that could turn a verdict of these filters; a filter without a rule is woken by everything.
-    guarantees: what uses a quota is guaranteed to it, so that a pod that starts may raise its runtime."""
-    # whoever waits may find victims once a quota guarantees others less
+    """Returns the changes that may reverse a verdict of these filters; a filter without a rule is woken by any change.
+
+    guarantees: True if a quota's usage is guaranteed to it, so that a pod that starts may raise its quota's runtime.
+    """
+    # any pending unit may find victims once other quotas are guaranteed less
     mask = GANG if gang else Wake.QUOTA
     for plugin in plugins:
         mask |= BY_FILTER.get(plugin, ANY)
@@ -130,7 +135,7 @@ def helpful(plugins: Collection[str], *, gang: bool, guarantees: bool = False) -
 
 
 def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
-    """For objects of which labels and spec alone are read."""
+    """Returns a rule for objects of which only labels and spec are read."""
 
     def helps(before: Any, after: Any) -> Wake:
         if before is None or after is None or before.metadata.labels != after.metadata.labels:
@@ -141,7 +146,7 @@ def of_kept(wake: Wake) -> Callable[[Any, Any], Wake]:
 
 
 def of_budget(before: PodDisruptionBudget | None, after: PodDisruptionBudget | None) -> Wake:
-    """What the change of a budget may help with: one that allows more may let a unit take its room from others."""
+    """Returns what a changed budget may help: a budget that allows more disruptions may allow more victims."""
     if before is None or after is None:
         return Wake.ROOM if after is None else Wake.NOTHING
     more = (after.status.disruptions_allowed or 0) > (before.status.disruptions_allowed or 0)
@@ -149,7 +154,7 @@ def of_budget(before: PodDisruptionBudget | None, after: PodDisruptionBudget | N
 
 
 def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
-    """What the change of a ConfigMap may help with: NOTHING for a report that says the same again."""
+    """Returns what a changed ConfigMap may help: NOTHING for an unchanged device report."""
     if before is None and after is None:
         return Wake.NOTHING
     if before is None or after is None:
@@ -158,7 +163,7 @@ def of_config_map(before: ConfigMap | None, after: ConfigMap | None) -> Wake:
 
 
 def of_device(before: Device | None, after: Device | None) -> Wake:
-    """What the change of a Device may help with; of its status only whether GPUs can be delivered counts."""
+    """Returns what a changed Device may help. Of its status only the availability of GPU delivery matters."""
     if before is None or after is None or is_delivery_unavailable(before) != is_delivery_unavailable(after):
         return Wake.DEVICE
     same = before.spec == after.spec and before.metadata.labels == after.metadata.labels
@@ -166,7 +171,7 @@ def of_device(before: Device | None, after: Device | None) -> Wake:
 
 
 def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
-    """What the change of a node may help with; NOTHING for heartbeats and status."""
+    """Returns what a changed node may help; NOTHING for heartbeats and status."""
     if after is None:
         return Wake.NODE_GONE if before is not None else Wake.NOTHING
     if before is None:
@@ -175,7 +180,7 @@ def of_node(before: NodeInfo | None, after: NodeInfo | None) -> Wake:
     if _more(before.allocatable, after.allocatable):
         wake |= Wake.NODE_ALLOCATABLE
     if _more(after.allocatable, before.allocatable):
-        wake |= Wake.ASKED  # by who fits on no node any more
+        wake |= Wake.ASKED  # a pending pod may be too large for every node now
     if before.labels != after.labels:
         wake |= Wake.NODE_LABELS
     if before.taints != after.taints:
@@ -197,7 +202,7 @@ def _links_said(node: Node) -> dict[str, str]:
 
 
 def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
-    """What the change of a pod may help others with."""
+    """Returns what a changed pod may help other pods with."""
     was, held = before is not None and before.bound, after is not None and after.bound
     wake = Wake.NOTHING
     if before is not None and before.pending and not held and _less_is_asked(before, after):
@@ -214,20 +219,20 @@ def of_pod(before: PodInfo | None, after: PodInfo | None) -> Wake:
         if before.pod.metadata.labels != after.pod.metadata.labels:
             wake |= Wake.POD_LABELS
         if bool(before.pod.metadata.deletion_timestamp) != bool(after.pod.metadata.deletion_timestamp):
-            # terminating pods no longer count for spreading
+            # terminating pods do not count for spread constraints
             wake |= Wake.POD_LABELS
     return wake
 
 
 def _less_is_asked(before: PodInfo, after: PodInfo | None) -> bool:
-    """Whether a pod that waited does not any more, or asks its quota for less."""
+    """Returns True if a pod that was pending is not any more, or requests less of its quota."""
     if after is None or not after.pending or before.owner != after.owner:
         return True
     return _more(after.requests, before.requests)
 
 
 def _less_is_kept(before: PodInfo, after: PodInfo | None) -> bool:
-    """Whether a nomination ended elsewhere than on its node, or keeps less room there."""
+    """Returns True if a nomination ended without a Binding on its node, or reserves less there."""
     if after is None:
         return True
     if after.nominated_node == before.nominated_node:
@@ -236,9 +241,9 @@ def _less_is_kept(before: PodInfo, after: PodInfo | None) -> bool:
 
 
 def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
-    """What the change of a resource claim, slice or device class may help with, and the claim whose users it concerns.
+    """Returns what a changed resource claim, slice or device class may help, and the key of the claim ("" for none).
 
-    A claim concerns the pods that name it, and all others only where it gives up devices.
+    The pods that name the claim are woken. Other pods are woken only if the claim released devices.
     """
     if before is not None and after is not None and _read_of(before) == _read_of(after):
         return Wake.NOTHING, ""
@@ -253,7 +258,7 @@ def of_devices(before: Any, after: Any) -> tuple[Wake, str]:
 
 
 def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
-    """What the change of a claim, volume, class or the like may help with, and the claim whose users it concerns."""
+    """Returns what a changed storage object may help, and the key of the claim that it concerns ("" for none)."""
     there = after if after is not None else before
     if before is not None and after is not None and _read_of(before) == _read_of(after):
         return Wake.NOTHING, ""
@@ -278,7 +283,7 @@ def of_storage(before: Any, after: Any) -> tuple[Wake, str]:
 
 
 def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) -> tuple[Wake, str]:
-    """A volume that is given to a claim concerns that claim's pods alone."""
+    """As `of_storage`: a volume that is reserved for a claim concerns only pods of that claim."""
     if after is None:
         return Wake.NOTHING, ""
     reference = after.spec.claim_ref
@@ -289,7 +294,7 @@ def _of_volume(before: PersistentVolume | None, after: PersistentVolume | None) 
 
 
 def _takes_more(before: CSINode, after: CSINode | None) -> bool:
-    """A node or driver without a number has no limit; one that cannot be read takes nothing."""
+    """Returns True if a node accepts more volumes. No number means no limit; an unreadable node accepts none."""
     if after is None or unreadable(before.metadata):
         return True
     limits = _limits(after)
@@ -305,14 +310,14 @@ def _limits(node: CSINode) -> dict[str, int | None]:
 
 
 def _read_of(obj: Any) -> tuple[Any, ...]:
-    """What decisions read of an object: all but its version and the like."""
+    """Returns the parts of an object that decisions depend on: all but its version and similar metadata."""
     meta = obj.metadata
     rest = (getattr(obj, name) for name in obj.__struct_fields__ if name != "metadata")
     return (meta.uid, meta.labels, meta.annotations, meta.deletion_timestamp, meta.owner_references, *rest)
 
 
 def changes_itself(before: Pod, after: Pod) -> bool:
-    """Whether a pending pod changed in what a decision reads: of its status, the claims made for it."""
+    """Returns True if a pending pod changed in what decisions depend on. Of its status only its claims matter."""
     return (
         before.metadata.labels != after.metadata.labels
         or before.metadata.annotations != after.metadata.annotations

@@ -516,7 +516,7 @@ async def test_a_pod_that_is_bound_keeps_its_room_when_telling_of_it_fails(
         cluster.pod("first", cpu="3")
         await until(lambda: cluster.bound("first") and not scheduler.committer.open)
         assert not forgotten
-        assert "pod default/first is bound, and what is told of it failed" in caplog.text
+        assert "pod default/first is bound, but reporting it failed" in caplog.text
         cluster.pod("second", cpu="3")
         await until(lambda: cluster.condition("second").get("status") == "False")
         assert cluster.places() == {"first": "n1"}

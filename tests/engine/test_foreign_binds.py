@@ -38,7 +38,7 @@ def told(cluster: Live) -> set[tuple[str, str]]:
 
 
 def text(who: str) -> str:
-    return f"pods of scheduler {OURS} are also bound by {who}: serve each scheduler name by one release alone"
+    return f"pods of scheduler {OURS} are also bound by {who}: only one release may serve a scheduler name"
 
 
 @in_virtual_time
@@ -98,10 +98,10 @@ async def test_the_leader_before_is_no_stranger() -> None:
 @pytest.mark.parametrize(
     ("annotations", "who"),
     [
-        ({}, "a process that is no koordpy with leader election"),
+        ({}, "a process that is not koordpy with leader election"),
         ({keys.BOUND_LEASE: "team-b/koordpy"}, "the leader of Lease team-b/koordpy"),
-        ({keys.BOUND_LEASE: "any text; of a tenant"}, "a process that is no koordpy with leader election"),
-        ({keys.BOUND_LEASE: "x" * 9000}, "a process that is no koordpy with leader election"),
+        ({keys.BOUND_LEASE: "any text; of a tenant"}, "a process that is not koordpy with leader election"),
+        ({keys.BOUND_LEASE: "x" * 9000}, "a process that is not koordpy with leader election"),
     ],
 )
 def test_who_else_binds_is_named_where_its_lease_can_be(annotations: dict[str, str], who: str) -> None:

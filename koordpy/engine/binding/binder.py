@@ -1,7 +1,7 @@
-"""Bindings: one POST a pod, and certainty about its outcome (kube-parity.md 4.4).
+"""Sends Bindings: one POST per pod, and a known outcome for each (kube-parity.md 4.4).
 
-A Binding sets nodeName, PodScheduled=True and the annotations in one write, with the uid as its precondition. A reply
-that is lost or unclear is never answered by another POST: the pod is read until it tells.
+A Binding sets nodeName, PodScheduled=True and the annotations in one write, with the uid as its precondition. If the
+reply is lost or ambiguous, no second POST is sent: the pod is read until the outcome is known.
 """
 
 import asyncio
@@ -25,30 +25,30 @@ logger = logging.getLogger(__name__)
 
 
 class BindResult(enum.StrEnum):
-    """What became of a Binding; the values are the labels of koordpy_binds_total."""
+    """The result of a Binding; the values are the labels of koordpy_binds_total."""
 
     BOUND = "bound"
-    """On our node, by our own Binding."""
+    """The pod is on the planned node, bound by this process."""
     ALREADY = "already"
-    """On our node, by the Binding of another process: the leader before us, or one of another Lease."""
+    """The pod is on the planned node, bound by another process: the last leader, or a leader with another Lease."""
     GONE = "gone"
-    """No such pod, or another uid under its name."""
+    """The pod does not exist, or has another uid."""
     CONFLICT = "conflict"
-    """On another node."""
+    """The pod is on another node."""
     TERMINATING = "terminating"
-    """Being deleted."""
+    """The pod is being deleted."""
     GATED = "gated"
-    """Has scheduling gates again."""
+    """The pod has scheduling gates again."""
     REFUSED = "refused"
-    """Not bound; may be planned again, after `retry_after` seconds where the server said so."""
+    """The pod is not bound; it may be planned again, after `retry_after` seconds if the server asks for a pause."""
     UNKNOWN = "unknown"
-    """Leadership ended before the outcome was known. Keep the assumption."""
+    """Leadership ended before the outcome was known. The pod stays assumed."""
     NOT_SENT = "not_sent"
-    """`may_send` said no."""
+    """Nothing was sent, because `may_send` returned False."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A pod (with its uid) to a node, with the annotations to write."""
+    """A pod (with its uid), its node, and the annotations to write."""
 
     namespace: str
     name: str
@@ -58,22 +58,20 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class BindOutcome(msgspec.Struct, frozen=True):
-    """What became of one Binding."""
+    """The outcome of one Binding."""
 
     result: BindResult
     message: str = ""
     retry_after: float | None = None
     passing: bool = False
-    """Refused for what mostly passes by itself: too many requests, a conflict, a failure of the server or the network.
-    """
+    """True if the cause of a refusal is mostly temporary: too many requests, a conflict, a server or network error."""
     seconds: float = 0.0
     pod: Pod | None = None
-    """As it was read, where it is not what was planned on: bound by another (another scheduler, or on our node the
-    leader before us), being deleted, or gated."""
+    """The pod as read, if it differs from the plan: bound by another process, being deleted, or gated; else None."""
 
 
 class Binder:
-    """Sends Bindings; how many at a time is its caller's choice."""
+    """Sends Bindings. The caller limits their number in flight."""
 
     def __init__(
         self,
@@ -82,13 +80,13 @@ class Binder:
         clock: Callable[[], float] = time.monotonic,
         settle_seconds: float = 2.0,
     ) -> None:
-        """`settle_seconds`: how long a Binding may still be carried out whose reply was lost."""
+        """settle_seconds: how long a Binding may still take effect after its reply was lost."""
         self._client, self._clock, self._settle_seconds = client, clock, settle_seconds
 
     async def bind(self, binding: Binding, *, may_send: Callable[[], bool] = lambda: True) -> BindOutcome:
-        """Binds one pod; raises nothing that the API server does.
+        """Binds one pod. Does not raise for errors of the API server.
 
-        `may_send` (leadership) is asked before the POST and while an unknown outcome is looked into.
+        may_send: returns True while this process leads; called before the POST and while the outcome is unknown.
         """
         began = self._clock()
         if not may_send():
@@ -114,7 +112,7 @@ class Binder:
 
     async def _after_error(self, binding: Binding, error: ApiError, may_send: Callable[[], bool]) -> BindOutcome:
         if error.status in (404, 409):
-            # a pod that is gone is forgotten for good, so it must be the API server's word and nobody's in between
+            # GONE discards the pod, so it must be confirmed by the API server itself and not by a proxy
             return await self._resolve(binding, str(error), may_send, settle=0.0)
         if error.status >= 500:
             settle = self._settle_seconds if _may_be_written_yet(error) else 0.0
@@ -125,7 +123,7 @@ class Binder:
     async def _resolve(
         self, binding: Binding, message: str, may_send: Callable[[], bool], *, settle: float
     ) -> BindOutcome:
-        """Reads the pod until it tells what became of the Binding, as long as leadership lasts."""
+        """Reads the pod until the outcome of the Binding is known, or until leadership ends."""
         began, backoff = self._clock(), Backoff(0.05, 2.0)
         while True:
             asked = self._clock()
@@ -140,22 +138,24 @@ class Binder:
             if not may_send():
                 return BindOutcome(BindResult.UNKNOWN, message)
             if backoff.tries == 4:
-                logger.warning("pod %s/%s: is it bound? still unknown: %s", binding.namespace, binding.name, message)
+                logger.warning(
+                    "pod %s/%s: outcome of its Binding still unknown: %s", binding.namespace, binding.name, message
+                )
             await asyncio.sleep(backoff.next())
 
 
 def _may_be_written_yet(error: ApiError) -> bool:
-    """Whether a write that failed may still be on its way to the store: the server gave up waiting (504), or the store
-    lost sight of it (etcd's timeouts and changes of leader, which come as 500)."""
+    """Returns True if a failed write may still take effect: the server timed out (504), or the store did (a 500 with an
+    etcd timeout or leader change)."""
     return error.status == 504 or "etcdserver:" in error.message
 
 
 def _outcome_of(binding: Binding, pod: Pod | None, message: str) -> BindOutcome:
-    """What a read of the pod after the fact says; REFUSED when it is simply not bound."""
+    """Returns the outcome that a later read of the pod shows; REFUSED if the pod is not bound."""
     if pod is None:
-        return BindOutcome(BindResult.GONE, "the pod is gone")
+        return BindOutcome(BindResult.GONE, "the pod does not exist any more")
     if pod.metadata.uid != binding.uid:
-        return BindOutcome(BindResult.GONE, f"the pod is another one now (uid {pod.metadata.uid})")
+        return BindOutcome(BindResult.GONE, f"the pod was replaced by another one (uid {pod.metadata.uid})")
     if pod.spec.node_name == binding.node:
         said, sent = pod.metadata.annotations, binding.annotations
         if all((said.get(key) or "") == (sent.get(key) or "") for key in (BOUND_EPOCH, BOUND_LEASE)):

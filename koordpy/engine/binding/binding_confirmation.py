@@ -1,6 +1,6 @@
-"""Bindings whose reply was good and that the watch does not show: read, so that nothing is believed for ever.
+"""Confirms Bindings that the API server accepted and that the watch does not show: reads these pods.
 
-Source: kube-parity.md 4.2. The pod is assumed on its node meanwhile; what the API server says of it decides.
+Source: kube-parity.md 4.2. The pod is assumed on its node until the read decides.
 """
 
 import asyncio
@@ -22,28 +22,28 @@ class _Unconfirmed:
 
 
 class Confirmations:
-    """Pods that were bound and are not seen on their node yet. Owned by the event loop."""
+    """Bound pods that the watch does not show on their nodes yet. Owned by the event loop."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
         self._queue, self._clock = context.queue, context.clock
         self._unconfirmed_seconds = context.settings.unconfirmed_seconds
-        """A pod is read once it has waited for that long."""
+        """A pod is read after it was unconfirmed for this long."""
         self._unconfirmed: dict[str, _Unconfirmed] = {}
 
     def bound(self, key: str, uid: str, node: str) -> None:
-        """The API server has accepted a Binding; the watch may have shown it already."""
+        """Records a Binding that the API server has accepted. The watch may have shown it already."""
         if self._state.assumed_node(key) is not None:
             self._unconfirmed[key] = _Unconfirmed(uid, node, self._clock())
 
     async def run(self) -> None:
-        """Looks after them until cancelled."""
+        """Checks unconfirmed Bindings until cancelled."""
         while True:
             await asyncio.sleep(min(5.0, self._unconfirmed_seconds / 4))
             await self.look()
 
     async def look(self) -> None:
-        """Reads the assumed pods that the watch has not confirmed for too long, and decides by uid and node."""
+        """Reads assumed pods that were not confirmed in time, and decides by uid and node."""
         limit = self._clock() - self._unconfirmed_seconds
         for key, waiting in list(self._unconfirmed.items()):
             if self._state.assumed_node(key) is None:
@@ -56,25 +56,25 @@ class Confirmations:
         try:
             pod = await self._client.read_pod(namespace, name)
         except (ApiError, Unreachable) as error:
-            logger.warning("pod %s: is it bound? %s", key, error)
+            logger.warning("pod %s: could not read whether it is bound: %s", key, error)
             return
         now = self._state.pod(key)
         if now is None or now.uid != waiting.uid or self._state.assumed_node(key) is None:
             self._unconfirmed.pop(key, None)
             return
         if pod is not None and pod.metadata.uid == waiting.uid and pod.spec.node_name == waiting.node:
-            # the watch is slow, the Binding is good
+            # the watch is slow, but the Binding exists
             waiting.since = self._clock()
             return
         self._unconfirmed.pop(key, None)
         if pod is None or pod.metadata.uid != waiting.uid:
-            logger.warning("pod %s: bound to %s and gone", key, waiting.node)
+            logger.warning("pod %s: bound to %s, and deleted since", key, waiting.node)
             self._feeds.pods.ended(key, waiting.uid)
             return
         if pod.spec.node_name:
             self._feeds.pods.read(pod)
             return
-        logger.warning("pod %s: its Binding to %s is gone; it is planned again", key, waiting.node)
+        logger.warning("pod %s: its Binding to %s does not exist any more; the pod is planned again", key, waiting.node)
         self._state.forget(key)
         self._queue.broadcast(Wake.ROOM, "BindFailure")
         now = self._state.pod(key)

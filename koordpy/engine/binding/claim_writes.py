@@ -1,12 +1,11 @@
-"""Resource claims before Bindings, and after those that failed (kube-parity.md 4.9 and 6).
+"""Writes of resource claims before Bindings, and their release after failed ones (kube-parity.md 4.9 and 6).
 
-Before: the allocation that a plan chose and the pods' reservations, one write a claim for all the pods of a unit that
-use it. Others reserve the same claims at the same time, so a conflict is answered by reading the claim and looking
-again; only what contradicts the plan voids it.
-After: reservations are taken back, and allocations made for nobody else. A claim that stays allocated ties its pod to
-one node, and keeps devices from others. Three things let one go: a Binding that failed for good; a verdict that the pod
-fits nowhere (kube-scheduler's PostFilter does the same); a pod that is gone. So whatever a leader left half done, the
-next one finishes or releases.
+Before: writes the planned allocation and the pods' reservations, one write per claim for all pods of a unit. Other
+writers use the same claims, so after a conflict the claim is read and checked again. Only a contradiction voids the
+plan. After: removes reservations, and allocations without another user, because an allocated claim ties its pod to
+a node and occupies devices. Claims are released after a Binding that failed finally, after a verdict that the pod fits
+nowhere (as in kube-scheduler's PostFilter), and for deleted pods. So a new leader finishes or releases whatever the
+last leader left incomplete.
 """
 
 import asyncio
@@ -34,20 +33,20 @@ from koordpy.pods.pod_info import PodInfo
 logger = logging.getLogger(__name__)
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Keeps an allocated claim, and so its devices, until the claim controller has taken the allocation back."""
+"""Finalizer of an allocated claim, which keeps the claim until the claim controller has deallocated it."""
 MAX_RESERVE_TRIES = 5
 MAX_RELEASE_TRIES = 6
 POLL_SECONDS = 0.2
-"""How often a claim is looked at that another pod has the say over: its allocation is a matter of one write."""
+"""Interval of the checks of a claim that another unit's pod allocates; that takes one write."""
 ASKED_AGAIN_SWEEPS = 20
-"""After so many a pod that was there is asked for again."""
+"""Number of sweeps after which pods that existed are read again."""
 
 
 def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
-    """Makes a claim known as a reply showed it, so that no plan is made on what was before.
+    """Stores a claim from a reply, so that no plan uses the older state.
 
-    What is known is kept where it is newer: by an older reply a reservation that was taken back would come to life
-    again, and its pod be bound without it. A claim that the watch has told to be gone stays gone.
+    A newer known claim is kept: otherwise an older reply would restore a released reservation, and its pod would be
+    bound without it. A claim that the watch has deleted is not restored.
     """
     known = state.get(ResourceClaim, object_key(claim))
     if known is not None and not is_older(claim.metadata.resource_version, known.metadata.resource_version):
@@ -55,7 +54,7 @@ def take_reply(state: ClusterState, claim: ResourceClaim) -> None:
 
 
 class DeviceReserver:
-    """Allocates and reserves the resource claims of units. Lives on the event loop."""
+    """Allocates and reserves the resource claims of units. Owned by the event loop."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._feeds, self._state = context.client, context.feeds, context.state
@@ -64,10 +63,10 @@ class DeviceReserver:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def reserve(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
-        """Writes the allocations planned for the pods and reserves every claim that they name.
+        """Writes the planned allocations and reserves every claim that the pods name.
 
-        obstacle: why the unit cannot be bound any more, empty where it can. Raises ClaimsFailed; what was written by
-        then stays, for the next plan goes on from there.
+        obstacle: returns why the unit cannot be bound any more; empty if it can. Raises ClaimsFailed; claims written
+        before stay as they are, and the next plan continues from there.
         """
         try:
             async with asyncio.timeout(self._settings.config.filters.volume_binding.bind_timeout):
@@ -82,7 +81,7 @@ class DeviceReserver:
             if why := obstacle():
                 raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
             if claim is None or (uid and claim.metadata.uid != uid) or claim.metadata.deletion_timestamp:
-                raise ClaimsFailed("void", f"resource claim {key} is gone")
+                raise ClaimsFailed("void", f"resource claim {key} does not exist any more")
             uid = claim.metadata.uid
             if self._waits(key, claim, pods):
                 await asyncio.sleep(POLL_SECONDS)
@@ -97,7 +96,7 @@ class DeviceReserver:
                     raise ClaimsFailed(why, f"resource claim {key} was not reserved: {why}")
             devices = next((pod.devices[key] for pod in pods if key in pod.devices), None)
             if devices is not None and "allocation" in body["status"]:
-                # the pod may be gone before the answer is here
+                # the pod may be deleted before the reply arrives
                 claim_book(self._state.families).write(key, devices)
             try:
                 written = await self._write(key, body, final=tries == MAX_RESERVE_TRIES)
@@ -105,7 +104,7 @@ class DeviceReserver:
                 self._find_out(key)
                 raise
             if written is not None:
-                # the pod's watch may be quicker than the claims': the devices must not look free until then
+                # the pods' watch may be faster than the claims' watch: the devices must not look free until then
                 take_reply(self._state, written)
             claim_book(self._state.families).written(key)
             if written is not None:
@@ -114,15 +113,16 @@ class DeviceReserver:
             claim = await self._read(key)
 
     def _waits(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> bool:
-        """Whether the claim is to be allocated with a pod of another unit."""
+        """Returns True if a pod of another unit allocates the claim. Raises ClaimsFailed if no pod will."""
         if claim.status.allocation is not None or any(key in pod.devices for pod in pods):
             return False
         if key not in claim_book(self._state.families).grants():
-            raise ClaimsFailed("void", f"resource claim {key} was left by the pod that it was to be allocated with")
+            raise ClaimsFailed("void", f"resource claim {key}: the pod that was to allocate it was not bound")
         return True
 
     def _patch_of(self, key: str, claim: ResourceClaim, pods: Sequence[PodClaims]) -> Body | None:
-        """Merge patch of a claim's status; None where all is there. Raises ClaimsFailed where the plan is void."""
+        """Returns the merge patch of a claim's status; None if it is complete. Raises ClaimsFailed if the plan is
+        void."""
         status: dict[str, object] = {}
         allocation = claim.status.allocation
         for pod in pods:
@@ -133,7 +133,7 @@ class DeviceReserver:
                     allocation = planned
                     status["allocation"] = msgspec.to_builtins(planned)
                 elif _devices(allocation) != _devices(planned):
-                    raise ClaimsFailed("conflict", f"resource claim {key} was allocated otherwise")
+                    raise ClaimsFailed("conflict", f"resource claim {key} was allocated differently")
         assert allocation is not None
         for pod in pods:
             if not self._is_available(allocation, pod.node):
@@ -158,11 +158,11 @@ class DeviceReserver:
         return any(term_matches(term, name, node.labels) for term in selector.node_selector_terms)
 
     async def _protect(self, key: str, claim: ResourceClaim) -> str:
-        """Sets the finalizer. Returns the version to go on from, which is the claim's where others wrote it."""
+        """Sets the finalizer. Returns the claim's version for the next write."""
         version = claim.metadata.resource_version
         if self._unprotected or not self._may_write():
             return version
-        # finalizers are a set, and the version makes sure of the claim
+        # finalizers are merged as a set; the version protects against a replaced claim
         body = {"metadata": {"resourceVersion": version, "finalizers": [FINALIZER]}}
         with failing(f"resource claim {key}"):
             try:
@@ -170,7 +170,7 @@ class DeviceReserver:
             except ApiError as error:
                 if error.status not in (403, 409):
                     raise
-                # after a conflict the write that follows meets the same, and the claim is read anew
+                # after a conflict the next write conflicts, too, and then the claim is read again
                 if error.status == 403:
                     logger.warning("resource claims are not protected from deletion while in use: %s", error)
                     self._unprotected = True
@@ -181,7 +181,7 @@ class DeviceReserver:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     async def _write(self, key: str, body: Body, *, final: bool) -> ResourceClaim | None:
-        """The claim after a write; None where its version was not the one given."""
+        """Returns the claim after a write; None if its version had changed."""
         if not self._may_write():
             raise ClaimsFailed("not_sent", f"resource claim {key} was not written: not the leader")
         with failing(f"resource claim {key}"):
@@ -193,11 +193,11 @@ class DeviceReserver:
                 return None
 
     def _find_out(self, key: str) -> None:
-        """Reads a claim whose write may have been carried out, until it tells."""
+        """Starts to read a claim after a write that may have taken effect, until a read succeeds."""
 
         async def ask() -> None:
             backoff = Backoff(0.05, 2.0)
-            # the write may still be on its way to the store
+            # the write may still take effect
             await asyncio.sleep(self._settings.settle_seconds)
             while self._may_write():
                 try:
@@ -208,11 +208,11 @@ class DeviceReserver:
                 if claim is not None:
                     take_reply(self._state, claim)
                 claim_book(self._state.families).written(key)
-                # its devices may be free again
+                # its devices may be free now
                 self._feeds.queue.broadcast(Wake.DYNAMIC_DEVICE, "ClaimRead")
                 return
 
-        begin(ask(), f"what became of claim {key}", self._asking)
+        begin(ask(), f"read of claim {key}", self._asking)
 
     async def _read(self, key: str) -> ResourceClaim | None:
         with failing(f"resource claim {key}"):
@@ -227,7 +227,7 @@ class DeviceReserver:
 
 
 def _by_claim(pods: Sequence[PodClaims]) -> dict[str, list[PodClaims]]:
-    """Resource claim -> the pods that use it."""
+    """Returns resource claim -> the pods that use it."""
     users: dict[str, list[PodClaims]] = {}
     for pod in pods:
         for key in resource_claims(pod.info):
@@ -240,7 +240,7 @@ def _devices(allocation: Allocation) -> frozenset[DeviceId]:
 
 
 class DeviceReleaser:
-    """Takes reservations and allocations back. Lives on the event loop; one claim at a time."""
+    """Releases reservations and allocations, one claim at a time. Owned by the event loop."""
 
     def __init__(self, context: Context) -> None:
         self.released = 0
@@ -250,14 +250,14 @@ class DeviceReleaser:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeps = 0
         self._alive: set[str] = set()
-        """uids of pods that are not known but there all the same: finished ones."""
+        """uids of pods that exist but are not in the state, because they are finished."""
 
     async def release(self, pods: Sequence[PodClaims]) -> None:
-        """Takes back what was written for pods that were not bound; tried again where the API server fails.
+        """Releases claims that were written for pods that were not bound. Repeats failed calls.
 
-        A claim that others use too keeps its allocation, and so does one that was allocated before.
+        A claim with other users, or one that was allocated before this plan, keeps its allocation.
         """
-        # one that another bound needs its claims there
+        # a pod that another process has bound needs its claims
         known = ((pod, self._state.pod(pod.info.key)) for pod in pods)
         unbound = [pod for pod, now in known if now is None or now.uid != pod.info.uid or not now.pod.spec.node_name]
         for key, of_claim in _by_claim(unbound).items():
@@ -265,27 +265,27 @@ class DeviceReleaser:
             await self._let_go(key, {pod.info.uid for pod in of_claim}, deallocate=ours, unused=False)
 
     def unstick(self, pods: Sequence[PodInfo]) -> None:
-        """Pods of a unit fit nowhere: claims of theirs alone that tie them to a node are deallocated, by and by."""
+        """Starts to deallocate claims that tie pods which fit nowhere to a node, if only these pods use them."""
         uids = {pod.uid for pod in pods}
         stuck = dict.fromkeys(key for pod in pods for key in resource_claims(pod) if self._ties(key, uids))
         if stuck and self._may_write():
             begin(self._unstick(list(stuck), uids), "claims of unschedulable pods", self._tasks)
 
     async def run(self) -> None:
-        """Looks for reservations of pods that are gone, until cancelled."""
+        """Releases reservations of deleted pods periodically, until cancelled."""
         try:
             while True:
                 try:
                     await self.sweep()
                 except (ApiError, Unreachable) as error:
-                    logger.warning("reservations of pods that are gone: %s", error)
+                    logger.warning("could not release claims of deleted pods: %s", error)
                 await asyncio.sleep(self._sweep_seconds)
         finally:
             for task in self._tasks:
                 task.cancel()
 
     async def sweep(self) -> None:
-        """Releases what is reserved for pods that are gone. Raises as the client does."""
+        """Releases reservations of deleted pods. Raises as the client does."""
         if self._sweeps % ASKED_AGAIN_SWEEPS == 0:
             self._alive.clear()
         self._sweeps += 1
@@ -314,7 +314,7 @@ class DeviceReleaser:
         return True
 
     def _ties(self, key: str, uids: set[str]) -> bool:
-        """Whether a claim is allocated to some nodes only, and in use by none but these pods."""
+        """Returns True if a claim is allocated to some nodes only, and these pods are its only users."""
         claim = self._state.get(ResourceClaim, key)
         if claim is None or key in claim_book(self._state.families).grants():
             return False
@@ -331,9 +331,9 @@ class DeviceReleaser:
                 await self._let_go(key, uids, deallocate=True)
 
     async def _let_go(self, key: str, uids: set[str], *, deallocate: bool, unused: bool = True) -> None:
-        """Takes reservations out of a claim; with `deallocate` its allocation, too, where none is left.
+        """Removes reservations from a claim; with `deallocate` also the allocation, if no reservation remains.
 
-        Without `unused` only where one of these reservations was there: allocation and reservation are one write.
+        unused: False to deallocate only if one of these reservations existed, as both are written together.
         """
         backoff = Backoff(0.05, 1.0)
         async with self._turn:
@@ -348,7 +348,7 @@ class DeviceReleaser:
                 await asyncio.sleep(backoff.next())
 
     async def _try(self, resource: Resource, key: str, uids: set[str], *, deallocate: bool, unused: bool) -> bool:
-        """One read and write; False where another wrote in between."""
+        """Tries one read and write. Returns False if another writer changed the claim in between."""
         namespace, _, name = key.partition("/")
         path, status_path = resource.path(namespace, name), resource.path(namespace, name, "status")
         claim = await self._client.get_or_none(path, type=ResourceClaim)
@@ -365,7 +365,7 @@ class DeviceReleaser:
             take_reply(self._state, claim)
             return True
         if not self._may_write():
-            return True  # the answer may have taken longer than the lease lasts
+            return True  # the lease may have expired during the read
         body = {"metadata": {"resourceVersion": claim.metadata.resource_version}, "status": status}
         try:
             written = await self._client.patch(status_path, body, type=ResourceClaim)
@@ -374,7 +374,7 @@ class DeviceReleaser:
                 return False
             raise
         assert written is not None
-        # the watch may be slower than the next round, which must not plan on what is gone
+        # the watch may be slower than the next round, which must not use the released state
         take_reply(self._state, written)
         self.released += 1
         logger.info("resource claim %s: released%s", key, " and deallocated" if "allocation" in status else "")
@@ -383,7 +383,7 @@ class DeviceReleaser:
         return True
 
     async def _unprotect(self, path: str, claim: ResourceClaim) -> None:
-        """Takes the finalizer away; a claim controller does so too, so failing is no harm."""
+        """Removes the finalizer. Errors are ignored, because a claim controller removes it, too."""
         meta = claim.metadata
         gone = {"$deleteFromPrimitiveList/finalizers": [FINALIZER]}
         body = {"metadata": {"resourceVersion": meta.resource_version, **gone}}

@@ -1,12 +1,13 @@
-"""From a plan to Bindings: assumed units go out while the next round is planned (kube-parity.md 4.2 and 4.4).
+"""Commits placements: sends the Bindings of a plan while the next round is planned (kube-parity.md 4.2 and 4.4).
 
-One line of jobs in the order of the plan, a gang's in rank order, and as many workers as Bindings may be in flight.
-Each is checked right before it is sent (`unit_commit.py`). Pods whose Binding the watch does not show in time are read
-(`binding_confirmation.py`). A definite failure takes the assumption back; an unknown outcome keeps it until the API
-server answers.
-Before the first Binding of a gang all its pods are asked, and one that fails takes the whole unit back; one that fails
-after others were sent leaves those where they are and is planned again beside them (gang-network.md 2.7, 2.8). A unit
-with claims to bind stands aside until they are, and then joins the line: it keeps no worker from others.
+Pods of a unit are assumed in the cache, and their Bindings join one queue in the order of the plan, a gang's in rank
+order. A fixed number of workers sends them; each Binding is checked right before (`unit_commit.py`). Pods are read if
+the watch does not show their Binding in time (`binding_confirmation.py`). A definite failure ends the assumption; an
+unknown outcome keeps it until the API server answers.
+
+Before the first Binding of a gang all its pods are checked, and a failed check withdraws the whole unit. After that a
+failed member is planned again, next to the bound members (gang-network.md 2.7, 2.8). A unit with unbound claims joins
+the queue once they are bound, so that it occupies no worker before.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Committer:
-    """Binds what was planned. Owned by the event loop; `run` works until cancelled."""
+    """Binds planned pods. Owned by the event loop; `run` works until cancelled."""
 
     def __init__(
         self,
@@ -46,10 +47,10 @@ class Committer:
         epoch: Callable[[], int],
         failed: Callable[[PodInfo, str, str], None],
     ) -> None:
-        """`failed` hears (pod, unit, why) of pods that the API server does not bind, or whose claims."""
+        """failed: called with (pod, unit, reason) if the API server refuses a Binding, or a claim cannot be bound."""
         self._claims, self._devices, self._releaser, self._failed = claims, devices, releaser, failed
         self.aside: set[asyncio.Task[None]] = set()
-        """Units that wait for their claims."""
+        """Tasks of units that wait for their claims."""
         self._releasing: set[asyncio.Task[None]] = set()
         self._binder, self._epoch, self._lease = binder, epoch, lease_name(context.settings.election)
         self._feeds, self._state, self._queue = context.feeds, context.state, context.queue
@@ -61,10 +62,10 @@ class Committer:
         self._confirmations = Confirmations(context)
         self._jobs: asyncio.Queue[PendingBinding] = asyncio.Queue()
         self.open = 0
-        """Bindings planned whose outcome is not known yet; not those that wait for claims."""
+        """Number of queued and sent Bindings without a known outcome. Units that wait for claims are not counted."""
         self._stopping = False
 
-    # -- in -----------------------------------------------------------------------------------------------------------
+    # -- submission ---------------------------------------------------------------------------------------------------
 
     def submit(
         self,
@@ -76,9 +77,9 @@ class Committer:
         waiting_seconds: float,
         on_done: Callable[[UnitCommit], None] | None = None,
     ) -> None:
-        """Assumes every pod of a unit, takes them out of the queue, and lines up their Bindings in the order given.
+        """Assumes every pod of a unit, removes its pods from the queue, and queues their Bindings in the order given.
 
-        The caller has made sure that the plan still holds.
+        The caller has checked that the plan is not stale. waiting_seconds: time limit for the Bindings.
         """
         now = self._clock()
         claims: list[PodClaims] = []
@@ -108,7 +109,7 @@ class Committer:
                     self._metrics.attempts.labels("scheduled", info.pod.spec.scheduler_name).inc()
             return
         if claims:
-            # the waiting time is the Bindings'
+            # the time limit starts after the claims are bound
             commit.deadline = math.inf
             begin(self._bind_claims(commit, claims, waiting_seconds), f"claims of {unit}", self.aside)
         else:
@@ -120,19 +121,19 @@ class Committer:
         self.open += len(commit.jobs)
 
     async def run(self) -> None:
-        """Sends Bindings and looks after those that stay unconfirmed, until cancelled."""
+        """Sends Bindings and checks unconfirmed ones, until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
                     group.create_task(self._work())
                 group.create_task(self._confirmations.run())
         finally:
-            # claims stay as they are; whoever leads next goes on from there
+            # claims stay as they are; the next leader continues from there
             for task in (*self.aside, *self._releasing):
                 task.cancel()
 
     async def drain(self, seconds: float) -> None:
-        """Waits for the Bindings lined up; after `seconds`, or once all are done, nothing more is sent."""
+        """Waits for the queued Bindings. After `seconds`, or once all are done, no more Bindings are sent."""
         try:
             async with asyncio.timeout(seconds):
                 await self._jobs.join()
@@ -153,7 +154,7 @@ class Committer:
             logger.warning("%s: its claims were not bound (%s): %s", commit.unit, error.cause, error)
             if error.cause == "conflict":
                 self._metrics.conflicts.labels("claim").inc()
-            # after a back-off: what voided the plan may not have reached the cache yet
+            # with a back-off, because the change that made the plan stale may not be in the cache yet
             self._withdraw(commit, errors=0 if error.cause in OVERTAKEN else 1)
             self._tell(claims, commit, error)
         except Exception:
@@ -164,7 +165,7 @@ class Committer:
             self._line_up(commit)
 
     def _withdraw(self, commit: UnitCommit, *, errors: int) -> None:
-        """None of the unit is bound: its assumptions are taken back."""
+        """Ends the assumptions of a unit of which no pod is bound."""
         commit.withdrawn = True
         for job in commit.jobs:
             self._metrics.attempts.labels("error", job.queued.profile).inc()
@@ -187,13 +188,13 @@ class Committer:
             try:
                 await self._bind(job)
             except Exception:
-                # a worker that dies would take its share of all later Bindings with it
+                # the worker must continue, because all later Bindings depend on it
                 logger.exception("pod %s: its Binding failed", job.placement.pod_key)
                 self._give_back(job, errors=1)
             finally:
                 self.open -= 1
                 self._jobs.task_done()
-                del job  # else its pod stays until the worker has another one
+                del job  # otherwise the pod stays in memory until the worker's next job
 
     async def _bind(self, job: PendingBinding) -> None:
         commit, placement = job.commit, job.placement
@@ -221,7 +222,7 @@ class Committer:
             return
         self._metrics.binds.labels(result.value).inc()
         if result is BindResult.UNKNOWN:
-            # leadership is over; the assumption stays, this process ends
+            # leadership has ended: the pod stays assumed, and this process exits
             self._count(job, lost=True)
             return
         self._metrics.attempts.labels("error", job.queued.profile).inc()
@@ -230,7 +231,8 @@ class Committer:
         if result is BindResult.CONFLICT:
             self._metrics.conflicts.labels("bound_elsewhere").inc()
         if outcome.pod is not None:
-            # what it is now counts at once, as another's choice with the devices it says; the watch confirms it
+            # the read state takes effect at once, with devices that another scheduler chose; the watch confirms it
+            # later
             self._feeds.pods.read(outcome.pod)
         errors, again = 0 if result is BindResult.NOT_SENT else 1, job.queued.failures > 0
         self._give_back(job, errors=errors, at_least_seconds=outcome.retry_after or 0.0, gone=result is BindResult.GONE)
@@ -244,13 +246,13 @@ class Committer:
             self._confirmations.bound(placement.pod_key, placement.uid, placement.node)
             self._say_bound(job, outcome)
         except Exception:
-            # its room is taken all the same
-            logger.exception("pod %s is bound, and what is told of it failed", placement.pod_key)
+            # the pod is bound in any case, and uses its capacity
+            logger.exception("pod %s is bound, but reporting it failed", placement.pod_key)
         self._count(job, lost=False)
 
     def _say_bound(self, job: PendingBinding, outcome: BindOutcome) -> None:
         if outcome.result is BindResult.ALREADY:
-            # who has bound it has counted and told of it: what that gave the pod counts, not what we would have given
+            # the process that bound it has counted and reported it; devices are those of its Binding, not of this plan
             self._metrics.binds.labels(outcome.result.value).inc()
             job.commit.by_others += 1
             if outcome.pod is not None:
@@ -268,8 +270,10 @@ class Committer:
         self._announcer.tell(SCHEDULED, job.info, note)
 
     def _give_back(self, *jobs: PendingBinding, errors: int, at_least_seconds: float = 0.0, gone: bool = False) -> None:
-        """Takes assumptions back, and before that the resource claims that were written for the pods. gone: the API
-        server has no such pods any more."""
+        """Ends the assumptions of pods that are not bound. Their written resource claims are released first.
+
+        gone: True if the API server says that the pods do not exist any more.
+        """
         reserved = [job.claims for job in jobs if job.claims is not None and job.commit.reserving]
         if not any(claims.info.pod.spec.resource_claims for claims in reserved) or not self._may_write():
             for job in jobs:
@@ -277,7 +281,7 @@ class Committer:
             return
 
         async def release() -> None:
-            # until then the devices count as promised, and the pods are not planned anew
+            # until then the devices count as reserved, and the pods are not planned again
             try:
                 await self._releaser.release(reserved)
             except Exception:
@@ -288,11 +292,11 @@ class Committer:
         begin(release(), f"release of {jobs[0].commit.unit}", self._releasing)
 
     def _take_back(self, job: PendingBinding, *, errors: int, at_least_seconds: float, gone: bool) -> None:
-        """Takes the assumption back; the pod, if it still waits for a place, returns to the queue."""
+        """Ends an assumption. A pod that is still pending returns to the queue."""
         key = job.placement.pod_key
         now = self._state.pod(key)
         if gone:
-            # forgotten: the watch, which may be late, would have it planned again and again until it tells
+            # removed at once: a late watch would let the scheduler plan the deleted pod again and again
             self._feeds.pods.ended(key, job.placement.uid)
         elif now is not None and now.uid == job.placement.uid and self._state.assumed_node(key) is not None:
             self._state.forget(key)
@@ -314,6 +318,6 @@ class Committer:
             try:
                 commit.on_done(commit)
             except Exception:
-                # what has become of its pods is settled, and no Binding failed
-                logger.exception("%s: what follows its Bindings failed", commit.unit)
-        commit.jobs = []  # which refer to it
+                # the outcome of its pods is already recorded, so no Binding counts as failed
+                logger.exception("%s: handling the end of its Bindings failed", commit.unit)
+        commit.jobs = []  # breaks the reference cycle

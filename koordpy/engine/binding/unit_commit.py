@@ -1,9 +1,9 @@
-"""The Bindings of one unit on their way, and what may stand in the way of each.
+"""The Bindings of one unit in progress, and the checks before each of them.
 
-Asked before a gang's first Binding of all its pods, before each Binding of its own pod, and again and again while
-claims are waited for: do we lead, is the pod still the one we planned, is the node there and not overbooked by others,
-and are the accelerators that it is given by name still free? While nothing of the unit is sent, a node must also say
-what it said when it was planned, for the whole unit rests on that.
+All pods of a gang are checked before its first Binding, each pod before its own Binding, and all pods repeatedly while
+claims are bound. The checks: does this process lead, is the pod the planned one, does the node exist and have capacity,
+are the planned devices still free? Before the first Binding of a unit, labels and taints of the nodes must also be the
+planned ones, because the whole unit depends on them.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from koordpy.plan.round_plan import Placement
 from koordpy.pods.pod_info import PodInfo
 
 OVERTAKEN = frozenset({"pod", "node", "room", "not_sent"}) | FAMILY_NAMES
-"""Obstacles that are no fault of the unit or its claims: others came in between, or leadership ended."""
+"""Obstacles that are no fault of the unit or its claims: the cluster changed, or leadership ended."""
 EXPECTED = frozenset({"not_sent", "late", "withdrawn"})
-"""Obstacles that are no conflict with others."""
+"""Obstacles that do not count as conflicts."""
 
 
 @dataclass(slots=True)
@@ -32,49 +32,50 @@ class UnitCommit:
     gang: bool
     began: float
     deadline: float
-    """No Binding is sent after this; what is left is planned again (waiting-time)."""
+    """Clock time after which no Binding is sent; the remaining pods are planned again (waiting-time)."""
     on_done: Callable[["UnitCommit"], None] | None = None
     total: int = 0
     left: int = 0
     sent: int = 0
     withdrawn: bool = False
     lost: list[str] = field(default_factory=list)
-    """Keys of the pods that were not bound."""
+    """Keys of pods that were not bound."""
     by_others: int = 0
-    """Pods that another process had bound to the same nodes."""
+    """Number of pods that another process had bound to the same nodes."""
     reserving: bool = False
-    """Resource claims may have been written for it."""
+    """True if resource claims may have been written for the unit."""
     jobs: list["PendingBinding"] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class PendingBinding:
-    """One Binding of a unit, with what must be known to take it back."""
+    """One Binding of a unit, with the data that is needed to undo its assumption."""
 
     commit: UnitCommit
     info: PodInfo
     placement: Placement
     queued: QueuedPod
     mark: int
-    """How often others had put pods on its node when it was planned."""
+    """Value of `foreign_marks` for the node at planning time: the number of Bindings by other schedulers."""
     node: NodeInfo | None
-    """Its node as it was planned."""
+    """The node as planned; None if it was deleted before the plan was committed."""
     claims: PodClaims | None = None
 
 
 class Obstacles:
-    """Why a Binding must not be sent now; empty texts where it may."""
+    """Finds reasons why a Binding must not be sent now. An empty text means that it may be sent."""
 
     def __init__(self, context: Context, *, may_send: Callable[[], bool]) -> None:
         self._feeds, self._state, self._clock = context.feeds, context.state, context.clock
         self._may_send = may_send
 
     def of_unit(self, commit: UnitCommit) -> str:
-        """The first obstacle of any of a unit's Bindings."""
+        """Returns the first obstacle of any of the unit's Bindings; empty for none."""
         return next((why for job in commit.jobs if (why := self.of(job))), "")
 
     def of(self, job: PendingBinding) -> str:
-        """`not_sent`, `pod`, `node`, `room`, a family of devices, `late` or `withdrawn`."""
+        """Returns `not_sent`, `pod`, `node`, `room` (capacity), a device family, `late` or `withdrawn`; empty for
+        none."""
         if not self._may_send():
             return "not_sent"
         key, node = job.placement.pod_key, job.placement.node

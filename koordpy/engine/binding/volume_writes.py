@@ -1,8 +1,8 @@
-"""Volumes before Bindings: what a plan chose is written, and waited for (kube-parity.md 2.8, 4.4).
+"""Binds volumes before Bindings: writes the volumes and nodes of a plan, and waits (kube-parity.md 2.8, 4.4).
 
-A claim that takes a volume: the volume's claimRef names it. A claim whose volume is to be made: its annotation names
-the node. The volume controller and the provisioner do the rest; a pod is bound once all its claims are. Each write has
-the object's version as its precondition, so that a plan made on an older picture is void instead of half true.
+For a claim with an existing volume, the volume's claimRef is set. For a volume to be provisioned, the claim's
+selected-node annotation is set. The volume controller and the provisioner do the rest; a pod is bound once all its
+claims are. Each write has the object's version as its precondition, so that a plan on old data fails as a whole.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from koordpy.pods.volume_book import claim_key, is_bound
 logger = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 16
-"""Writes of claims and volumes at a time; they must not crowd out Bindings."""
+"""Maximum number of parallel writes of claims and volumes, so that they do not delay Bindings."""
 TICK_SECONDS = 1.0
-"""What no event tells of (a node that is gone, leadership that ended) is seen after this long."""
+"""Interval of checks for conditions without an event, such as a deleted node or the end of leadership."""
 
 
 class ClaimsFailed(Exception):
-    """The claims of a unit were not bound; its plan is void.
+    """The claims of a unit could not be bound, so its plan is void.
 
-    cause: `conflict` (a volume or claim is not as planned on), `void`, `write`, `timeout`, or what the obstacle was.
+    cause: `conflict` (a volume or claim differs from the plan), `void`, `write`, `timeout`, or the obstacle's name.
     """
 
     def __init__(self, cause: str, message: str) -> None:
@@ -47,8 +47,8 @@ class ClaimsFailed(Exception):
 
 @contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Has what the client raises void the plan. A write whose answer is lost may be carried out all the same; then the
-    next plan finds it so."""
+    """Converts errors of the client into `ClaimsFailed`. A write with a lost reply may still take effect; the next plan
+    then finds its result."""
     try:
         yield
     except ApiError as error:
@@ -60,10 +60,10 @@ def failing(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """The claims of one pod that are not bound yet, as planned on a node.
+    """The unbound claims of one pod, as planned for a node.
 
-    chosen: claim -> volume, empty for one that is to be made there. followed: claims that another pod has the say over.
-    devices: resource claim -> (request, device) that it is to be allocated.
+    chosen: claim -> volume; empty if a volume is to be provisioned on the node. followed: claims that another pod
+    binds. devices: resource claim -> (request, device) pairs to allocate.
     """
 
     info: PodInfo
@@ -75,7 +75,7 @@ class PodClaims:
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """A claim that is waited for. Versions are those of our writes: what the watch says of older ones is no news."""
+    """A claim that is waited for. Versions are those of our writes; older versions from the watch are ignored."""
 
     claim: PersistentVolumeClaim
     node: str
@@ -86,7 +86,7 @@ class _Awaited:
 
 
 def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> PodClaims | None:
-    """What has to be bound or reserved before a pod; None where nothing has."""
+    """Returns the claims that must be bound or reserved before a pod is bound; None for none."""
     reserves = bool(info.pod.spec.resource_claims)
     chosen = placement.claims
     followed: list[str] = []
@@ -102,7 +102,7 @@ def unbound_claims(state: ClusterState, info: PodInfo, placement: Placement) -> 
 
 
 def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Body | None:
-    """Merge patch of a volume that makes it the claim's; None where it is already."""
+    """Returns the merge patch that reserves a volume for a claim; None if it is reserved already."""
     meta, reference = claim.metadata, volume.spec.claim_ref
     if reference is not None and (reference.namespace, reference.name, reference.uid) == (
         meta.namespace,
@@ -112,7 +112,7 @@ def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> B
         return None
     patch: dict[str, object] = {"resourceVersion": volume.metadata.resource_version}
     if reference is None:
-        # the volume controller lets go of such volumes when their claim is deleted; one reserved by hand stays so
+        # with this annotation the volume controller releases the volume after the claim; one reserved by hand lacks it
         patch["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
     named = {
         "apiVersion": "v1",
@@ -126,7 +126,7 @@ def claim_reference(claim: PersistentVolumeClaim, volume: PersistentVolume) -> B
 
 
 def node_selection(claim: PersistentVolumeClaim, node: str) -> Body | None:
-    """Merge patch of a claim that asks for a volume on a node; None where it does already."""
+    """Returns the merge patch that requests a volume on a node for a claim; None if it does already."""
     if claim.metadata.annotations.get(SELECTED_NODE) == node:
         return None
     version = claim.metadata.resource_version
@@ -134,7 +134,7 @@ def node_selection(claim: PersistentVolumeClaim, node: str) -> Body | None:
 
 
 class ClaimBinder:
-    """Binds the claims of units. Lives on the event loop."""
+    """Binds the volume claims of units. Owned by the event loop."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._state, self._may_write = context.client, context.state, context.may_write
@@ -145,21 +145,21 @@ class ClaimBinder:
             heard.append(self._changed)
 
     def _changed(self, key: str) -> None:
-        """A claim or pod (`namespace/name`) or a volume (name) changed."""
+        """Called when a claim or pod (`namespace/name`) or a volume (name) changes."""
         for event in self._listening.get(key, ()):
             event.set()
 
     async def bind(self, pods: Sequence[PodClaims], *, obstacle: Callable[[], str]) -> None:
-        """Writes what was chosen for all the pods, then waits until all their claims are bound.
+        """Writes the planned volumes and nodes for all pods, then waits until all their claims are bound.
 
-        obstacle: why the unit cannot be bound any more, empty where it can; asked again and again. Raises ClaimsFailed;
-        what was written by then stays, for the next plan goes on from there.
+        obstacle: returns why the unit cannot be bound any more; empty if it can. Called repeatedly. Raises
+        ClaimsFailed; objects written before stay as they are, and the next plan continues from there.
         """
         awaited = self._to_await(pods)
         keys = [*awaited, *(one.volume for one in awaited.values() if one.volume), *(pod.info.key for pod in pods)]
         with self._listen(keys) as event:
             for write in (self._take_volume, self._select_node):
-                # volumes first: another's claim on one voids the plan before any provisioner is set to work
+                # volumes first: a conflict on a volume voids the plan before a provisioner starts
                 if why := obstacle():
                     raise ClaimsFailed(why, f"not written: {why}")
                 written = await asyncio.gather(
@@ -178,13 +178,13 @@ class ClaimBinder:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def _to_await(self, pods: Sequence[PodClaims]) -> dict[str, _Awaited]:
-        """Every claim that is not bound, each once; nothing is written where one is void."""
+        """Returns every unbound claim once. Raises ClaimsFailed before anything is written if a claim is void."""
         out: dict[str, _Awaited] = {}
         for pod in pods:
             for key in (*pod.chosen, *pod.followed):
                 claim = self._state.get(PersistentVolumeClaim, key)
                 if claim is None:
-                    raise ClaimsFailed("void", f"claim {key} is gone")
+                    raise ClaimsFailed("void", f"claim {key} does not exist any more")
                 volume = pod.chosen.get(key, "")
                 mine = key in pod.chosen and not is_bound(claim)
                 if mine or key not in out:
@@ -197,7 +197,7 @@ class ClaimBinder:
     def _volume_for(self, key: str, one: _Awaited) -> PersistentVolume:
         volume = self._state.get(PersistentVolume, one.volume)
         if volume is None or volume.metadata.deletion_timestamp:
-            raise ClaimsFailed("void", f"volume {one.volume} is gone")
+            raise ClaimsFailed("void", f"volume {one.volume} does not exist any more")
         meta, reference = one.claim.metadata, volume.spec.claim_ref
         if reference is not None and (
             (reference.namespace, reference.name) != (meta.namespace, meta.name) or reference.uid not in ("", meta.uid)
@@ -223,7 +223,7 @@ class ClaimBinder:
         return replace(one, claim_version=await self._patch(path, body, f"claim {key}"))
 
     async def _patch(self, path: str, body: Body, what: str) -> str:
-        """The version after a write."""
+        """Patches an object. Returns its new version."""
         async with self._places:
             if not self._may_write():
                 raise ClaimsFailed("not_sent", f"{what} was not written: not the leader")
@@ -262,15 +262,15 @@ class ClaimBinder:
                     await event.wait()
 
     def _is_through(self, key: str, one: _Awaited) -> bool:
-        """Whether a claim is bound. Raises ClaimsFailed where it will not be, or is bound to what the node lacks."""
+        """Returns True if a claim is bound. Raises ClaimsFailed if it cannot be bound as planned."""
         claim = self._state.get(PersistentVolumeClaim, key)
         if claim is None or claim.metadata.uid != one.claim.metadata.uid:
-            raise ClaimsFailed("void", f"claim {key} is gone")
+            raise ClaimsFailed("void", f"claim {key} does not exist any more")
         if is_bound(claim):
             volume = self._state.get(PersistentVolume, claim.spec.volume_name)
             if volume is not None and not self._reaches(volume, one.node):
-                raise ClaimsFailed("void", f"claim {key} is bound to a volume that {one.node} does not reach")
-            # claim and volume come by different watches
+                raise ClaimsFailed("void", f"claim {key} is bound to a volume that {one.node} cannot access")
+            # claim and volume arrive by different watches
             return volume is not None
         if one.selected:
             if reached(claim.metadata.resource_version, one.claim_version):
@@ -278,24 +278,22 @@ class ClaimBinder:
         elif one.volume:
             self._check_volume(key, one)
         elif key not in self._state.expected.promises():
-            raise ClaimsFailed("void", f"claim {key} was left by the pod that it was to be bound with")
+            raise ClaimsFailed("void", f"claim {key}: the pod that was to bind it was not bound")
         return False
 
     def _check_selection(self, key: str, claim: PersistentVolumeClaim, node: str) -> None:
         if claim.metadata.annotations.get(SELECTED_NODE) != node:
-            raise ClaimsFailed(
-                "void", f"claim {key} cannot be provided for node {node}: its selected node was taken away"
-            )
+            raise ClaimsFailed("void", f"claim {key} cannot be provided for node {node}: its selected node was removed")
 
     def _check_volume(self, key: str, one: _Awaited) -> None:
         volume = self._state.get(PersistentVolume, one.volume)
         if volume is None:
-            raise ClaimsFailed("void", f"volume {one.volume} is gone")
+            raise ClaimsFailed("void", f"volume {one.volume} does not exist any more")
         if not reached(volume.metadata.resource_version, one.volume_version):
             return
         reference = volume.spec.claim_ref
         if reference is None or reference.uid != one.claim.metadata.uid:
-            raise ClaimsFailed("conflict", f"volume {one.volume} was taken away from claim {key}")
+            raise ClaimsFailed("conflict", f"volume {one.volume} is not reserved for claim {key} any more")
 
     def _reaches(self, volume: PersistentVolume, name: str) -> bool:
         affinity, node = volume.spec.node_affinity, self._state.nodes.get(name)
@@ -305,7 +303,7 @@ class ClaimBinder:
 
 
 class _Written(Wire, frozen=True):
-    """Reply to a write: only its metadata is looked at."""
+    """Reply to a write; only its metadata is decoded."""
 
     metadata: ObjectMeta = ObjectMeta()
 

@@ -1,4 +1,4 @@
-"""Where changes go: the state that takes them in, the queue whose units they may help, and who else hears of them."""
+"""Shared state of the handlers of changes: the cluster state, the queue, unit ids, and listeners."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,30 +13,31 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(slots=True)
 class Listeners:
-    """Who else hears of changes; called on the event loop, must not block."""
+    """Functions that are called on changes. They run on the event loop and must not block."""
 
     gang: list[Callable[[GangRef], None]] = field(default_factory=list)
-    """A gang's pods or its PodGroup changed."""
+    """Called when pods or the PodGroup of a gang change."""
     volcano_group: list[Callable[[str], None]] = field(default_factory=list)
-    """`namespace/name` of a PodGroup of Volcano that came, changed or went; of its pods `gang` tells."""
+    """Called with `namespace/name` when a Volcano PodGroup is created, changed or deleted. Its pods: see `gang`."""
     topology: list[Callable[[], None]] = field(default_factory=list)
-    """The ClusterNetworkTopology changed, or a node came, went or was relabelled."""
+    """Called when the ClusterNetworkTopology changes, or when a node is created, deleted or relabelled."""
     pod_gone: list[Callable[[str], None]] = field(default_factory=list)
-    """Key of a pod that is deleted or finished."""
+    """Called with the key of a pod that is deleted or finished."""
     confirmed: list[Callable[[PodInfo], None]] = field(default_factory=list)
-    """Hear of pods that the watch shows on their node, of those that were assumed there."""
+    """Called when the watch shows a pod on the node that it was assumed on."""
     bound: list[Callable[[PodInfo, bool], None]] = field(default_factory=list)
-    """Hear of pods of ours that the API server shows on a node for the first time, whoever bound them, and whether they
-    were assumed on that node."""
+    """Called when the API server shows one of our pods on a node for the first time; True if it was assumed there. The
+    Binding may be of another process."""
     claimed: list[Callable[[str], None]] = field(default_factory=list)
-    """Key of a claim, of volumes or of devices, or of what it is given, that came, changed or went."""
+    """Called with the key of a claim (volume or device), or of an object allocated to it, when it changes in any
+    way."""
     conflict: list[Callable[[str], None]] = field(default_factory=list)
-    """A kubelet turned down a pod of ours, with the reason."""
+    """Called with the reason when a kubelet rejects one of our pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """What every handler of changes works on."""
+    """The objects that every handler of changes uses."""
 
     state: ClusterState
     queue: UnitQueue
@@ -44,11 +45,11 @@ class Hub:
     listeners: Listeners = field(default_factory=Listeners)
 
     def topology_changed(self) -> None:
-        """Domains, or the nodes in them, may be others than before."""
+        """Notifies listeners that domains, or the nodes in them, may have changed."""
         for heard in self.listeners.topology:
             heard()
 
     def layers_changed(self, event: str) -> None:
-        """Other layers hold: what a gang asks of them means something else."""
+        """Wakes gangs after a change of layers, because their topology settings depend on them."""
         self.queue.broadcast(Wake.TOPOLOGY, event)
         self.queue.touch_gangs(event)

@@ -1,7 +1,7 @@
-"""What changes of each kind of object mean, pods and workloads apart: the state takes the object, then units are woken.
+"""Handles changes of all kinds of objects except pods and workloads: updates the state, then wakes units.
 
-One sink does for all kinds. What a change means is a function of the object before and after it: as the watch showed
-it, or, where plans read something that is made of it, as the state has it. Our own writes of a status are no news.
+One class handles every kind. The effect of a change is a function of the object before and after it. These are watch
+objects, or derived objects of the state if plans use those. Status writes of this process have no effect.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,11 +26,11 @@ from koordpy.quota.quota_owners import counts_in
 
 T = TypeVar("T", bound=Wire)
 Means = Callable[[Any, Any, Any], None]
-"""(object, what was there before, what is there now): None where nothing was, or is."""
+"""Function of (object, state before, state after); None before for a new object, None after for a deleted one."""
 
 
 class Changes(Generic[T]):
-    """The sink of a kind."""
+    """Handles the objects of one kind."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class Changes(Generic[T]):
         look: Callable[[ClusterState, T], Any] | None = None,
         put: Callable[[T], None] | None = None,
     ) -> None:
-        """look: what of the state a change is told by; without it the objects as the watch shows them. put: takes an
-        object in, in place of the state itself."""
+        """look: returns the part of the state to compare; None compares the watch objects. put: stores an object; None
+        stores it in the state itself."""
         self._state, self._means, self._look, self._put = hub.state, means, look, put or hub.state.upsert
 
     def upsert(self, obj: T, old: T | None) -> None:
@@ -60,23 +60,23 @@ class Changes(Generic[T]):
 
 
 class ServedVersions(Generic[T]):
-    """A kind that two API groups serve: of two objects with one key that of the first counts (vocabulary.md 3).
+    """A kind that two API groups serve: of two objects with one key, the first group's takes effect (vocabulary.md 3).
 
-    The sink is told of the object that counts under each key, and of its end when none is left.
+    The sink gets the effective object of each key, and its deletion when no object is left.
     """
 
     def __init__(self, first: Resource, second: Resource, sink: Sink[Any]) -> None:
         self.resources: dict[str, Resource] = {}
-        """Key -> where the object that counts lives."""
+        """Key -> API resource of the object that takes effect."""
         self._sink = sink
         self._known: dict[Resource, dict[str, T]] = {first: {}, second: {}}
 
     def sinks(self) -> dict[Resource, Sink[Any]]:
-        """A sink for each of the two."""
+        """Returns a sink for each of the two resources."""
         return {resource: _OneVersion(self, known) for resource, known in self._known.items()}
 
     def changed(self, obj: T) -> None:
-        """An object of one of the two came, changed or went."""
+        """Handles a change of an object of either group."""
         key = object_key(obj)
         for resource, known in self._known.items():
             if key in known:
@@ -104,7 +104,7 @@ class _OneVersion(Generic[T]):
 
 
 def node_changes(hub: Hub) -> Changes[Node]:
-    """The sink of nodes."""
+    """Returns the sink of nodes."""
 
     def means(node: Node, before: NodeInfo | None, after: NodeInfo | None) -> None:
         wake = of_node(before, after)
@@ -117,7 +117,7 @@ def node_changes(hub: Hub) -> Changes[Node]:
 
 
 def topology_changes(hub: Hub) -> Changes[ClusterNetworkTopology]:
-    """The sink of ClusterNetworkTopologies."""
+    """Returns the sink of ClusterNetworkTopologies."""
 
     def means(topology: ClusterNetworkTopology, before: object, after: object) -> None:
         if before != after:
@@ -131,8 +131,10 @@ def topology_changes(hub: Hub) -> Changes[ClusterNetworkTopology]:
 
 
 def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
-    """The sink of HyperNodes, which tell the domains where no ClusterNetworkTopology does. Their owner counts nodes in
-    the status, which is no news."""
+    """Returns the sink of HyperNodes, which define the domains if there is no ClusterNetworkTopology.
+
+    Their status, a count of nodes, is ignored.
+    """
 
     def means(obj: HyperNode, before: HyperNode | None, after: HyperNode | None) -> None:
         same = before is not None and after is not None and before.spec == after.spec
@@ -143,11 +145,11 @@ def hypernode_changes(hub: Hub) -> Changes[HyperNode]:
     return Changes(hub, means)
 
 
-# -- settings that gangs and admissions go by -------------------------------------------------------------------------
+# -- settings of gangs and quotas -------------------------------------------------------------------------------------
 
 
 def group_changes(hub: Hub, source: GangSource) -> Changes[Any]:
-    """The sink of PodGroups, of one kind."""
+    """Returns the sink of one kind of PodGroups."""
 
     def look(state: ClusterState, group: PodGroup | UpstreamPodGroup) -> PodGroup | UpstreamPodGroup | None:
         key = object_key(group)
@@ -175,7 +177,7 @@ _Seen = tuple[ElasticQuota | None, int]
 
 
 def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
-    """The sink of ElasticQuotas, of whichever API group. Nobody is woken for the sake of one that does not count."""
+    """Returns the sink of ElasticQuotas of any API group. A quota in a namespace that is not honoured wakes no unit."""
 
     def said(quota: ElasticQuota | None) -> object:
         return quota and (quota.spec, quota.metadata.labels, quota.metadata.annotations)
@@ -191,12 +193,12 @@ def quota_changes(hub: Hub) -> Changes[ElasticQuota]:
     return Changes(hub, means, look=look)
 
 
-# -- objects that are kept as they are; what each may help with stands in `koordpy.engine.wakeups` --------------------
+# -- objects that are stored unchanged; `koordpy.engine.wakeups` has their wake-ups -----------------------------------
 
 
 def kept_changes(hub: Hub, helps: Callable[[Any, Any], Wake], event: str = "") -> Changes[Any]:
-    """The sink of a resource that is only kept. helps: what a change may help with; event: its name, where it is not
-    that of the kind."""
+    """Returns the sink of a kind that is stored unchanged. helps: returns the wake-ups of a change. event: name of the
+    event; empty for the name of the kind."""
 
     def means(obj: Any, before: Any, after: Any) -> None:
         hub.queue.broadcast(helps(before, after), event or type(obj).__name__)
@@ -204,20 +206,22 @@ def kept_changes(hub: Hub, helps: Callable[[Any, Any], Wake], event: str = "") -
     return Changes(hub, means)
 
 
-# -- what pods claim: volumes and devices -----------------------------------------------------------------------------
+# -- claims of pods: volumes and devices ------------------------------------------------------------------------------
 
 
 class ClaimUsers:
-    """Which pending pods name a claim, of volumes or of devices, by `namespace/name` (kube-parity.md 4.3). One of each
-    kind may share a name: a pod too many wakes then."""
+    """Index of pending pods by the volume and resource claims that they name, by `namespace/name` (kube-parity.md 4.3).
+
+    Claims of both kinds may have the same name; then a pod is woken needlessly.
+    """
 
     def __init__(self) -> None:
         self._users: dict[str, dict[str, None]] = {}
         self.named: dict[str, tuple[str, ...]] = {}
-        """Pending pod -> the claims that it names; only pods that name some."""
+        """Key of a pending pod -> claims that it names; only pods with claims."""
 
     def changed(self, key: str, info: PodInfo | None) -> None:
-        """A pod that waits for a place; None once it does not."""
+        """Updates the claims of a pending pod; None if the pod is not pending any more."""
         named = _claims(info) if info is not None else ()
         if named == self.named.get(key, ()):
             return
@@ -232,7 +236,7 @@ class ClaimUsers:
                 self._users.setdefault(claim, {})[key] = None
 
     def users(self, claim: str) -> Iterable[str]:
-        """Keys of the pods that name a claim."""
+        """Returns keys of the pending pods that name a claim."""
         return tuple(self._users.get(claim, ()))
 
 
@@ -242,19 +246,22 @@ def _claims(info: PodInfo) -> tuple[str, ...]:
 
 
 def claimed_changes(hub: Hub, claiming: ClaimUsers, helps: Callable[[Any, Any], tuple[Wake, str]]) -> Changes[Any]:
-    """The sink of claims and of what they are given: they concern the pods that name a claim, and all others seldom.
-    helps: what a change may help with, and the claim whose users it concerns."""
+    """Returns the sink of claims and of objects allocated to them, which mostly concern pods that name the claim.
+
+    helps: returns the wake-ups for all units, and the claim of the pods to wake as well.
+    """
 
     def put(obj: Any) -> None:
         known = hub.state.get(type(obj), object_key(obj))
-        # where the reply to a write of ours was first, nobody has heard of it yet
+        # an older object of the watch, after the reply to our own write, is not stored; listeners are called all the
+        # same
         if known is None or not is_older(obj.metadata.resource_version, known.metadata.resource_version):
             hub.state.upsert(obj)
 
     def means(obj: Any, before: Any, after: Any) -> None:
         (wake, claim), event = helps(before, after), type(obj).__name__
         if after is None and claiming.users(object_key(obj)):
-            wake |= Wake.ASKED  # by who lacks it now
+            wake |= Wake.ASKED  # pods that named it cannot start now
         hub.queue.broadcast(wake, event)
         for pod in claiming.users(claim):
             hub.queue.wake(pod, Wake.CLAIM, event)

@@ -1,6 +1,6 @@
-"""Changes of pods: into the state, into and out of the queue, and what they mean for waiting units and for plans.
+"""Handles changes of pods: updates the cluster state and the queue, wakes pending units, and notes foreign Bindings.
 
-Pods come from all namespaces without a selector; ours are told by schedulerName in code (kube-parity.md 4.1).
+Pods of all namespaces are watched without a selector; our pods are recognized by schedulerName (kube-parity.md 4.1).
 """
 
 import logging
@@ -23,32 +23,32 @@ logger = logging.getLogger(__name__)
 REJECTIONS = frozenset(
     {"OutOfcpu", "OutOfmemory", "OutOfpods", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts"}
 )
-"""Reasons with which a kubelet turns down a pod: another scheduler won a race (kube-parity.md 4.10)."""
+"""Reasons with which a kubelet rejects a pod because another scheduler used its capacity (kube-parity.md 4.10)."""
 
 
 class PodChanges:
-    """The sink of the pods' reflector; `take_in` is its transform."""
+    """Handles pods from the reflector; `take_in` is its transform."""
 
     def __init__(self, hub: Hub, claiming: ClaimUsers) -> None:
-        """claiming: is told which pending pods name which claims."""
+        """claiming: index of the claims that pending pods name; updated here."""
         self.foreign: list[PodInfo] = []
-        """Pods that others bound, or that grew, since the loop last took a snapshot and cleared this."""
+        """Pods bound by other schedulers or with increased requests, since the loop cleared this list at a snapshot."""
         self.foreign_marks: dict[str, int] = {}
-        """Node -> how often that happened on it."""
+        """Node -> number of such pods so far."""
         self.gated: set[str] = set()
-        """Our pods that have scheduling gates."""
+        """Keys of our pods that have scheduling gates."""
         self._hub, self._state, self._queue = hub, hub.state, hub.queue
         self._claiming = claiming
         self._intake = PodIntake()
         self._ahead: dict[str, tuple[str, str]] = {}
-        """Pods that were read ahead of the watch -> uid, resource version."""
+        """Key of a pod that was read ahead of the watch -> uid, resource version."""
         self._ended: set[str] = set()
-        """uids of pods that are known to be gone, as long as the watch has not said so."""
+        """uids of pods that are known to be deleted before the watch shows it."""
 
-    # -- in -----------------------------------------------------------------------------------------------------------
+    # -- updates of the state -----------------------------------------------------------------------------------------
 
     def take_in(self, pod: Pod) -> Pod | None:
-        """What is kept of a pod, None where nothing is."""
+        """Returns the pod as it is stored; None if it is not needed."""
         if pod.status.phase == "Failed" and pod.status.reason in REJECTIONS:
             self._count_rejection(pod)
         return self._intake(pod)
@@ -62,7 +62,8 @@ class PodChanges:
                 heard(pod.status.reason)
 
     def read(self, pod: Pod) -> None:
-        """A pod as a GET showed it, which may be ahead of the watch: what that brings of older versions is no news."""
+        """Records a pod from a GET, which may be newer than the watch: older versions from the watch are then
+        ignored."""
         if pod.metadata.uid in self._ended:
             return
         self._ahead[pod.key] = pod.metadata.uid, pod.metadata.resource_version
@@ -98,12 +99,12 @@ class PodChanges:
             self._state.forget_finished(pod.key, pod.metadata.uid)
 
     def ended(self, key: str, uid: str) -> None:
-        """A pod that the reply to its deletion has shown gone: whatever the watch still brings of it is no news."""
+        """Removes a pod that is known to be deleted. Further watch events of it are ignored."""
         if self._drop(key, uid):
             self._ended.add(uid)
 
     def _drop(self, key: str, uid: str) -> bool:
-        """Forgets a pod; False where it is not known, or another has its name."""
+        """Removes a pod. Returns False if it is not known, or if another pod has its name."""
         before = self._state.pod(key)
         if before is None or before.uid != uid:
             return False
@@ -111,11 +112,11 @@ class PodChanges:
         self._changed(key, before, None, assumed=False)
         return True
 
-    # -- what it means ------------------------------------------------------------------------------------------------
+    # -- consequences -------------------------------------------------------------------------------------------------
 
     def _changed(self, key: str, before: PodInfo | None, after: PodInfo | None, *, assumed: bool) -> None:
         if after is not None and after.pending:
-            # a pod under an assumed node is not pending, so this one waits for a place
+            # an assumed pod is not pending, so this pod waits for a node
             if before is None or before.uid != after.uid or not before.pending or changes_itself(before.pod, after.pod):
                 new = before is None or before.uid != after.uid
                 self.enqueue(after, event="PodAdd" if new else "PodUpdate")
@@ -147,7 +148,7 @@ class PodChanges:
         if after is None or after.finished:
             for gone in self._hub.listeners.pod_gone:
                 gone(key)
-        # a pod that is moved concerns the gang that it leaves and the one that it joins
+        # a pod that changes its gang affects both gangs
         for ref in dict.fromkeys(info.gang for info in (before, after) if info is not None and info.gang is not None):
             self._gang_changed(ref, before, after)
 
@@ -165,19 +166,19 @@ class PodChanges:
                     names.saw(ref, info.pod.metadata)
         elif came_or_went:
             names.moved(ref)
-        # one that waits for another scheduler counts for nothing, but a gang must not be of two (gang-network.md 2)
+        # a pending pod of another scheduler is no member, but the gang must notice that it has two schedulers
         if came_or_went or _counts(before) != _counts(after):
             self._queue.touch(names.of_gang(ref), "PodGroupMember")
         for heard in self._hub.listeners.gang:
             heard(ref)
 
     def _loaded(self, info: PodInfo) -> None:
-        """A node holds more than our plans have put there."""
+        """Records a pod that uses more of a node than the plans of this process account for."""
         self.foreign.append(info)
         self.foreign_marks[info.node] = self.foreign_marks.get(info.node, 0) + 1
 
     def regrouped(self, moved: Mapping[str, GangRef | None], altered: Iterable[GangRef]) -> None:
-        """Pods that are in other gangs by now (pod -> the gang that it was in), and gangs that changed themselves."""
+        """Handles pods that changed their gang (pod key -> its former gang), and gangs that changed themselves."""
         concerned = dict.fromkeys(altered)
         for key, before in moved.items():
             info = self._state.pod(key)
@@ -206,7 +207,7 @@ class PodChanges:
 
 
 def _counts(info: PodInfo | None) -> tuple[bool, bool]:
-    """Whether a pod is a member of its gang that counts, and whether it has Succeeded: then fewer need to wait."""
+    """Returns if a pod counts as a member of its gang, and if it has Succeeded, so that fewer members are needed."""
     if info is None:
         return False, False
     return info.bound or info.pending or info.finished, info.succeeded

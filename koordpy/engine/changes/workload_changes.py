@@ -1,8 +1,7 @@
-"""Changes of workloads: what pods are made, and how many of them together. Nothing is ever written to them.
+"""Handles changes of workloads, from which the number and grouping of pods is derived. Workloads are never written.
 
-What cannot change a gang is let go: of pod templates all but their metadata, scheduler and PodGroup, of a status all
-but what is counted by.
-Sources: workloads.md 1, 4, 5.1 and 11.
+Fields that cannot affect a gang are dropped: of pod templates all but metadata, scheduler and PodGroup, of a status all
+but the fields that are counted. Sources: workloads.md 1, 4, 5.1 and 11.
 """
 
 import logging
@@ -26,41 +25,41 @@ VOLCANO_VERSION = "scheduling.volcano.sh/v1beta1"
 WATCHED, NOT_SERVED, FORBIDDEN = "watched", "not-served", "forbidden"
 _META = ("name", "namespace", "uid", "creationTimestamp", "labels", "annotations", "ownerReferences")
 _ANY = ""
-"""Of fields whatever their names."""
+"""Key in `_COUNTED` that matches any field name."""
 _COUNTED: Mapping[str, Any] = {
     **dict.fromkeys(("succeeded", "failedIndexes", "completedIndexes", "completionTime", "restarts", "updateRevision")),
     "conditions": dict.fromkeys(("type", "status")),
     "replicatedJobsStatus": dict.fromkeys(("name", "succeeded", "failed")),
     "replicaStatuses": {_ANY: {"succeeded": None}},
 }
-"""Fields of a status, and in these, that decide how many pods are wanted, and which run they are of."""
+"""Status fields that decide how many pods are wanted and which run they belong to; nested for sub-fields."""
 
 
 class WatchedKinds:
-    """All kinds of workloads that are watched, and those that may not be, or are not served."""
+    """All kinds of workloads, with the state of their watches."""
 
     def __init__(self, book: WorkloadBook, wake: Callable[[], None]) -> None:
-        """wake: is called when gangs may have changed."""
+        """wake: called when gangs may have changed."""
         self.book, self.wake = book, wake
         self.seen: dict[str, bytes] = {}
-        """uid of a workload -> digest of what was read of it."""
+        """uid of a workload -> digest of the fields that were read."""
         self.states: dict[str, str] = {}
         """Kind -> watched, not-served or forbidden."""
 
 
 class VolcanoChanges:
-    """The sink of Volcano's PodGroups."""
+    """Handles Volcano PodGroups."""
 
     def __init__(self, hub: Hub, wake: Callable[[], None]) -> None:
-        """wake: is called when gangs may have changed."""
+        """wake: called when gangs may have changed."""
         self._state, self._listeners, self._wake = hub.state, hub.listeners, wake
         self.groups: dict[str, WorkloadObject] = {}
-        """`namespace/name` -> PodGroup, as it was seen last."""
+        """`namespace/name` -> PodGroup as last seen."""
 
     def now(self, state: str, why: str = "") -> None:
-        """Takes what became of the watch."""
+        """Records the state of the watch."""
         if state == FORBIDDEN:
-            logger.warning("gangs.volcano: PodGroups of Volcano may not be listed (403): %s: they are not read", why)
+            logger.warning("gangs.volcano: PodGroups of Volcano may not be listed (403): %s: they are ignored", why)
         self._state.read_volcano(state == WATCHED)
         self._wake()
 
@@ -94,14 +93,15 @@ class VolcanoChanges:
 
 
 class WorkloadChanges:
-    """The sink of one kind."""
+    """Handles workloads of one kind."""
 
     def __init__(self, kind: WorkloadKind, kinds: WatchedKinds) -> None:
         self.kind, self._kinds = kind, kinds
 
     def upsert(self, obj: WorkloadObject, old: WorkloadObject | None) -> None:
-        """A workload that came or changed. One that is being deleted counts as gone: its controller makes nothing
-        more. Raises UnreadableError for one that makes more than is read: it counts as it was."""
+        """Records a created or changed workload. One that is being deleted counts as deleted: its controller creates no
+        more pods. Raises UnreadableError if it has more pods than are supported; its last state then remains in
+        effect."""
         if obj.metadata.deletion_timestamp:
             self.delete(obj)
             return
@@ -121,7 +121,7 @@ class WorkloadChanges:
             self._kinds.wake()
 
     def now(self, state: str, why: str = "") -> None:
-        """Takes what became of the watch; said once."""
+        """Records the state of the watch, and logs it once."""
         kind, states = self.kind, self._kinds.states
         if states.get(kind.kind) == state:
             return
@@ -145,7 +145,7 @@ def _head(source: Source, obj: WorkloadObject) -> Head:
 
 
 def _slim(value: Any) -> Any:
-    """A spec without what its pods' containers are."""
+    """Returns a spec without the details of its containers."""
     if isinstance(value, Mapping):
         if isinstance(value.get("containers"), list):
             kept = {name: value[name] for name in ("schedulerName", "schedulingGroup") if name in value}
@@ -157,7 +157,7 @@ def _slim(value: Any) -> Any:
 
 
 def _counted(value: Any, fields: Mapping[str, Any] | None = _COUNTED) -> Any:
-    """Of a status, or a part of it, the fields that decide; of conditions those that hold."""
+    """Returns the fields of a status that are counted; of conditions only those with status True."""
     if isinstance(value, list):
         return [_counted(one, fields) for one in value if not _is_not_so(one)]
     if not isinstance(value, Mapping) or fields is None:
@@ -167,5 +167,5 @@ def _counted(value: Any, fields: Mapping[str, Any] | None = _COUNTED) -> Any:
 
 
 def _is_not_so(one: Any) -> bool:
-    """Whether it is a condition that does not hold."""
+    """Returns True for a condition with a status other than True."""
     return isinstance(one, Mapping) and one.get("status", "True") != "True"

@@ -1,7 +1,7 @@
-"""What a plan with victims asks of the API server: patches of pods' status, deletes, evictions; each may be repeated.
+"""API calls of a plan with victims: status patches, deletes and evictions; each can be repeated safely.
 
-Sources: kube-parity.md 4.5 and 4.7, preemption.md 8. Gone is done. A refusal, the end of leadership or an API server
-that cannot be had drops the plan that asked.
+Sources: kube-parity.md 4.5 and 4.7, preemption.md 8. A victim that is already deleted counts as success. A refusal,
+the end of leadership or an unreachable API server drops the plan.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from koordpy.engine.status.status_patches import patch_status
 from koordpy.pods.pod_info import PodInfo
 
 WORKERS = 32
-"""Writes at a time: sixteen take longer, sixty-four do not take less, and each is a connection."""
+"""Maximum number of parallel calls, by measurement: 16 are slower, and 64 are not faster."""
 TRIES = 4
 Thing = TypeVar("Thing")
 Reply = TypeVar("Reply")
@@ -29,15 +29,15 @@ TOO_MANY, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
 Wanted = Callable[[], None]
-"""Asked before each call that ends a pod, for the one before may have taken long; raises Dropped."""
+"""Called before each call that ends a pod, because earlier calls may have taken long; raises Dropped."""
 
 
 class Dropped(Exception):
-    """The plan is not carried out further; the text says why."""
+    """The rest of the plan is not carried out; the text says why."""
 
 
 class EvictionCalls:
-    """The calls of all plans, so many at a time."""
+    """Calls of all plans, at most `WORKERS` at a time."""
 
     def __init__(self, context: Context, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._client, self._may_write, self._now = context.client, context.may_write, context.now
@@ -45,7 +45,7 @@ class EvictionCalls:
         self._slots = asyncio.Semaphore(WORKERS)
 
     async def each(self, things: Sequence[Thing], call: Callable[[Thing], Awaitable[None]]) -> None:
-        """All of them; the first failure is raised when all have ended."""
+        """Runs a call for every item. Raises the first error after all calls have ended."""
 
         async def one(thing: Thing) -> None:
             async with self._slots:
@@ -56,13 +56,14 @@ class EvictionCalls:
                 raise result
 
     async def patch(self, info: PodInfo, status: Mapping[str, Any]) -> bool:
-        """Patches a pod's status; False where it is gone or another one. Raises Dropped."""
+        """Patches a pod's status. Returns False if the pod was deleted or replaced. Raises Dropped."""
         meta = info.pod.metadata
         sent = await self._send(lambda: patch_status(self._client, PODS, meta, status, kind="strategic"), info.key)
         return bool(sent)
 
     async def preempt(self, info: PodInfo, *, scheduler: str, wanted: Wanted) -> bool:
-        """Marks a pod as preempted by a scheduler, and deletes it; whether the reply shows it gone. Raises Dropped."""
+        """Marks a pod as preempted by a scheduler, and deletes it. Returns True if it is removed already. Raises
+        Dropped."""
         condition = {
             "type": DISRUPTED,
             "status": "True",
@@ -76,7 +77,7 @@ class EvictionCalls:
         return reply is not None and is_gone(reply, info.uid)
 
     async def evict(self, info: PodInfo, *, wanted: Wanted) -> None:
-        """Asks the eviction API, which asks the PodDisruptionBudgets. Raises Dropped."""
+        """Evicts a pod by the eviction API, which honours PodDisruptionBudgets. Raises Dropped."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -94,7 +95,8 @@ class EvictionCalls:
         victim: PodInfo | None = None,
         wanted: Wanted = lambda: None,
     ) -> Reply | None:
-        """The reply to a call that may be repeated. None: gone, and so is another pod under the name of a victim."""
+        """Returns the reply to a call, repeated on errors that may pass; None if the pod does not exist or was
+        replaced."""
         backoff = Backoff(first_seconds=0.05, most_seconds=2.0)
         while True:
             asked_to_wait = 0.0
@@ -119,7 +121,7 @@ class EvictionCalls:
             await self._sleep(max(backoff.next(), asked_to_wait))
 
     async def _has_gone(self, victim: PodInfo) -> bool:
-        """Whether a victim is ending or gone at the API server. False where that cannot be told."""
+        """Returns True if a victim is terminating or deleted at the API server; False also if it cannot be read."""
         try:
             pod = await self._client.read_pod(victim.namespace, victim.name)
         except (ApiError, Unreachable):
@@ -134,7 +136,7 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Deleted(msgspec.Struct, frozen=True):
-    """The reply to a DELETE: the pod as it was left. A Status has no uid there."""
+    """The reply to a DELETE: the pod in its last state. A Status has no uid in its metadata."""
 
     metadata: _Meta = _Meta()
 
@@ -143,10 +145,10 @@ _deleted = msgspec.json.Decoder(_Deleted)
 
 
 def is_gone(reply: bytes, uid: str) -> bool:
-    """Whether the reply to a pod's deletion tells for certain that it is not there any more.
+    """Returns True if the reply to a pod's deletion proves that the pod does not exist any more.
 
-    A pod that is to end without delay is marked with a grace period of 0 and taken away in the same call, unless
-    finalizers hold it (apiserver, registry/generic/registry/store.go, Delete). All others are told by the watch.
+    A pod that ends without delay is marked with a grace period of 0 and removed in the same call, unless it has
+    finalizers (apiserver, registry/generic/registry/store.go, Delete). For all other pods the watch decides.
     """
     try:
         meta = _deleted.decode(reply).metadata

@@ -1,7 +1,7 @@
-"""From the victims of a plan to an order for the evictor, and the unit's way back into the queue.
+"""Turns the victims of a plan into an order for the evictor, and queues the unit again when the order has ended.
 
-Victims are chosen on a snapshot. Until they go they may have changed, or room may have come that makes them needless:
-then their unit is planned once more. Without an evictor (dry run) they are counted and logged.
+Victims are selected on a snapshot. If a victim changed since, or if capacity was freed that may make the victims
+unnecessary, the unit is planned once more. Without an evictor (dry run) victims are counted and logged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,18 +19,18 @@ from koordpy.reservations.reservation_ledger import party_of
 
 
 class RoomMaking:
-    """Has the room made that plans need victims for."""
+    """Starts the evictions of plans."""
 
     def __init__(self, context: Context, evictor: Evictor | None, decisions: DecisionLog) -> None:
         self._state, self._queue, self.evictor = context.state, context.queue, evictor
         self._references, self._decisions, self._metrics = context.references, decisions, context.metrics
         self._mode = context.settings.config.fairness.mode
-        """Of the fair shares, which says who takes back from whom."""
+        """Mode of fair shares, which decides between which tenants capacity is reclaimed."""
         self._said: dict[str, str] = {}
-        """Unit -> the victims that a dry run has told of."""
+        """Unit -> names of the victims that a dry run has logged."""
 
     def all_there(self, victims: Iterable[Eviction]) -> bool:
-        """Whether the victims are still what they were when they were chosen."""
+        """Returns True if all victims are still running on their nodes and are not terminating."""
         for victim in victims:
             info = self._state.pod(victim.pod_key)
             if info is None or info.uid != victim.uid or info.node != victim.node or info.finished:
@@ -40,15 +40,19 @@ class RoomMaking:
         return True
 
     def look_again(self, entry: Entry) -> bool:
-        """Whether room came while victims were chosen for a unit, so that it may need none."""
+        """Returns True if capacity was freed while victims were selected for a unit, so that it may need none. Once
+        only."""
         if entry.looked_again or not self._queue.has_missed(entry, ROOM_CAME):
             return False
         entry.looked_again = True
         return True
 
     def start(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction], entry: Entry | None) -> None:
-        """Starts what makes a unit's room. It is planned again when its victims are going: then it waits for them.
-        Without an entry a gang gives up, or a quota gives back, for nobody in particular."""
+        """Starts the evictions for a unit. The unit is queued again when its victims are terminating, and then waits
+        for them.
+
+        entry: None for evictions without a preemptor, of a stale gang or of a quota above its runtime.
+        """
         if self.evictor is None:
             self._would_evict(plan, unit, victims)
             if entry is not None:
@@ -56,7 +60,7 @@ class RoomMaking:
             return
         self._decisions.evicts(plan, unit, dry_run=False)
         benefit = next((one for one in plan.benefits if one.unit == unit), None)
-        # a gang that gives up goes for its own sake
+        # a stale gang that is evicted is its own beneficiary
         gains = benefit.beneficiary if benefit is not None else next((v.beneficiary for v in victims), None)
         placed = [one for one in plan.placements if one.unit == unit]
         going = frozenset(one.pod_key for one in plan.evictions)
@@ -82,7 +86,7 @@ class RoomMaking:
         self.evictor.submit(chosen, done)
 
     def _losers(self, victims: Iterable[Eviction]) -> frozenset[ShareQueue]:
-        """The quotas and users that victims are reclaimed from."""
+        """Returns the quotas and users that victims are reclaimed from."""
         quotas = self._state.quota_view()
         out: set[ShareQueue] = set()
         for victim in victims:
@@ -94,7 +98,7 @@ class RoomMaking:
         return frozenset(out)
 
     def _would_evict(self, plan: RoundPlan, unit: str, victims: Sequence[Eviction]) -> None:
-        """A dry run counts and logs the victims of a unit's plan, once as long as they are the same."""
+        """Counts and logs the victims of a unit's plan in a dry run, once while they are the same."""
         names = ", ".join(f"{victim.pod_key} ({victim.rule})" for victim in victims)
         if self._said.get(unit) != names:
             self._said[unit] = names

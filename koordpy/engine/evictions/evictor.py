@@ -1,9 +1,9 @@
-"""Makes the room that a plan with victims needs: nominations first, then the evictions.
+"""Carries out plans with victims: writes nominations first, then evicts.
 
-Sources: kube-parity.md 4.5 and 4.7, preemption.md 4 and 8. Priority preemption marks the victim (DisruptionTarget)
-and deletes it; everything else asks the eviction API, and one refusal (429, a PodDisruptionBudget) drops the whole
-plan: what is not evicted yet stays. Nothing is bound here. The members are planned anew as the victims end; until
-then, or until the longest grace period and a minute have passed, their nomination keeps the room (`nominations.py`).
+Sources: kube-parity.md 4.5 and 4.7, preemption.md 4 and 8. Priority preemption marks the victim (DisruptionTarget) and
+deletes it. All other rules use the eviction API, and one refusal (429, a PodDisruptionBudget) drops the rest of the
+plan. Nothing is bound here. The members are planned again once the victims have ended. Until then, or until the longest
+grace period and a minute have passed, their nominations reserve the capacity (`nominations.py`).
 """
 
 import asyncio
@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 CONFIRM_SECONDS = 30.0
-OUTDATED = "room came meanwhile"
+OUTDATED = "capacity was freed while the plan was made"
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionPlan:
-    """One unit's victims, and where its members are to go. unit is empty where nobody in particular gains."""
+    """One unit's victims, and the nodes of its members. unit: empty for evictions of quotas above their runtime."""
 
     unit: str
     evictions: tuple[Eviction, ...]
@@ -44,25 +44,25 @@ class EvictionPlan:
     benefit: Benefit | None = None
     beneficiary: ObjectReference | None = None
     rooms: Callable[[], int] = lambda: 0
-    """How often room came: where that changes while the nominations are written, nobody may need to go any more."""
+    """Returns a counter of freed capacity. If it changes while nominations are written, victims may be unnecessary."""
     overtaken: Callable[[], str] = lambda: ""
-    """What has become of the nodes and chips that the members are to get; empty where nothing has. Cheap while neither
-    changes."""
+    """Returns what was lost of the planned nodes and devices; empty for nothing. Cheap while they do not change."""
     losers: frozenset[ShareQueue] = frozenset()
-    """Quotas and users that its room is reclaimed from: closed to them until it is taken (preemption.md 4)."""
+    """Quotas and users that capacity is reclaimed from. It is closed to them until the unit uses it (preemption.md
+    4)."""
     beside: frozenset[str] = frozenset()
-    """Pods that get room by other units of the same round: it is made beside theirs, and may count on their victims."""
+    """Pods that other units of the same round are nominated with. They may depend on the same victims."""
 
 
 Done = Callable[[EvictionPlan, str], None]
-"""Hears how a plan ended: empty where its victims are going, else why it was dropped."""
+"""Called when a plan has ended; the text is empty if its victims are terminating, else it says why it was dropped."""
 
 
 class Evictor:
     """Carries out plans with victims. Owned by the event loop; `run` works until cancelled."""
 
     def __init__(self, context: Context, gang_evicted: Callable[[GangRef, Sequence[Eviction]], None]) -> None:
-        """`gang_evicted` hears which members of a gang one plan has evicted."""
+        """gang_evicted: called with the members of a gang that one plan has evicted."""
         self._calls, self._gang_evicted = EvictionCalls(context), gang_evicted
         self._feeds, self._state = context.feeds, context.state
         self._announcer, self._metrics = context.announcer, context.metrics
@@ -71,10 +71,10 @@ class Evictor:
         self._extra_seconds = context.settings.nomination_extra_seconds
         self.nominations = Nominations(context, self._calls)
         self.open = self.nominations.tasks
-        """Plans whose evictions are being sent, and void nominations that are being cleared."""
+        """Tasks that send evictions of plans, or clear void nominations."""
 
     def submit(self, plan: EvictionPlan, done: Done) -> None:
-        """Starts a plan. From now on its room is kept and its victims are seen as going."""
+        """Starts a plan. From now on its capacity is reserved, and its victims count as terminating."""
         now = self._now()
         for one in plan.nominations:
             self._state.foresee_nomination(one.pod_key, one.node, plan.losers)
@@ -83,7 +83,7 @@ class Evictor:
         begin(self._carry_out(plan, done), f"evictions for {plan.unit or 'quotas'}", self.open)
 
     async def run(self) -> None:
-        """Ends nominations in time, until cancelled; then the evictions that are under way are left as they are."""
+        """Ends nominations in time, until cancelled. Evictions in progress are then cancelled, too."""
         self.nominations.restore()
         try:
             while True:
@@ -96,7 +96,7 @@ class Evictor:
             await asyncio.gather(*jobs, return_exceptions=True)
 
     async def drain(self, seconds: float) -> None:
-        """Waits until the plans under way are carried out, at most so long."""
+        """Waits until the plans in progress have ended, at most `seconds`."""
         if self.open:
             await asyncio.wait(self.open, timeout=seconds)
 
@@ -140,7 +140,7 @@ class Evictor:
         done(plan, why)
 
     async def _nominate(self, plan: EvictionPlan) -> None:
-        """status.nominatedNodeName of every member, with the condition; before any victim goes."""
+        """Writes status.nominatedNodeName and the condition of every member, before any victim is evicted."""
         message = plan.benefit.message if plan.benefit is not None else ""
 
         async def one(nomination: Nomination) -> None:
@@ -148,22 +148,22 @@ class Evictor:
             info = self._waits(nomination)
             status = pod_unschedulable(info.pod, reason=Reason.UNSCHEDULABLE.value, message=message, now=self._now())
             if not await self._calls.patch(info, {**status, "nominatedNodeName": nomination.node}):
-                raise Dropped(f"pod {nomination.pod_key} is gone")
+                raise Dropped(f"pod {nomination.pod_key} does not exist any more")
 
         await self._calls.each(plan.nominations, one)
 
     def _waits(self, nomination: Nomination) -> PodInfo:
-        """A member, as long as it still waits for its room; raises Dropped."""
+        """Returns a member if it is still pending with its nomination; raises Dropped otherwise."""
         info = self._state.pod(nomination.pod_key)
         if info is None or info.uid != nomination.uid or not info.pending:
             raise Dropped(f"pod {nomination.pod_key} is not pending any more")
         if info.nominated_node != nomination.node:
-            raise Dropped(f"pod {nomination.pod_key} has lost its room on {nomination.node}")
+            raise Dropped(f"pod {nomination.pod_key} is not nominated to {nomination.node} any more")
         return info
 
     async def _clear_lesser(self, plan: EvictionPlan) -> None:
-        """Less important pods that are nominated to the same nodes will not find their room there: with them all of
-        their units are planned anew."""
+        """Clears nominations of less important pods on the same nodes, which will not get the capacity. All their units
+        are planned again."""
         if not plan.nominations:
             return
         mine = {one.pod_key for one in plan.nominations}
@@ -180,7 +180,7 @@ class Evictor:
             and info.pending
             and info.key not in mine
             and info.key not in plan.beside
-            # what was reclaimed from them is closed to them: the plan has left it alone
+            # capacity reclaimed from this unit's quota or user is closed to it, so the plan does not use it
             and gains.isdisjoint(kept[info.key].losers)
         ]
         if not lesser:
@@ -196,7 +196,7 @@ class Evictor:
         waiting: list[PodInfo] = []
 
         def wanted() -> None:
-            # nobody goes for a unit that does not need it any more, or that gains nothing by it
+            # no victim is evicted for a unit that does not need it any more, or that gains nothing by it
             if why := plan.overtaken():
                 raise Dropped(f"overtaken_{why}")
             if len(waiting) < len(keys) or not all(map(is_, map(self._state.pod, keys), waiting)):
@@ -218,7 +218,8 @@ class Evictor:
                 if evicted.gang is not None:
                     broken.setdefault(evicted.gang, []).append(eviction)
                 self._metrics.victims.labels(eviction.rule).inc()
-                # told of the pod that was evicted: it may be gone already, or another be there under its name
+                # the event names the evicted pod by uid: it may be removed already, or replaced by a pod of the same
+                # name
                 self._announcer.tell(eviction.reason, evicted, eviction.message, plan.beneficiary)
 
         await self._calls.each(plan.evictions, one)
@@ -226,10 +227,10 @@ class Evictor:
             raise Dropped(refused[0])
 
     async def _evict(self, eviction: Eviction, wanted: Wanted) -> PodInfo | None:
-        """One victim; None where it left its node by itself. Raises Dropped.
+        """Evicts one victim. Returns None if it left its node by itself. Raises Dropped.
 
-        One that the API server says is gone leaves its room here and now: the watch tells of hundreds of ends half a
-        second later.
+        A victim that the reply shows as removed frees its capacity at once: with hundreds of victims the watch is half
+        a second later.
         """
         info = await self._confirmed(eviction)
         if info is None:
@@ -243,7 +244,7 @@ class Evictor:
         return info
 
     async def _confirmed(self, eviction: Eviction) -> PodInfo | None:
-        """The victim, once it is on its node for certain; None where it is gone, or will not be bound at all."""
+        """Returns the victim once it is certainly on its node; None if it was deleted, or will not be bound at all."""
         until = self._clock() + CONFIRM_SECONDS
         while True:
             info = self._state.pod(eviction.pod_key)
@@ -251,20 +252,20 @@ class Evictor:
                 return None
             if not self._state.assumed_node(eviction.pod_key):
                 if not info.node:
-                    # its Binding was not sent: it goes on waiting, behind the unit that takes its room
+                    # its Binding was not sent: the pod stays pending, after the unit that uses its capacity
                     self._spare(eviction)
                     return None
                 if info.node != eviction.node:
                     raise Dropped(f"pod {eviction.pod_key} is not on {eviction.node} any more")
                 return info
             if self._clock() > until:
-                raise Dropped(f"pod {eviction.pod_key} was never seen on {eviction.node}")
+                raise Dropped(f"the Binding of pod {eviction.pod_key} to {eviction.node} was not confirmed in time")
             await asyncio.sleep(0.02)
 
     # -- the end of a plan --------------------------------------------------------------------------------------------
 
     async def _withdraw(self, plan: EvictionPlan, gone: set[str]) -> None:
-        """Nobody else goes, and no room is kept."""
+        """Ends a dropped plan: its remaining victims are not evicted, and its nominations are cleared."""
         for victim in plan.evictions:
             if victim.pod_key not in gone:
                 self._spare(victim)
@@ -272,7 +273,7 @@ class Evictor:
         await self.nominations.clear([info for info in members if info is not None])
 
     def _spare(self, victim: Eviction) -> None:
-        """A victim does not go after all. One whose Binding was given up meanwhile waits for a place again."""
+        """Ends the expectation that a victim terminates. A victim that was not bound returns to the queue."""
         self._state.unforesee(victim.pod_key, victim.uid)
         info = self._state.pod(victim.pod_key)
         if info is not None and info.uid == victim.uid and info.pending and info.key not in self._unit_of:

@@ -1,11 +1,10 @@
-"""Rounds that are held though no unit is due: for gangs that have lost members, and for quotas above their runtime.
+"""Requests rounds without a due unit: for stale gangs (members lost), and for quotas above their runtime.
 
-Live gangs that have lost members are seen at once, it is said in their PodGroup's condition, and acted on when their
-time comes (preemption.md 7): a round in which the missing members find no place, and the grace is over, evicts the
-rest. For quotas that stay above their runtime a round is held even if nobody waits to be scheduled (quota-fairness.md
-5). What is done, or given back, is the planner's choice; this module knows when, and tells whoever writes the status of
-PodGroups which gangs are stale. Since when is in the condition of the PodGroup, or of the quota (OverUsed), so that a
-process that starts anew goes on from there.
+A stale gang is detected at once, and its PodGroup's condition says so. When its grace is over, a round tries to place
+the missing members; if that fails, it evicts the rest of the gang (preemption.md 7). For quotas that stay above their
+runtime a round runs even if no pod is pending (quota-fairness.md 5). The planner decides what is evicted; this module
+decides when, and notifies the writers of status. The start of the grace is read from the condition of the PodGroup or
+quota (OverUsed), so that a new process continues the same grace.
 """
 
 import asyncio
@@ -19,40 +18,40 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.preemption.search.stale_gangs import StaleState, stale_state
 
 AGAIN_SECONDS = 10.0
-"""What has come to its time and could not be acted on (a budget, protected pods, a round that failed) is looked at
-again."""
+"""Pause before the next round for a gang or quota that a round could not act on, for example because of a disruption
+budget."""
 
 
 class StaleWatch:
-    """Knows the stale gangs. Owned by the event loop."""
+    """Tracks stale gangs. Owned by the event loop."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
-        """`wake` is called when a gang may have become due."""
+        """wake: called when a gang may have become due."""
         self.told: list[Callable[[GangRef], None]] = []
-        """Hear of gangs that became stale or whole again."""
+        """Called with a gang that became stale or complete again."""
         self.half_over: list[Callable[[GangRef], None]] = []
-        """Hear of gangs half of whose grace is over."""
+        """Called with a stale gang when half of its grace is over."""
         self._reminded: set[GangRef] = set()
         self._feeds, self._wake, self._now = context.feeds, wake, context.now
         self._settings = context.settings.config.stale_gangs
         self._dirty: dict[GangRef, None] = {}
         self._stale: dict[GangRef, StaleState] = {}
         self.due: dict[GangRef, float] = {}
-        """Stale gang -> when a round is to be held for its sake, seconds since the epoch."""
+        """Stale gang -> time of the round that handles it, in seconds since the epoch."""
         self._said: dict[GangRef, str] = {}
-        """Since when each is stale by its condition, as it was read."""
+        """Stale gang -> start of its grace by its condition, as last read; empty if the condition is not True."""
         self._feeds.listeners.gang.append(self._changed)
 
     def _changed(self, ref: GangRef) -> None:
         self._dirty[ref] = None
 
     def look(self) -> None:
-        """Reads the gangs that changed since the last look."""
+        """Updates the state of gangs that changed since the last call."""
         dirty, self._dirty = self._dirty, {}
         state = self._feeds.state
         suspects = [ref for ref in dirty if ref in self._stale or any(pod.bound for pod in state.gangs.members(ref))]
         suspects = [ref for ref in suspects if ref in self._stale or self._may_be_stale(ref)]
-        # the watch has brought the condition, which says since when
+        # the watch has delivered the condition, which has the start of the grace
         suspects += [ref for ref in self._stale if ref not in dirty and self._began(ref) != self._said[ref]]
         if not suspects:
             return
@@ -75,7 +74,7 @@ class StaleWatch:
             self._wake()
 
     def remind(self) -> None:
-        """Tells of gangs half of whose grace is over, once each."""
+        """Calls `half_over` once for each gang when half of its grace is over."""
         now = self._now()
         self._reminded &= self._stale.keys()
         for ref, found in self._stale.items():
@@ -85,7 +84,7 @@ class StaleWatch:
                     heard(ref)
 
     def _may_be_stale(self, ref: GangRef) -> bool:
-        """By what is at hand without a snapshot."""
+        """Returns False if the gang is certainly not stale, without a snapshot."""
         group = self._feeds.state.gangs.groups.get(ref.key) if ref.source is GangSource.GROUP else None
         bound = sum(pod.bound for pod in self._feeds.state.gangs.members(ref))
         return group is None or bound < group.spec.min_member
@@ -96,16 +95,16 @@ class StaleWatch:
         return (said.last_transition_time or "") if said is not None and said.status == "True" else ""
 
     def state(self, ref: GangRef) -> StaleState | None:
-        """What is known of a stale gang; None of any other."""
+        """Returns the state of a stale gang; None if the gang is not stale."""
         return self._stale.get(ref)
 
     def text(self, key: str) -> str:
-        """What the condition of a PodGroup says; empty for one that is not stale."""
+        """Returns the message for the condition of a PodGroup; empty if its gang is not stale."""
         found = self._stale.get(GangRef.of(key))
         return found.text(key) if found is not None else ""
 
     def take(self) -> list[str]:
-        """The units whose gangs are due: the round under way is to try them."""
+        """Returns the units with due gangs, for the round that begins now. They are due again after a pause."""
         now = self._now()
         due = [ref for ref, at in self.due.items() if at <= now]
         for ref in due:
@@ -114,20 +113,20 @@ class StaleWatch:
 
 
 class OveruseWatch:
-    """Knows when quotas are to give back; only with monitorAllQuotas. Owned by the event loop."""
+    """Tracks when quotas above their runtime have to evict; only with monitorAllQuotas. Owned by the event loop."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
-        """`wake` is called when a quota may have become due."""
+        """wake: called when a quota may have become due."""
         self._state, self._wake, self._now = context.state, wake, context.now
         self._settings = context.settings.config.quota
         self._seen: object = None
         self._due: dict[str, float] = {}
-        """Quota above its runtime -> when it is to give back."""
+        """Quota above its runtime -> time at which it is due, in seconds since the epoch."""
         self._held: dict[str, float] = {}
-        """Quota that a round was held for -> when the next one may be."""
+        """Quota that a round ran for -> earliest time of the next round."""
 
     def look(self) -> None:
-        """Reads which quotas are above their runtime, if anything changed since the last look."""
+        """Finds the quotas above their runtime, if anything changed since the last call."""
         if self._seen == (seen := self._state.quota_marks):
             return
         self._seen = seen
@@ -147,11 +146,11 @@ class OveruseWatch:
             self._wake()
 
     def next_due(self) -> float | None:
-        """When a round is to be held, seconds since the epoch; None for never."""
+        """Returns the time of the next round for a quota, in seconds since the epoch; None for none."""
         return min((max(at, self._held.get(name, 0.0)) for name, at in self._due.items()), default=None)
 
     def take(self) -> bool:
-        """Whether a quota is due: the round under way is for it, too."""
+        """Returns True if a quota is due, for the round that begins now. The quota is due again after a pause."""
         now = self._now()
         due = [name for name, at in self._due.items() if max(at, self._held.get(name, 0.0)) <= now]
         self._held |= dict.fromkeys(due, now + AGAIN_SECONDS)
@@ -159,11 +158,11 @@ class OveruseWatch:
 
 
 class Watches:
-    """Rounds that are held though no unit is due: for gangs that have lost members, and quotas above their runtime. A
-    dry run has none of them: what it decides changes nothing of them."""
+    """Rounds without a due unit: for stale gangs, and for quotas above their runtime. A dry run has none, because it
+    evicts nothing."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
-        """`wake` is called when one may have become due."""
+        """wake: called when a round may have become due."""
         settings, self._now = context.settings, context.now
         self._interval = settings.group_status_seconds
         self.stale = StaleWatch(context, wake) if not settings.dry_run else None
@@ -171,7 +170,7 @@ class Watches:
         self.overuse = OveruseWatch(context, wake) if monitors and not settings.dry_run else None
 
     async def run(self) -> None:
-        """Looks until cancelled."""
+        """Checks gangs and quotas periodically until cancelled."""
         while True:
             if self.stale is not None:
                 self.stale.look()
@@ -181,21 +180,21 @@ class Watches:
             await asyncio.sleep(self._interval)
 
     def next_due(self) -> float | None:
-        """When a round is to be held, seconds since the epoch; None for never."""
+        """Returns the time of the next such round, in seconds since the epoch; None for none."""
         dues = [*self.stale.due.values()] if self.stale is not None else []
         if self.overuse is not None and (due := self.overuse.next_due()) is not None:
             dues.append(due)
         return min(dues, default=None)
 
     def due(self) -> bool:
-        """Whether a round is to be held now."""
+        """Returns True if such a round is due now."""
         due = self.next_due()
         return due is not None and due <= self._now()
 
     def stale_units(self) -> list[str]:
-        """Units that the round under way is to try for the sake of their stale gangs."""
+        """Returns units with due stale gangs, for the round that begins now."""
         return self.stale.take() if self.stale is not None and self.stale.due else []
 
     def over_used(self) -> bool:
-        """Whether the round under way is for quotas, too."""
+        """Returns True if the round that begins now has to handle quotas above their runtime."""
         return self.overuse.take() if self.overuse is not None else False

@@ -1,8 +1,8 @@
-"""Nominations while their victims terminate: each ends when its pod is bound, when it has failed, or in time.
+"""Nominations while their victims terminate: each ends when its pod is bound, when it is void, or at its time limit.
 
-Sources: kube-parity.md 4.5, preemption.md 4. A nomination is status.nominatedNodeName at the API server, and counts
-here from the moment it is decided (`cache/expected_pods.py`). A nomination that is taken back ends here at once, and at
-the API server as far as that can be reached. Nominations of an earlier process are kept for `RESTORED_SECONDS`.
+Sources: kube-parity.md 4.5, preemption.md 4. A nomination is status.nominatedNodeName at the API server. It takes
+effect here as soon as it is decided (`cache/expected_pods.py`). A nomination that is cleared ends here at once, and at
+the API server as soon as that can be reached. Nominations of an earlier process last `RESTORED_SECONDS`.
 """
 
 import asyncio
@@ -33,24 +33,24 @@ class Nominations:
 
     def __init__(self, context: Context, calls: EvictionCalls) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
-        """Void nominations that are being cleared."""
+        """Tasks that clear void nominations."""
         self._state, self._queue, self._calls = context.state, context.queue, calls
         self._may_write, self._clock, self._now = context.may_write, context.clock, context.now
         self.reserved: dict[str, Members] = {}
         """Unit -> reservations of its members."""
         self._planned_anew: set[str] = set()
-        """Units that were planned anew since their victims are gone."""
+        """Units that were planned again after their victims had ended."""
         self._clearing: dict[str, asyncio.Event] = {}
-        """Pods whose nomination is being cleared at the API server."""
+        """Key of a pod -> event that is set when the write that clears its nomination has ended."""
         self._uncleared: dict[str, str] = {}
-        """key -> uid of pods where that failed: tried again."""
+        """Key -> uid of pods with a nomination that could not be cleared yet; tried again."""
 
     def reserve(
         self, unit: str, members: Iterable[tuple[str, str, str]], until: float, victims: Mapping[str, str]
     ) -> None:
-        """Starts to watch the nominations of a unit, in place of those before.
+        """Records the nominations of a unit in place of its earlier ones.
 
-        members: (pod key, uid, node); until: time limit on the process's clock; victims: key -> uid.
+        members: (pod key, uid, node). until: time limit on the process's clock. victims: key -> uid.
         """
         self.reserved[unit] = {
             key: replace(nomination(key, node), uid=uid, until=until, victims=victims) for key, uid, node in members
@@ -62,27 +62,28 @@ class Nominations:
         self._planned_anew.discard(unit)
 
     async def before_writing(self, key: str) -> None:
-        """A pod is about to be nominated: waits for an older write, which must not be the last."""
+        """Waits until an older write to the pod's nomination has ended, so that the new nomination is the last
+        write."""
         if (cleared := self._clearing.get(key)) is not None:
             await cleared.wait()
         self._uncleared.pop(key, None)
 
     async def give_up(self, units: Iterable[str], pods: Iterable[PodInfo]) -> None:
-        """Takes the nominations of units back for more important units; the units are planned anew."""
+        """Clears nominations of units in favour of more important units. The units are planned again."""
         units = list(units)
         for unit in units:
-            logger.info("%s: a more important unit takes the room it is nominated to; it is planned anew", unit)
+            logger.info("%s: a more important unit gets the capacity it is nominated to; planned again", unit)
             self._forget(unit)
         await self.clear(pods)
         for unit in units:
             self._queue.touch(unit, "NominationVoid")
 
     async def clear(self, pods: Iterable[PodInfo]) -> None:
-        """Takes nominations back, here at once and at the API server as well as that can be done."""
+        """Clears nominations, here at once, and at the API server if it can be reached."""
 
         async def one(info: PodInfo) -> None:
             if (earlier := self._clearing.get(info.key)) is not None:
-                # a nomination may have been written after that one was sent
+                # a nomination may have been written after the earlier call was sent
                 await earlier.wait()
             self._state.foresee_nomination(info.key, "")
             self._uncleared[info.key] = info.uid
@@ -101,26 +102,26 @@ class Nominations:
         self._queue.broadcast(Wake.ROOM, "NominationEnd")
 
     def restore(self) -> None:
-        """Starts to watch the nominations that an earlier process has made."""
+        """Records the nominations that an earlier process has made."""
         until = self._clock() + RESTORED_SECONDS
         for info in self._state.nominated():
             if (unit := self._queue.unit_of.get(info.key)) is not None:
                 self.reserved.setdefault(unit, {})[info.key] = _restored(info, until)
 
     async def look(self) -> None:
-        """Ends nominations of units that are bound or gone, that cannot be used any more, or whose time is up."""
+        """Ends nominations of units that are bound or deleted, and nominations that are void or at their time limit."""
         for unit, members in list(self.reserved.items()):
             if self.reserved.get(unit) is not members:
-                # given up, or reserved anew, while nominations of another unit were cleared
+                # cleared or replaced while nominations of another unit were cleared
                 continue
             waiting = self._waiting(members)
             if not waiting:
                 self._forget(unit)
-                # a quota that was promised to it lends again what others ask for in vain (lend_runtimes.py)
+                # the capacity reserved for the unit in its quota can be lent to other quotas again (lend_runtimes.py)
                 self._queue.broadcast(Wake.ASKED, "NominationEnd")
             elif any(self._is_void(info) for info in waiting) and self._may_write():
                 self._forget(unit)
-                logger.info("%s: the room it is nominated to will not come; it is planned anew", unit)
+                logger.info("%s: the capacity it is nominated to will not be freed; planned again", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationVoid")
             elif unit not in self._planned_anew and not self._terminating(members, waiting):
@@ -129,7 +130,7 @@ class Nominations:
                 self._queue.touch(unit, "VictimsGone")
             elif self._clock() > max(one.until for one in members.values()) and self._may_write():
                 self._forget(unit)
-                logger.warning("%s: its victims are not gone in time; it is planned anew", unit)
+                logger.warning("%s: its victims did not end in time; planned again", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationExpired")
         if self._uncleared and self._may_write():
@@ -138,8 +139,8 @@ class Nominations:
             await self.clear([info for info, uid in there if info is not None and info.uid == uid and info.pending])
 
     def refused(self, unit: str, pods: Iterable[PodInfo]) -> None:
-        """Clears the nominations of a unit that was planned anew and found no place, unless pods are terminating on its
-        nominated nodes."""
+        """Clears the nominations of a unit that was planned again without success, except while pods are terminating on
+        its nominated nodes."""
         members = self.reserved.get(unit)
         if members is not None and self._has_victims(members):
             return
@@ -154,7 +155,7 @@ class Nominations:
             begin(self.clear(void), f"void nominations of {unit}", self.tasks)
 
     def _is_void(self, info: PodInfo) -> bool:
-        """Whether a pod cannot fit the node it is nominated to even when those that are ending there are gone."""
+        """Returns True if a pod will not fit its nominated node even after all terminating pods there have ended."""
         node = self._state.nodes.get(info.nominated_node)
         if node is None:
             return True
@@ -170,23 +171,23 @@ class Nominations:
         return False
 
     def _waiting(self, members: Members) -> list[PodInfo]:
-        """The members that still wait with a nomination."""
+        """Returns the members that are nominated and not bound."""
         pods = [self._state.pod(key) for key in members]
         return [info for info in pods if info is not None and info.nominated_node and info.uid == members[info.key].uid]
 
     def _terminating(self, members: Members, waiting: Iterable[PodInfo]) -> bool:
-        """Whether victims are left; where they are not known, whether pods terminate on the nominated nodes."""
+        """Returns True if victims still exist. If they are unknown: if pods terminate on the nominated nodes."""
         if any(one.victims for one in members.values()):
             return self._has_victims(members)
         return any(self._state.leaving(info.nominated_node) for info in waiting)
 
     def _has_victims(self, members: Members) -> bool:
-        """Whether a pod is left that was evicted for a unit."""
+        """Returns True if a pod that was evicted for the unit still exists."""
         victims = {key: uid for one in members.values() for key, uid in one.victims.items()}
         there = [(self._state.pod(key), uid) for key, uid in victims.items()]
         return any(info is not None and info.uid == uid and not info.finished for info, uid in there)
 
 
 def _restored(info: PodInfo, until: float) -> Reservation:
-    """Reservation of a pod whose nomination was found at the API server."""
+    """Returns the reservation of a pod with a nomination that was read from the API server."""
     return replace(nomination(info.key, info.nominated_node), uid=info.uid, until=until)
