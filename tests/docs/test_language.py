@@ -23,7 +23,6 @@ LITERAL = re.compile(r"^( *)```.*?^\1```$|^ {4,}[^\n]*$|`[^`]*`|\]\([^)]*\)", re
 """Output, commands, code and addresses of links: not the page's own words."""
 LEFT: dict[str, int] = {
     "docs/benchmarks-live.md": 20,
-    "docs/rules/quota-fairness.md": 32,
 }
 """Page -> occurrences that are left; a page that is rewritten leaves this table. It may only shrink."""
 
