@@ -1,13 +1,13 @@
 """koordpy: a Kubernetes scheduler for gangs and network topology on clusters of accelerators.
 
-A round is a pure function: a snapshot of the cluster and a configuration in, a plan out. The live scheduler, `koordpy
-simulate` and `koordpy explain` share it. Each room below states its subject, its main types and its limits in its own
-docstring.
+Planning is a pure function, called once a round: from a snapshot of the cluster and a configuration it computes a plan.
+The live scheduler, `koordpy simulate` and `koordpy explain` all call it. The docstring of each package below states its
+responsibility, its main types and its limits.
 
 Main types: `plan_round` (`planning_round.py`): the planner; `Snapshot` (`snapshot.py`): its input; `RoundPlan`
 (`round_plan.py`): its result.
 
-Must not import a room of a higher line: the contracts of import-linter in pyproject.toml list the lines.
+Must not import from a layer above: the import-linter contracts in pyproject.toml list the layers of the packages.
 Start reading at `planning_round.py` for the planner, at `scheduler.py` for the live scheduler.
 """
 

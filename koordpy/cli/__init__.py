@@ -1,10 +1,10 @@
-"""The command line: one light module a command, imported when that command is run.
+"""The command line: one small module per command, imported only when that command runs.
 
 Commands read manifests or a running cluster, call the planner or the scheduler's API, and print a document or a table.
 
 Main types: `COMMANDS` (`main.py`): every command by name; `add_cluster` (`offline_inputs.py`): inputs; `say`
 (`output.py`): output.
 
-Must not decide anything. `koordpy --help` must import neither the planner nor a parser of manifests.
+Must not make scheduling decisions. `koordpy --help` must import neither the planner nor the manifest parser.
 Start reading at `main.py`, then `simulate_command.py`.
 """

@@ -12,9 +12,9 @@ FAILED = 1
 SECONDS = figure(float, lambda number: 0 < number < float("inf"), "number of seconds above 0")
 DELIVERIES = ("foreign", "env", "device-plugin")
 PUBLISH_SECONDS = 5.0
-"""Time that an agent which ends takes to say so in the Device."""
+"""Seconds that an ending agent spends on writing the last state to the Device."""
 FILES_NODE = "node"
-"""Of a file that is only shown: it may be from any machine, and the same file gives the same Device everywhere."""
+"""Default node name for --print with a file: the same file gives the same Device on every machine."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,30 +25,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="nvml",
         help="nvml (default), fake:FILE (YAML) or topo:FILE (text of nvidia-smi topo -m)",
     )
-    parser.add_argument("--print", dest="show", action="store_true", help="write the Device to stdout, call no server")
-    parser.add_argument("--once", action="store_true", help="report once and end")
+    parser.add_argument("--print", dest="show", action="store_true", help="print the Device, call no server")
+    parser.add_argument("--once", action="store_true", help="report once and exit")
     parser.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account")
-    parser.add_argument("--measurements", metavar="FILE", help="matrix of measured GB/s in the order of minors (YAML)")
     parser.add_argument(
-        "--gsoc-annotations", action="store_true", help="also write the links to the Node, as GSOC_ID_<a>_<b>"
+        "--measurements", metavar="FILE", help="YAML matrix of measured bandwidths in GB/s, GPUs in the order of minors"
+    )
+    parser.add_argument(
+        "--gsoc-annotations",
+        action="store_true",
+        help="also write the links as annotations GSOC_ID_<a>_<b> of the Node",
     )
     parser.add_argument("--delivery", choices=DELIVERIES, default="foreign", help="how containers get their GPUs")
-    parser.add_argument("--resource", default="nvidia.com/gpu", help="what the device plugin offers to the kubelet")
+    parser.add_argument("--resource", default="nvidia.com/gpu", help="resource that the device plugin registers")
     parser.add_argument(
-        "--kubelet-folder", metavar="FOLDER", default="/var/lib/kubelet", help="with device-plugins and pod-resources"
+        "--kubelet-folder",
+        metavar="FOLDER",
+        default="/var/lib/kubelet",
+        help="folder with the kubelet's device-plugins and pod-resources",
     )
     parser.add_argument(
-        "--control-groups", metavar="FOLDER", default="/sys/fs/cgroup", help="where those of the node are mounted"
+        "--control-groups", metavar="FOLDER", default="/sys/fs/cgroup", help="mount point of the node's control groups"
     )
-    parser.add_argument("--cdi", action="store_true", help="the device plugin also names CDI devices")
-    parser.add_argument("--poll", metavar="SECONDS", type=SECONDS, default=10.0, help="longest time between looks")
+    parser.add_argument("--cdi", action="store_true", help="the device plugin also returns CDI device names")
     parser.add_argument(
-        "--recover-after", metavar="N", type=COUNT, default=3, help="clean polls until a GPU is healthy again"
+        "--poll", metavar="SECONDS", type=SECONDS, default=10.0, help="maximum poll interval (default: %(default)s)"
     )
     parser.add_argument(
-        "--ignore-xid", metavar="N", type=int, action="append", help="error that is no harm to a GPU (repeatable)"
+        "--recover-after",
+        metavar="N",
+        type=COUNT,
+        default=3,
+        help="healthy polls required to mark a GPU recovered (default: %(default)s)",
     )
-    parser.add_argument("--bind-address", metavar="HOST:PORT", help="serve /livez and /readyz there (default: nowhere)")
+    parser.add_argument("--ignore-xid", metavar="N", type=int, action="append", help="Xid error to ignore (repeatable)")
+    parser.add_argument("--bind-address", metavar="HOST:PORT", help="serve /livez and /readyz there (default: off)")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
 
@@ -68,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     if not node and args.show and args.backend != "nvml":
         node = FILES_NODE
     if not node:
-        raise InputFaultsError(["--node: no name is given, nor is NODE_NAME set"])
+        raise InputFaultsError(["--node: is required, because NODE_NAME is not set"])
     if args.bind_address:
         try:
             split_address(args.bind_address)
@@ -94,7 +105,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measured(path: str | None, *, strict: bool = True) -> Any:
-    """Content of the measurement file; a file that is no YAML is a matrix that is malformed."""
+    """Returns the content of the measurement file, None without a file.
+
+    Raises InputFaultsError if the file cannot be read. If `strict` is False, returns "" instead, a malformed matrix.
+    """
     from koordpy.api.field_faults import InputFaultsError
 
     if not path:
@@ -112,9 +126,9 @@ def _measured(path: str | None, *, strict: bool = True) -> Any:
 
 
 def _show(agent: Any, *, gsoc: bool) -> int:
-    """The Device as YAML, its conditions as comments: a Device's status is not for others to write.
+    """Prints the Device as YAML. Its conditions are comments, because only the agent writes a Device's status.
 
-    gsoc: the Node with its annotations is a second document.
+    gsoc: True to print the Node with its annotations as a second document.
     """
     import yaml
 
@@ -157,7 +171,7 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
             leaving: list[asyncio.Task[None]] = []
 
             def leave() -> None:
-                """The first signal lets the plugin serve pods that were bound already, the second does not."""
+                """Ends the agent. After the first signal the plugin still serves bound pods, after the second not."""
                 if plugin is None or leaving:
                     task.cancel()
                 else:
@@ -176,7 +190,7 @@ async def _serve(agent: Any, args: argparse.Namespace) -> int:
 
 
 async def _leave(agent: Any, plugin: Any, task: Any) -> None:
-    """Ends the agent once the Device says that nothing is delivered any more and no pod waits to be admitted."""
+    """Ends the agent once the Device says that the plugin is retired, and all bound pods have been admitted."""
     import asyncio
 
     plugin.retire()
@@ -188,7 +202,10 @@ async def _leave(agent: Any, plugin: Any, task: Any) -> None:
 
 @contextlib.asynccontextmanager
 async def _health(agent: Any, address: str) -> AsyncIterator[None]:
-    """Ready once the Device is written and, with a device plugin, while the kubelet knows of it. Raises OSError."""
+    """Serves /livez and /readyz. Raises OSError if the address cannot be used.
+
+    The agent is ready once the Device is written and, with a device plugin, while the kubelet has it registered.
+    """
     from koordpy.observe.health_endpoints import HealthServer
 
     ready = {"device": lambda: agent.unwritten, "device-plugin": lambda: agent.obstacle()}
@@ -205,7 +222,7 @@ async def _health(agent: Any, address: str) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def _plugin(client: Any, agent: Any, args: argparse.Namespace) -> AsyncIterator[Any]:
-    """The device plugin beside the agent: it offers what the agent sees."""
+    """Runs the device plugin next to the agent; it offers the GPUs that the agent reports."""
     import asyncio
     from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Questions to a running scheduler through the API server, for users who may not read the whole cluster.
+"""Asks the running scheduler about one namespace, through the API server, if the user may not read the whole cluster.
 
-The scheduler answers them by its aggregated API (`operator/tenant_api.py`) for a namespace whose pods the user may get.
-Each refusal is told with the right that is missing and with what to do next.
+The scheduler's aggregated API (`operator/tenant_api.py`) answers if the user may get pods in that namespace.
+Each refusal is reported with the missing right and the next step.
 """
 
 import argparse
@@ -23,28 +23,32 @@ from koordpy.view.view_names import GROUP, name_of, path_of
 
 Document = dict[str, Any]
 RESOURCES = {"why": "explanations", "queue": "queues", "slots": "slots"}
-"""Word of the plugin -> resource."""
+"""Subcommand of the plugin -> resource of the API."""
 NOT_SERVED = (
-    f"no scheduler serves {GROUP} here, which answers users with rights in one namespace: an administrator sets "
-    "tenants.enabled of the chart, or grants list of pods and nodes"
+    f"the API {GROUP}, which answers users with rights in one namespace only, is not served on this cluster: ask an "
+    "administrator to set tenants.enabled in the chart, or to grant you list of pods and nodes"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the scheduler says, and the URL of the API server."""
+    """The scheduler's answer."""
 
     document: Document
     server: str
+    """URL of the API server."""
 
 
 def ask_scheduler(args: argparse.Namespace, unreadable: ClusterUnreadableError) -> Answer:
-    """The scheduler's answer for one namespace. unreadable: why the cluster itself could not be read, which is told,
-    too, where there is no answer. Raises ClusterUnreadableError."""
+    """Returns the scheduler's answer for one namespace.
+
+    unreadable: why the cluster itself could not be read; part of the error text if there is no answer.
+    Raises ClusterUnreadableError.
+    """
     if args.view not in RESOURCES:
         raise ClusterUnreadableError(
-            f"{unreadable}. {args.view} needs the right to list pods and nodes of the cluster; "
-            f"{', '.join(RESOURCES)} are answered for one namespace with less"
+            f"{unreadable}. {args.view} needs the right to list pods and nodes of the whole cluster; "
+            f"{', '.join(RESOURCES)} need rights in one namespace only"
         )
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -80,13 +84,13 @@ async def _ask(args: argparse.Namespace, unreadable: ClusterUnreadableError) -> 
 
 
 def _refusal(fault: ApiError, namespace: str, resource: str) -> str:
-    """What is missing, and what to do next."""
+    """Returns the error text: the missing right, and the next step."""
     if fault.status == 404 and fault.reason == "NotFound" and fault.message:
         return fault.message
     if fault.status == 403 and "may not get pods" in fault.message:
         return (
             f"{fault.message}: ask for a Role there with get of pods "
-            f"(kubectl auth can-i get pods --namespace {namespace} tells whether you have one)"
+            f"(kubectl auth can-i get pods --namespace {namespace} shows whether you have one)"
         )
     if fault.status == 403:
         return (
@@ -94,12 +98,12 @@ def _refusal(fault: ApiError, namespace: str, resource: str) -> str:
             f"or for the ClusterRole view there"
         )
     if fault.status == 429:
-        return fault.message or "too many questions: ask again later"
+        return fault.message or "too many requests: try again later"
     return f"the scheduler does not answer: {' '.join(str(fault).split())}"
 
 
 async def _is_served(client: ApiClient) -> bool:
-    """Whether the API is installed; True where that cannot be told."""
+    """Returns True if the API is installed, or if that is unknown because the request failed."""
     try:
         await client.get(f"/apis/{GROUP}", type=dict[str, Any])
     except ApiError as fault:
@@ -123,7 +127,7 @@ def why_text(document: Document, wide: bool) -> str:
         if place is not None and place["place"] is not None:
             lines += ["", "Queue", f"  place {place['place']} of {place['waiting']}"]
         if document["explanationInSeconds"]:
-            lines.append(f"What would help is not worked out yet: ask again in {document['explanationInSeconds']} s")
+            lines.append(f"The explanation is not ready yet: ask again in {document['explanationInSeconds']} s")
         return output.lined(lines)
     if wide:
         lines += ["", *_nodes_and_domains(found)]
@@ -131,7 +135,7 @@ def why_text(document: Document, wide: bool) -> str:
 
 
 def _nodes_and_domains(found: Document) -> list[str]:
-    lines = [f"{found['feasibleNodes']} of {counted(found['allNodes'], 'node')} would take {found['pod']}"]
+    lines = [f"{found['pod']} fits on {found['feasibleNodes']} of {counted(found['allNodes'], 'node')}"]
     lines += output.part(
         "Nodes", output.table(("NODES", "WHY NOT"), [(n, text) for text, n in found["reasons"].items()])
     )
@@ -150,8 +154,8 @@ def queue_text(document: Document, wide: bool) -> str:
     if document["unitsNotListed"]:
         text += f"and {counted(document['unitsNotListed'], 'more unit')}\n"
     units = counted(others["waiting"], "unit")
-    text += f"{units} of other tenants {'waits' if others['waiting'] == 1 else 'wait'}, {others['held']} held"
-    return f"{text}, {counted(others['pods'], 'pod')} together\n"
+    text += f"other tenants: {units} waiting, {others['held']} blocked before planning"
+    return f"{text}, {counted(others['pods'], 'pod')} in total\n"
 
 
 def slots_text(document: Document, wide: bool) -> str:
@@ -170,4 +174,4 @@ def slots_text(document: Document, wide: bool) -> str:
 
 
 TEXTS = {"why": why_text, "queue": queue_text, "slots": slots_text}
-"""Word -> its document as text (wide: with everything)."""
+"""Subcommand -> function that formats its document as text. The flag `wide` adds nodes and domains."""

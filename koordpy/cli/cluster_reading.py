@@ -1,7 +1,7 @@
-"""A running cluster as the live scheduler sees it when it starts: listed once, page by page, and never written to.
+"""Reads a running cluster as the live scheduler does at its start: every kind is listed once, page by page.
 
-The feeds of the live scheduler take it in, so that what is said of it is said of the same objects, read the same way:
-stand-ins of what cannot be read, gangs that follow from workloads, kinds that are not served.
+The feeds of the live scheduler decode the objects. So unreadable objects, gangs derived from workloads, and kinds
+that the cluster does not serve are treated exactly as by the scheduler. Must not write to the cluster.
 """
 
 import asyncio
@@ -29,34 +29,34 @@ from koordpy.quota.quota_owners import uncounted
 FAILED_TO_READ = "the cluster cannot be read"
 OF_CHART = {"labelSelector": "app.kubernetes.io/name=koordpy"}
 CONFIGURATION = "config.yaml"
-"""Where the ConfigMap of a release has its configuration."""
+"""Key of the configuration in the ConfigMap of a release of the chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCluster:
-    """What was read, and when."""
+    """A cluster that was read once."""
 
     state: ClusterState
     config: KoordpyConfiguration
     now: float
-    """Seconds since the epoch at which reading began: nothing in it is older."""
+    """Time at which reading began, in seconds since the epoch. No object was read earlier."""
     began: float
-    """The same of a clock that never goes back."""
+    """Time at which reading began, on the monotonic clock, in seconds."""
     version: str
     """resourceVersion of the list of pods."""
     server: str
     namespace: str
-    """The context's."""
+    """Default namespace of the kubeconfig context."""
     configuration: str
-    """Where the configuration comes from."""
+    """Source of the configuration: a file, a ConfigMap or the defaults."""
     notes: list[str]
-    """What had to be gone on without."""
+    """Warnings: kinds and objects that could not be read, and quotas that are ignored."""
     objects: tuple[tuple[Resource, Wire], ...] = ()
-    """Every object that was read, as the scheduler knows it."""
+    """Every object that was read, as the scheduler decodes it."""
 
     @property
     def age(self) -> float:
-        """Seconds since it was read."""
+        """Seconds since reading began."""
         return time.monotonic() - self.began
 
 
@@ -68,14 +68,15 @@ def read_cluster(
     configuration: str = "as given",
     flags: Sequence[Flag] = (),
 ) -> ReadCluster:
-    """Everything that the planner looks at of a cluster.
+    """Reads every object of a cluster that the planner uses.
 
-    kubeconfig: None for $KUBECONFIG, the service account, ~/.kube/config. config: None for that of the one release of
-    the chart in the cluster, else the defaults, both with the flags on top. configuration: where a given one comes
-    from. Raises ClusterUnreadableError, and InputFaultsError for faults of the flags.
+    kubeconfig: None for $KUBECONFIG, the service account, or ~/.kube/config, in this order.
+    config: None for the configuration of the chart's release in the cluster, or the defaults if there is not exactly
+    one; `flags` override both. configuration: the source of `config`, for messages.
+    Raises ClusterUnreadableError, and InputFaultsError for faults of the flags.
     """
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # what could not be read is said once, as notes
+    logging.disable(logging.CRITICAL)  # notes report what could not be read, once
     try:
         return asyncio.run(_read(kubeconfig, context, config, configuration, flags))
     except (ApiError, Unreachable, CredentialError) as fault:
@@ -114,10 +115,12 @@ async def _read(
 
 
 async def installed(client: ApiClient, notes: list[str], flags: Sequence[Flag]) -> tuple[KoordpyConfiguration, str]:
-    """(configuration, where it stands) of the one release of the chart; the defaults where there is not one, with a
-    note where that may be wrong."""
+    """Returns (configuration, its source) of the chart's release in the cluster.
+
+    Returns the defaults if there is not exactly one release. Appends a note if that assumption may be wrong.
+    """
     default = load_config(None, flags=flags), "defaults"
-    assumed = "the default configuration is assumed (--config)"
+    assumed = "the default configuration is assumed (use --config to name another)"
     try:
         page = await client.list_page("/api/v1/configmaps", type=ConfigMap, params=OF_CHART)
     except ApiError as fault:

@@ -1,4 +1,4 @@
-"""What the words of `kubectl koordpy` show of a cluster that was read: each a document, and the same as text."""
+"""Views of `kubectl koordpy` on a cluster that was read: for each subcommand a JSON document, and its text form."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from koordpy.view.tenant_view import told
 
 Document = dict[str, Any]
 SIZES = (1, 8, 64)
-"""Pods of the gangs that `slots` counts."""
+"""Gang sizes, in pods, for which `slots` counts how many gangs fit."""
 
 
 # -- why --------------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def why(args: argparse.Namespace, cluster: ReadCluster) -> Document:
 
 
 def _named(args: argparse.Namespace, cluster: ReadCluster, snapshot: Snapshot, groups: Groups) -> Subject:
-    """What the question names. Raises InputFaultsError."""
+    """Returns the pod, gang or workload that the argument names. Raises InputFaultsError if there is none."""
     kind, key = parse(args.name, args.namespace or cluster.namespace)
     try:
         return find(snapshot, groups, kind, key)
@@ -78,7 +78,7 @@ def _named(args: argparse.Namespace, cluster: ReadCluster, snapshot: Snapshot, g
 
 
 class _Outcomes:
-    """What a round makes of each pod now."""
+    """Outcome of a planning round for each pod."""
 
     def __init__(self, plan: RoundPlan, snapshot: Snapshot, config: KoordpyConfiguration) -> None:
         self.plan = plan
@@ -88,7 +88,8 @@ class _Outcomes:
         self._places = {one.pod_key: one for one in self.plan.placements}
 
     def of(self, key: str) -> Document:
-        """reason: that of the pod's condition, else Preempting, Fits, or empty for a pod that does not wait."""
+        """Returns the outcome for a pod. Its `reason` is that of the pod's condition, or Preempting, or Fits; it is
+        empty for a pod that is not waiting."""
         namespace, _, name = key.partition("/")
         info = self._snapshot.pods[key]
         out: Document = {"namespace": namespace, "pod": name, "gang": info.gang.key if info.gang else None}
@@ -98,11 +99,11 @@ class _Outcomes:
         if (room := self._rooms.get(key)) is not None:
             gone = [one for one in self.plan.evictions if one.unit == room.unit]
             names = [one.pod_key for one in gone]
-            text = f"goes to {room.node} once {_listed(names)} ended" if gone else f"goes to {room.node}"
+            text = f"will be bound to {room.node}" + (f" once {_listed(names)} terminated" if gone else "")
             victims = [{"pod": one.pod_key, "rule": one.rule} for one in gone]
             return {**out, "reason": "Preempting", "message": text, "node": room.node, "victims": victims}
         if (place := self._places.get(key)) is not None:
-            return {**out, "reason": "Fits", "message": f"fits now, on {place.node}", "node": place.node}
+            return {**out, "reason": "Fits", "message": f"fits now on {place.node}", "node": place.node}
         return out if info.pending else {**out, "message": left_alone(info, self._served).why}
 
 
@@ -115,7 +116,7 @@ def why_text(document: Document, wide: bool) -> str:
     lines = output.gang_lines(document)
     lines += _pod_lines(document["pods"])
     old = {one["lastTold"] for one in document["pods"] if one["lastTold"] and one["lastTold"] != one["message"]}
-    lines += [f"  the scheduler said last: {text}" for text in sorted(old)]
+    lines += [f"  last message in the condition: {text}" for text in sorted(old)]
     if found is not None and wide:
         lines += ["", *output.explanation_table(found).rstrip("\n").split("\n")]
     elif found is not None:
@@ -124,7 +125,7 @@ def why_text(document: Document, wide: bool) -> str:
 
 
 def _pod_lines(pods: list[Document]) -> list[str]:
-    """The pods in natural order: those that are told something, then a line for each that does not wait."""
+    """Formats the pods in natural order: first the waiting pods, then one line for each other pod."""
     ordered = sorted(pods, key=lambda one: natural_key(f"{one['namespace']}/{one['pod']}"))
     told = output.pending_lines([one for one in ordered if one["reason"]])
     return told + [f"{one['namespace']}/{one['pod']}: {one['message']}" for one in ordered if not one["reason"]]
@@ -186,12 +187,12 @@ def queue_text(document: Document, wide: bool) -> str:
         "PRIORITY",
         "QUOTA",
         "USER",
-        "ASKS",
-        "SINCE",
+        "REQUESTS",
+        "WAITING",
         "STATE",
         *(["MESSAGE"] if wide else []),
     )
-    return output.lined(output.table(header, rows) or ["nobody waits"])
+    return output.lined(output.table(header, rows) or ["no pending gangs or pods"])
 
 
 # -- slots and tree ---------------------------------------------------------------------------------------------------
@@ -231,13 +232,13 @@ def slots_text(document: Document, wide: bool) -> str:
         (one["layer"], one["domains"], *(one["gangs"][size] for size in sizes), _largest(one["largest"], each))
         for one in document["gangs"]
     ]
-    lines = [f"gangs that fit in one domain of each layer, of pods with {each} {document['resource']} each:"]
+    lines = [f"number of gangs that fit, each within one domain of the layer; {each} {document['resource']} per pod:"]
     lines += output.table(("LAYER", "DOMAINS", *(f"OF {size}" for size in sizes), "LARGEST"), rows)
     return output.lined(lines) + (f"\n{topology.written(document, 'table', nodes=True)}" if wide else "")
 
 
 def _largest(found: Document, each: int) -> str:
-    """`12 x 8 in rack-3`: the pods of the largest gang that fits into one domain, and which."""
+    """Formats the largest gang that fits in one domain, such as `12 x 8 in rack-3`: 12 pods of 8 devices."""
     where = f" in {found['domain']}" if found["domain"] else ""
     return f"{found['pods']} x {each}{where}" if found["pods"] else "-"
 
@@ -267,7 +268,7 @@ def top(args: argparse.Namespace, cluster: ReadCluster) -> Document:
 
 
 def _by_kind(gauges: dict[tuple[str, ...], float], *names: str) -> list[Document]:
-    """One entry for all gauges that differ in their last label alone."""
+    """Groups gauges that differ only in their last label into one entry; `names` are the keys of the other labels."""
     out: dict[tuple[str, ...], Document] = {}
     for (*whose, kind), value in gauges.items():
         entry = out.setdefault(tuple(whose), dict(zip(names, whose, strict=True)))
@@ -286,14 +287,14 @@ def top_text(document: Document, wide: bool) -> str:
 
 
 def _table(found: list[Document], names: Sequence[str], wide: bool) -> Iterator[str]:
-    """wide: also what is neither held nor asked for."""
+    """Formats gauges as a table. wide: also rows without usage, requests, free capacity and share."""
     shown = [one for one in found if wide or any(one.get(name) for name in ("used", "free", "request", "fair"))]
     rows = ([_figure(one, name) for name in names] for one in shown)
     yield from output.table([name.upper() for name in names], rows)
 
 
 def _figure(one: Document, name: str) -> str:
-    """Bytes as people write them."""
+    """Formats a gauge; memory as a quantity such as 16Gi, `-` if absent."""
     value = one.get(name, "-")
     in_bytes = one.get("resource") == "memory" and isinstance(value, int)
     return quantity_text("memory", value) if in_bytes else str(value)
@@ -306,4 +307,4 @@ VIEWS = {
     "tree": (tree, tree_text),
     "top": (top, top_text),
 }
-"""Word -> its document, and that as text (wide: with everything)."""
+"""Subcommand -> (function that makes its document, function that formats it; the flag `wide` adds details)."""

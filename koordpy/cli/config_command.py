@@ -1,4 +1,4 @@
-"""`koordpy config check FILE`: validates a configuration file, and tells what it would change of a cluster."""
+"""`koordpy config check FILE`: validates a configuration file, and lists the ElasticQuotas that it would ignore."""
 
 import argparse
 import sys
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser(
-        "check", help="name every fault of a configuration file, and the ElasticQuotas that would not count with it"
+        "check", help="report all errors of a configuration file, and the ElasticQuotas that it would ignore"
     )
-    check.add_argument("file", metavar="FILE", help="the file, or - for the standard input")
+    check.add_argument("file", metavar="FILE", help="the configuration file, or - for the standard input")
     offline_options.add_paths(check)
-    check.add_argument("--kubeconfig", metavar="FILE", help="the cluster that is to have it")
-    check.add_argument("--context", metavar="NAME", help="likewise, by a context of the kubeconfig")
+    check.add_argument("--kubeconfig", metavar="FILE", help="also check the ElasticQuotas of this cluster")
+    check.add_argument("--context", metavar="NAME", help="context of the kubeconfig that names the cluster")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status. Raises InputFaultsError."""
+    """Runs the command and returns the exit status. Raises InputFaultsError."""
     from koordpy.config.configuration_file import dangers, load_config, read_config
 
     config = read_config(sys.stdin.buffer.read(), name="-") if args.file == "-" else load_config(args.file)
@@ -40,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _uncounted(args: argparse.Namespace, config: "KoordpyConfiguration") -> list[str]:
-    """What is said of ElasticQuotas, of manifests and of a cluster, that would not count."""
+    """Returns the warning about ElasticQuotas, in manifests and in the cluster, that the configuration ignores.
+
+    The list is empty if there are none.
+    """
     quotas: list[ElasticQuota] = []
     if args.paths:
         from koordpy.api.custom_objects import ElasticQuota as Quota

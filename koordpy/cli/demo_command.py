@@ -1,4 +1,4 @@
-"""`koordpy demo`: gangs arrive on a cluster of its own, the live scheduler places them, a person watches."""
+"""`koordpy demo`: example gangs arrive on an embedded cluster, and the live scheduler places them."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ SPEED = figure(float, lambda number: 0.1 <= number <= 100, "number from 0.1 to 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--headless", action="store_true", help="plain lines, and exit status 1 when the outcome is not as promised"
+        "--headless", action="store_true", help="print plain lines; exit 1 if a placement differs from the expected one"
     )
     parser.add_argument(
         "--cluster",
@@ -19,9 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=TRAINING.name,
         help="; ".join(f"{name}: {one.about}" for name, one in PROGRAMMES.items()) + " (default: %(default)s)",
     )
-    parser.add_argument("--keep", action="store_true", help="leave the cluster running until Ctrl-C, for kubectl")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster running until Ctrl-C, for kubectl")
     parser.add_argument(
-        "--speed", metavar="FACTOR", type=SPEED, default=1.0, help="how fast the examples arrive (default: 1)"
+        "--speed", metavar="FACTOR", type=SPEED, default=1.0, help="speed factor, 0.1 to 100 (default: 1)"
     )
 
 

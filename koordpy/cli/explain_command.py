@@ -1,4 +1,4 @@
-"""`koordpy explain`: one pod, or its whole gang, in the round of `simulate` that decides for it (simulate.md 5)."""
+"""`koordpy explain`: explains one pod, with its gang, in the simulated round that decides for it (simulate.md 5)."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""`koordpy fairshare`: the share calculator on its own, on queues in a file (simulate.md 6, quota-fairness.md 3)."""
+"""`koordpy fairshare`: computes fair shares of the queues in a file (simulate.md 6, quota-fairness.md 3)."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-f", "--filename", dest="path", metavar="FILE", required=True, help="total, mode and queues, as YAML or JSON"
+        "-f", "--filename", dest="path", metavar="FILE", required=True, help="YAML or JSON with total, mode and queues"
     )
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table", help="default: table")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status. Raises InputFaultsError with every fault of the file."""
+    """Runs the command and returns the exit status. Raises InputFaultsError with every fault of the file."""
     from koordpy.cli import output
     from koordpy.cli.queue_files import load_queues
 
@@ -34,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _number(amount: "Rational") -> int | float:
-    """A share as a number: whole, or thousandths, which a float shows exactly as they are written."""
+    """Returns a share as an integer, or as a float if it has thousandths; a float prints thousandths exactly."""
     return int(amount) if amount.denominator == 1 else float(amount)

@@ -1,10 +1,9 @@
-"""`kubectl koordpy`: what the scheduler knows of a running cluster, asked of the API server and never written to.
+"""`kubectl koordpy`: the kubectl plugin that shows pending gangs, the queue, free capacity and quotas of a cluster.
 
-A user who may list the pods and nodes of the cluster reads the cluster. `why`, `queue` and `slots` of other users are
-questions to the running scheduler about one namespace (`asking`). kubectl runs the `kubectl-koordpy` of the PATH. Each
-word is the view of a command that there is: `why` of explain and of a round of simulate, `queue` of simulate's pending,
-`slots` and `tree` of topology, `top` of quotas and shares. Exit status as kubectl's: 0, or 1 with one line on the
-standard error.
+kubectl runs the program `kubectl-koordpy` of the PATH. With the right to list pods and nodes of the cluster, the plugin
+reads the cluster (`cluster_reading.py`) and runs the planner itself. Without it, `why`, `queue` and `slots` ask the
+running scheduler about one namespace (`asking.py`). The exit status is kubectl's: 0, or 1 with an error on stderr.
+Must not write to the cluster.
 """
 
 import argparse
@@ -20,18 +19,18 @@ if TYPE_CHECKING:
 
 Text = Callable[[dict[str, Any], bool], str]
 Found = tuple[dict[str, Any], dict[str, Any], Text]
-"""(document, of when it is, the document as text)."""
+"""(document, its age and source, function that formats the document as text)."""
 
 FAILED = 1
 INTERRUPTED = 130
 WORDS = {
-    "why": "say why a pod or gang waits, in the scheduler's own words, and what would help",
-    "queue": "list who waits, in the order of their turns",
-    "slots": "count the gangs that there is room for, layer by layer",
-    "tree": "draw the tree of the network with what each domain has free",
-    "top": "show accelerators, quotas and shares: what is used, asked for and deserved",
+    "why": "explain why a pod, gang or workload is pending, and what would help",
+    "queue": "list pending gangs and pods in queue order",
+    "slots": "count how many gangs fit, per topology layer",
+    "tree": "show the topology tree with the free capacity of each domain",
+    "top": "show accelerator usage, quotas and fair shares",
 }
-"""What each word shows: `clusterviews` has the views."""
+"""Subcommand -> help text; `cluster_views.py` implements them."""
 
 
 class _ArgumentsAsKubectl(argparse.ArgumentParser):
@@ -40,7 +39,7 @@ class _ArgumentsAsKubectl(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the plugin; the exit status."""
+    """Runs the plugin and returns the exit status."""
     args = parser().parse_args(argv)
     from koordpy.api.field_faults import InputFaultsError
     from koordpy.cli.offline_inputs import ClusterUnreadableError
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _read(args: argparse.Namespace) -> Found:
-    """The view of a cluster that is read as a whole."""
+    """Reads the whole cluster and returns the view of it."""
     from koordpy.cli.cluster_reading import read_cluster
     from koordpy.offline.offline_options import nothing_collected
 
@@ -90,7 +89,7 @@ def _read(args: argparse.Namespace) -> Found:
 
 
 def _ask(args: argparse.Namespace, unreadable: "ClusterUnreadableError") -> Found:
-    """The scheduler's answer about one namespace."""
+    """Asks the running scheduler about one namespace and returns its answer."""
     from koordpy.cli.asking import TEXTS, ask_scheduler
 
     answer = ask_scheduler(args, unreadable)
@@ -119,25 +118,28 @@ def _show(args: argparse.Namespace, document: dict[str, Any], as_of: dict[str, A
 
 
 def _common() -> _ArgumentsAsKubectl:
-    """Options of every view. Each parser gets its own: what is left out behind the word must not undo what stands
-    before it."""
+    """Returns a parser with the options of every subcommand.
+
+    Each parser gets a separate copy without defaults, because a default after the subcommand would override an option
+    before it.
+    """
     common = _ArgumentsAsKubectl(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("-n", "--namespace", metavar="NAME", help="of what is named, and of what queue lists")
+    common.add_argument("-n", "--namespace", metavar="NAME", help="namespace of NAME; queue lists only this one")
     common.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
     common.add_argument(
         "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account, ~/.kube/config"
     )
     common.add_argument(
-        "--config", metavar="FILE", help="the scheduler's configuration; default: the chart's ConfigMap"
+        "--config", metavar="FILE", help="the scheduler's configuration (default: the chart's ConfigMap)"
     )
     common.add_argument("-o", "--output", choices=("wide", "json"), help="more columns, or the document as JSON")
     return common
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options may stand before and after the word, as kubectl's do."""
+    """Returns the parser. Options are accepted before and after the subcommand, as by kubectl."""
     whole = _ArgumentsAsKubectl(
-        prog="kubectl koordpy", description="What koordpy knows of a cluster.", parents=[_common()]
+        prog="kubectl koordpy", description="Show what koordpy decides on a cluster, and why.", parents=[_common()]
     )
     whole.add_argument("--version", action="version", version=f"koordpy {__version__}")
     whole.set_defaults(**dict.fromkeys(("namespace", "context", "kubeconfig", "config", "output")))
@@ -148,11 +150,11 @@ def parser() -> argparse.ArgumentParser:
             one.add_argument(
                 "name",
                 metavar="NAME",
-                help="of a pod, gang or workload; also pod/NAME, podgroup/NAME, job/NAME, jobset/NAME, NAMESPACE/NAME",
+                help="a pod, gang or workload; also pod/NAME, podgroup/NAME, job/NAME, jobset/NAME, NAMESPACE/NAME",
             )
         if name == "slots":
-            one.add_argument("--gpus", metavar="N", type=COUNT, default=1, help="GPUs of a pod (default: %(default)s)")
-            one.add_argument("--resource", metavar="NAME", help="counted in place of GPUs, as huawei.com/Ascend910")
+            one.add_argument("--gpus", metavar="N", type=COUNT, default=1, help="GPUs per pod (default: %(default)s)")
+            one.add_argument("--resource", metavar="NAME", help="resource to count instead, e.g. huawei.com/Ascend910")
     return whole
 
 

@@ -1,6 +1,6 @@
-"""The command line: one light module a command, imported when that command is asked for.
+"""Entry point of `koordpy`: parses the command's name, imports that command's module and runs it.
 
-`koordpy --help` answers at once because nothing here imports the planner, the operator or a parser of manifests.
+Must not import the planner, the operator or the manifest parser, so that `koordpy --help` answers at once.
 """
 
 import argparse
@@ -16,25 +16,26 @@ from koordpy import __version__
 from koordpy.api.spelling import hint
 
 COMMANDS = {
-    "simulate": "place the pods of manifests as the scheduler would",
-    "explain": "say where a pod of manifests fits, and why it does not elsewhere",
-    "fairshare": "compute fair shares of queues in a file",
-    "topology": "show the tree of a cluster, or of manifests, and what each domain has free",
-    "view": "serve one page: the tree, the queue, quotas, what was decided",
-    "config": "check a configuration file",
+    "simulate": "dry-run the scheduler on manifests, or on a cluster that is read and not changed",
+    "explain": "explain where a pod fits, why other nodes are rejected, and what would help",
+    "fairshare": "compute fair shares of queues from a file",
+    "topology": "show the topology tree, the free capacity of each domain, and label mistakes",
+    "view": "serve the web UI: GPUs by network location, the queue, quotas and decisions",
+    "config": "validate a configuration file",
     "run": "run the scheduler on a cluster",
-    "agent": "report the GPUs of a node and their links",
-    "demo": "watch gangs being placed on a cluster of its own",
+    "agent": "report the GPUs of this node and their links",
+    "demo": "run the demo: gangs arrive on a temporary embedded cluster",
     "version": "print the version",
 }
-"""What each does: `koordpy.cli.NAME_command` has `add_arguments`, its options, and `run`, which gives the exit
-status."""
+"""Command -> help text. The module `koordpy.cli.NAME_command` defines the options in `add_arguments`; its `run` returns
+the exit status."""
 BAD_INPUT = 2
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command. Exit status: 0 done, 1 failed, 2 bad input (every fault on stderr), 130 interrupted."""
+    """Runs a command and returns its exit status: 0 done, 1 failed, 2 bad input (every fault on stderr), 130
+    interrupted."""
     _open_closed()
     words = list(sys.argv[1:] if argv is None else argv) or ["help"]
     if words[0] == "help":
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="koordpy", description="A Kubernetes scheduler for gangs and network topology on clusters of accelerators."
     )
     parser.add_argument("--version", action="version", version=f"koordpy {__version__}")
-    # its name is given, or argparse would work it out with a formatter, which imports compression libraries
+    # prog is passed, because argparse would derive it with a formatter, which imports compression libraries
     commands = parser.add_subparsers(prog=parser.prog, dest="command", metavar="COMMAND", required=True)
     module: Any = None
     chosen: argparse.ArgumentParser | None = None
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed() -> None:
-    """Gives a process that was started with a closed output one that nobody reads."""
+    """Replaces a standard output or error that was closed at the start with a buffer that is thrown away."""
     if sys.stdout is None:
         sys.stdout = io.StringIO()
     if sys.stderr is None:
@@ -87,7 +88,7 @@ def _run(module: Any, args: argparse.Namespace) -> int:
             print(line, file=sys.stderr)
         return BAD_INPUT
     except BrokenPipeError:
-        # The reader has left; what is still in the buffer must not raise again at exit.
+        # The reader closed the pipe. The rest of the buffer must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Numbers in options: a type for argparse that says what it takes."""
+"""Argparse types for numeric options, with an error message that says which numbers are allowed."""
 
 import argparse
 import contextlib
@@ -9,14 +9,14 @@ Figure = TypeVar("Figure", int, float)
 
 
 def figure(kind: type[Figure], accepts: Callable[[Figure], bool], noun: str) -> Callable[[str], Figure]:
-    """Reads an option's number; `'x' is no NOUN` is what is said of any other text."""
+    """Returns an argparse type that converts and checks a number. Any other text fails with `'x' is not a NOUN`."""
 
     def read(text: str) -> Figure:
         with contextlib.suppress(ValueError):
             value = kind(text)
             if accepts(value):
                 return value
-        raise argparse.ArgumentTypeError(f"{text!r} is no {noun}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {noun}")
 
     return read
 

@@ -1,7 +1,6 @@
-"""Where the offline commands take their input from: manifests, a running cluster, or manifests over a cluster; and one
-line about the configuration that they use.
+"""Input of the offline commands: manifests, a running cluster, or manifests on top of a cluster.
 
-A cluster is read as the live scheduler reads it (`cluster_reading.py`), and nothing is written to it.
+`cluster_reading.py` reads the cluster as the live scheduler does. Must not write to the cluster.
 """
 
 import argparse
@@ -20,25 +19,27 @@ FROM_CLUSTER = "default: $KUBECONFIG, the service account, ~/.kube/config"
 
 
 class ClusterUnreadableError(Exception):
-    """The cluster could not be read: no access, no answer, or a refusal. One line. is_forbidden: the user lacks a
-    right."""
+    """The cluster could not be read: no credentials, no answer, or a refusal. The text is one line."""
 
     def __init__(self, text: str, *, is_forbidden: bool = False) -> None:
         super().__init__(text)
         self.is_forbidden = is_forbidden
+        """True if the API server answered 403: the user lacks a right."""
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """The options that name a cluster, for a command that reads one where it has no manifests alone."""
+    """Adds the options that name a cluster to read."""
     parser.set_defaults(refuse=parser.error)
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="plan on this cluster, with the manifests of -f on top; nothing is written"
+        "--kubeconfig", metavar="FILE", help="plan on this cluster, plus the manifests of -f; nothing is written to it"
     )
-    parser.add_argument("--context", metavar="NAME", help=f"likewise, by a context of the kubeconfig ({FROM_CLUSTER})")
+    parser.add_argument(
+        "--context", metavar="NAME", help=f"the same, by kubeconfig context (kubeconfig {FROM_CLUSTER})"
+    )
 
 
 def prepare(args: argparse.Namespace) -> "Offline":
-    """The input of simulate and explain. Raises InputFaultsError and ClusterUnreadableError."""
+    """Returns the input of simulate and explain. Raises InputFaultsError and ClusterUnreadableError."""
     if args.kubeconfig is None and args.context is None:
         if not args.paths:
             args.refuse("one of the arguments -f/--filename --kubeconfig --context is required")
@@ -47,7 +48,7 @@ def prepare(args: argparse.Namespace) -> "Offline":
 
 
 def read(args: argparse.Namespace) -> "ReadCluster":
-    """The cluster that the options name, with the configuration of --config, else that of the cluster."""
+    """Reads the cluster that the options name. The configuration is that of --config, or else the cluster's."""
     from koordpy.cli.cluster_reading import read_cluster
     from koordpy.config.configuration_file import load_config
     from koordpy.offline.preparing import flags_of
@@ -75,6 +76,6 @@ def _objects(args: argparse.Namespace) -> "ClusterInput":
 
 
 def tell_configuration(source: str, config: "KoordpyConfiguration") -> None:
-    """Says on the standard error which configuration a table rests on."""
+    """Prints to stderr which configuration was used for a table."""
     spaces = ", ".join(config.quota.namespaces)
     print(f"configuration: {source}, quota.namespaces: [{spaces}]", file=sys.stderr)

@@ -1,4 +1,7 @@
-"""How the offline commands print: the contract's document as JSON or YAML, or tables for people."""
+"""Output of the offline commands: documents as JSON or YAML, and tables.
+
+The documents follow docs/rules/simulate.md. Must not plan anything.
+"""
 
 import io
 import json
@@ -19,20 +22,20 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 ROWS = 50
-"""Rows of a table from which on those that say the same are one."""
+"""Number of rows above which a table merges rows that differ only in their first column."""
 
 
 def say(written: str) -> None:
-    """To the standard output, as UTF-8 whatever the locale: the same input gives the same bytes."""
+    """Writes to the standard output, as UTF-8 in every locale, so that the same input gives the same bytes."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(written)
 
 
 def text(document: Document, form: str) -> str:
-    """The document as `json` or `yaml`, keys in its own order."""
+    """Returns the document as `json` or `yaml`, keys in the document's order."""
     if form == "json":
-        # indenting what is written already takes a quarter of the time of writing it indented
+        # json.dumps without an indent, then msgspec's indentation, takes a quarter of the time of json.dumps(indent=2)
         written = json.dumps(document, ensure_ascii=False).encode("utf-8", "surrogatepass")
         return json_format(written, indent=2).decode("utf-8", "surrogatepass") + "\n"
     import yaml
@@ -42,7 +45,7 @@ def text(document: Document, form: str) -> str:
 
 
 def manifests(documents: Iterable[Document]) -> str:
-    """Documents of YAML that `-f` reads again; numbers are written as their author wrote them."""
+    """Returns YAML documents that `-f` can read. Numbers are written as in the original manifest."""
     import yaml
 
     from koordpy.api.scalars import Number
@@ -62,8 +65,10 @@ def manifests(documents: Iterable[Document]) -> str:
 
 
 def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ()) -> list[str]:
-    """`warning: OBJECT: TEXT` for each (object, text); one line for all objects of which the same is said, where they
-    are many. said: what was said of manifests, which is not said again of their objects."""
+    """Returns a line `warning: OBJECT: TEXT` for each (object, text); one line for many objects with the same text.
+
+    said: warnings about manifests that were printed before; they are not repeated for their objects.
+    """
     by_text: dict[str, list[str]] = {}
     for subject, text in warnings:
         by_text.setdefault(text, []).append(subject)
@@ -83,7 +88,7 @@ def warning_lines(warnings: Iterable[tuple[str, str]], said: Sequence[str] = ())
 
 
 def explanation_document(found: "Explanation") -> Document:
-    """The JSON of `koordpy explain`, from the planner's explanation; nodes sorted by name."""
+    """Returns the JSON document of `koordpy explain`; nodes are sorted by name."""
     return {
         "pod": found.pod,
         "gang": found.gang,
@@ -134,7 +139,7 @@ def _standing(found: "Standing | None") -> Document | None:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Aligned columns, two blanks apart; no lines at all for no rows."""
+    """Returns the lines of a table with aligned columns, two blanks apart; an empty list if there are no rows."""
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     if not cells:
         return []
@@ -144,12 +149,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 def lined(lines: Iterable[str]) -> str:
-    """A text of these lines: what names and messages quote ends none, and steers no terminal."""
+    """Joins lines to a text. Line ends and terminal control characters in quoted names and messages are escaped."""
     return "".join(f"{one_line(line)}\n" for line in lines)
 
 
 def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Rows by the name in their first column; where there are many, one row for all names with the same to say."""
+    """Merges rows that differ only in the name in their first column, if there are more than `ROWS`."""
     if len(rows) <= ROWS:
         return list(rows)
     names: dict[tuple[object, ...], list[str]] = {}
@@ -159,7 +164,7 @@ def _merged(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
 
 
 def part(title: str, lines: list[str]) -> list[str]:
-    """Indented lines below a title, which an empty line parts from what is before; nothing for no lines."""
+    """Returns an empty line, the title, and the indented lines; an empty list if there are no lines."""
     return ["", title, *(f"  {line}" for line in lines)] if lines else []
 
 
@@ -168,12 +173,12 @@ def _key(entry: Document) -> str:
 
 
 def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
-    """A SimulationResult for people: gangs with their domains, bindings, pending pods with reasons.
+    """Returns a SimulationResult as tables: gangs with their domains, bindings, evictions, pending pods with reasons.
 
-    left_alone: pods that wait for somebody else -> why.
+    left_alone: pods that koordpy does not schedule -> reason.
     """
     bindings, pending, gangs = document["bindings"], document["pending"], document["gangs"]
-    end = "stable" if document["stable"] else "not at rest yet"
+    end = "stable" if document["stable"] else "not stable yet"
     lines = [
         f"{counted(document['rounds'], 'round')}, {end}: {len(bindings)} bound, {len(pending)} pending, "
         f"{len(document['evictions'])} evicted"
@@ -203,14 +208,14 @@ def simulation_table(document: Document, left_alone: Mapping[str, str]) -> str:
     evictions = [(_key(e), e["node"], e["round"], e["rule"], e["beneficiary"] or "-") for e in document["evictions"]]
     lines += part("Evictions", table(("POD", "NODE", "ROUND", "RULE", "FOR"), _merged(evictions)))
     lines += part("Pending", pending_lines(pending))
-    lines += part("Left alone", _left_alone_lines(left_alone))
+    lines += part("Ignored", _left_alone_lines(left_alone))
     return lined(lines)
 
 
 def _step_row(step: Document) -> tuple[object, ...]:
     first, last = step["firstRound"], step["firstRound"] + step["rounds"] - 1
     rounds = f"{first}" if first == last else f"{first}-{last}"
-    end = "" if step["stable"] else ", not at rest"
+    end = "" if step["stable"] else ", not stable"
     return (
         step["step"],
         f"{rounds}{end}",
@@ -235,13 +240,16 @@ def _workload_lines(workloads: list[Document]) -> list[str]:
 
 
 def _proof(gang: Document, *, never: bool) -> str:
-    """The proof of what was planned. A gang that ran before, and was not planned, has nothing to prove; of one that
-    runs with its minimum the proof would be that of its surplus members, which wait for room."""
+    """Returns the proof of a gang's plan, `-` if the gang runs in full and was not planned.
+
+    For a gang that runs with its minimum, returns the number of waiting surplus members instead, because the proof
+    would be about them alone.
+    """
     waiting = gang["members"] - gang["bound"]
     if gang["proof"] == "unknown" and not waiting:
         return "-"
     if gang["status"] == "Scheduled" and waiting and gang["proof"] in ("infeasible", "unknown"):
-        return f"runs, {waiting} more {'waits' if waiting == 1 else 'wait'}"
+        return f"runs, {waiting} more waiting"
     return f"{gang['proof']} (never)" if never else str(gang["proof"])
 
 
@@ -254,7 +262,7 @@ def _domain(domain: Document | None) -> str:
 
 
 def pending_lines(pending: list[Document]) -> list[str]:
-    """Who waits and why; those of a gang that are told the same on one line."""
+    """Returns the pending pods with reason and message. Members of a gang with the same message share one line."""
     groups: dict[tuple[str | None, str, str], list[str]] = {}
     for entry in pending:
         groups.setdefault((entry["gang"], entry["reason"], entry["message"]), []).append(_key(entry))
@@ -272,15 +280,15 @@ def _left_alone_lines(left_alone: Mapping[str, str]) -> list[str]:
 
 
 def explanation_table(document: Document) -> str:
-    """An explanation for people: nodes with verdict or scores, domains, what would help."""
+    """Returns an explanation as tables: nodes with verdict or scores, domains, changes that would help."""
     gang = f" of gang {document['gang']}" if document["gang"] else ""
     nodes = document["nodes"]
-    take = f": {document['feasibleNodes']} of {counted(len(nodes), 'node')} would take it" if nodes else ""
+    take = f": fits on {document['feasibleNodes']} of {counted(len(nodes), 'node')}" if nodes else ""
     lines = [f"{document['pod']}{gang}{take}"]
     if document["origin"]:
         lines.append(f"gang {document['gang']}: {document['origin']}")
     lines += _decided(document)
-    held = not nodes or (document["reason"] and document["feasibleNodes"] == len(nodes))  # by more than nodes
+    held = not nodes or (document["reason"] and document["feasibleNodes"] == len(nodes))  # not because of nodes
     if document["message"].startswith("never fits: ") or (held and document["message"]):
         lines.insert(0, document["message"])
     elif document["message"]:
@@ -298,36 +306,38 @@ def explanation_table(document: Document) -> str:
 
 
 def _decided(document: Document) -> list[str]:
-    """The node that a round gives the pod, and which round of a simulation that is if it is not the first."""
+    """Returns the pod's node or the reason why it waits, with the number of the round unless that is the first."""
     when = f" in round {document['round']}" if (document["round"] or 1) > 1 else ""
     if document["node"]:
-        return [f"goes to {document['node']}{when}"]
-    return [f"waits{when}: {document['reason']}"] if document["reason"] else []
+        return [f"placed on {document['node']}{when}"]
+    return [f"pending{when}: {document['reason']}"] if document["reason"] else []
 
 
 def gang_lines(document: Document) -> list[str]:
-    """The state of the gang that an answer of `why` is about, with its message where no pod is listed; empty for a
-    pod."""
+    """Returns the state of the gang that `why` was asked about, with its message if no pod is listed.
+
+    The list is empty if the question names a pod.
+    """
     gang = document["gang"]
     if gang is None or document["kind"] == "Pod":
         return []
-    lines = [f"gang {gang['name']}: {gang['status']}, {gang['bound']} bound of {gang['minMember']} that it needs"]
+    lines = [f"gang {gang['name']}: {gang['status']}, {gang['bound']} of {gang['minMember']} required members bound"]
     return [*lines, f"    {gang['message']}"] if gang["message"] and not document["pods"] else lines
 
 
 def remedies(document: Document) -> list[str]:
-    """What would help a pod, and its place in the queue."""
+    """Returns the changes that would help a pod, and its place in the queue."""
     return [*part("Would fit if", document["wouldFitIf"]), *part("Queue", _queue_lines(document["queue"]))]
 
 
 def _queue_lines(queue: Document | None) -> list[str]:
     if queue is None:
         return []
-    held = f"held before planning, no place among the {queue['waiting']} that wait for room"
-    place = held if queue["place"] is None else f"place {queue['place']} of {queue['waiting']}"
+    blocked = f"blocked before planning, not among the {queue['waiting']} in the queue"
+    place = blocked if queue["place"] is None else f"place {queue['place']} of {queue['waiting']}"
     lines = [f"{place} (fairness mode {queue['mode']})"]
     lines += [
-        f"{queue['owner']} holds {held} {name}, its share is {queue['share'][name]}"
+        f"{queue['owner']} uses {held} {name}, its fair share is {queue['share'][name]}"
         for name, held in queue["held"].items()
     ]
     return lines

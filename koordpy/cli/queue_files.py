@@ -1,6 +1,6 @@
-"""Queues in a file, for `koordpy fairshare`: read strictly, every fault named.
+"""Reads the queue file of `koordpy fairshare` strictly: every fault is reported with its field.
 
-Source: simulate.md 6; quota-fairness.md 3 for what a queue's fields mean when absent.
+Rules: simulate.md 6; quota-fairness.md 3 for the defaults of absent fields.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from koordpy.fairness.fair_shares import Claim, Rational, exact_and_whole_shares
 from koordpy.offline.manifests import read_file
 
 GPU = keys.GPU_RESOURCES[0]
-"""What a number in place of a resource map means."""
+"""Resource that is meant if a field has a number instead of a resource map."""
 _MILLI = Fraction(1, 1000)
 
 
@@ -41,7 +41,7 @@ def _amount(raw: Any, path: str, walk: FieldWalk, *, minus_one: bool = False) ->
 
 
 def _amounts(raw: Any, path: str, walk: FieldWalk, *, minus_one: bool = False) -> dict[str, Rational]:
-    """Resource -> amount; a number stands for GPUs."""
+    """Returns resource -> amount; a plain number is an amount of GPUs."""
     if not isinstance(raw, dict):
         return {GPU: _amount(raw, path, walk, minus_one=minus_one)}
     return {
@@ -57,14 +57,14 @@ def _limits(raw: Any, path: str, walk: FieldWalk) -> dict[str, Rational]:
 
 Amount = Annotated[Any, Meta(extra={"reader": _amount})]
 Amounts = Annotated[dict[str, Any], Meta(extra={"reader": _amounts})]
-"""In GPUs, cores and bytes."""
+"""Resource -> amount, in devices, cores and bytes."""
 Limits = Annotated[dict[str, Any], Meta(extra={"reader": _limits})]
-"""The same, and -1."""
+"""Resource -> limit, in devices, cores and bytes; -1 means unlimited."""
 QueueName = Annotated[str, Meta(pattern="(?s)^.+$", extra={"noun": "name of a queue"})]
 
 
 class FileQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue as the file has it."""
+    """One queue of the file."""
 
     name: QueueName
     parent: str = ""
@@ -77,7 +77,7 @@ class FileQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file asks for."""
+    """Content of a queue file."""
 
     total: Amounts
     mode: Literal["exact", "kai", "gpu-count"] = "exact"
@@ -85,7 +85,7 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[FileQueue]
 
     def shares(self) -> dict[str, dict[str, Rational]]:
-        """Queue, in the file's order -> resource -> share in GPUs, cores, bytes."""
+        """Returns queue -> resource -> share, in devices, cores and bytes; queues in the file's order."""
         out: dict[str, dict[str, Rational]] = {queue.name: {} for queue in self.queues}
         for resource in self._resources():
             for queue, share in zip(self.queues, self._of(resource), strict=True):
@@ -110,15 +110,15 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
             parent_of = {queue.name: queue.parent for queue in self.queues if queue.parent}
             below = TopologicalSorter({name: (parent,) for name, parent in parent_of.items()})
             for name in reversed(list(below.static_order())):
-                if name in parent_of:  # inner queues, which claim nothing, are the sum of what is below them
+                if name in parent_of:  # the share of an inner queue is the sum of its children's shares
                     shares[position[parent_of[name]]] += shares[position[name]]
         return shares
 
     def _claim(self, queue: FileQueue, resource: str, position: Mapping[str, int], *, inner: bool) -> Claim:
-        # what an inner queue asks is the sum below it; a value given there counts nowhere, not for the unit either
+        # the request of an inner queue is the sum of its children's; a value in the file is ignored, also for the unit
         request = 0 if inner else queue.request.get(resource, 0)
         if self.mode == "gpu-count":
-            # users know no quota, limit, tree or priority; of equals the older one is first, then the name
+            # in mode gpu-count queues are users: without quota, limit, parent and priority
             usage = queue.usage.get(resource, 0) if self.k else 0
             return Claim(request=request, weight=queue.weight.get(resource, 1), usage=usage)
         quota, limit = queue.quota.get(resource, 0), queue.limit.get(resource, -1)
@@ -133,7 +133,10 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _unit(self, resource: str, claims: list[Claim], total: Rational) -> Rational:
-        """One byte, one milli-core; of devices one where everything that is asked of them is whole, else 1/1000."""
+        """Returns the smallest amount that is shared out: a milli-core, a byte, a device.
+
+        The unit of devices is 1/1000 if the total, a quota, a limit or a request is not a whole number.
+        """
         if resource == "cpu":
             return _MILLI
         if resource not in keys.ACCELERATORS:
@@ -143,7 +146,7 @@ class QueueFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_queues(path: str) -> QueueFile:
-    """The queues of a file. Raises InputFaultsError with every fault of it."""
+    """Reads a queue file. Raises InputFaultsError with every fault."""
     try:
         data = read_file(path)
     except OSError as fault:
@@ -162,14 +165,14 @@ def load_queues(path: str) -> QueueFile:
 
 
 def _tree_faults(queues: Sequence[FileQueue]) -> Iterator[Fault]:
-    """Names given twice, unknown parents and cycles."""
+    """Yields a fault for each duplicate name, unknown parent and cycle."""
     parents = {queue.name: queue.parent for queue in queues}
     places: dict[str, int] = {}
     for i, queue in enumerate(queues):
         if (first := places.setdefault(queue.name, i)) != i:
-            yield Fault(f"queues[{i}].name", f"queue {queue.name} stands in queues[{first}] already")
+            yield Fault(f"queues[{i}].name", f"duplicate queue {queue.name}, already defined in queues[{first}]")
         if queue.parent and queue.parent not in parents:
-            yield Fault(f"queues[{i}].parent", f"queue {queue.name}: no queue {queue.parent}")
+            yield Fault(f"queues[{i}].parent", f"queue {queue.name}: its parent {queue.parent} is not defined")
     clear: set[str] = {""}
     for i, queue in enumerate(queues):
         way: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""`koordpy run`: the live scheduler. A flag given beats the file (kube-parity.md section 5)."""
+"""`koordpy run`: runs the live scheduler. A flag overrides the configuration file (kube-parity.md 5)."""
 
 import argparse
 import contextlib
@@ -15,22 +15,23 @@ if TYPE_CHECKING:
 
 FAILED = 1
 SWITCH_SECONDS = 0.002
+"""Switch interval of the interpreter, in seconds."""
 
 
 def _truth(text: str) -> bool:
-    """A flag's value as Go programs take it: true, false, 1, 0, t, f."""
+    """Parses a boolean flag as Go programs do: true, false, 1, 0, t, f."""
     known = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
     if text.lower() not in known:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+        raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
     return known[text.lower()]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="KoordpyConfiguration; flags beat it")
+    parser.add_argument("--config", metavar="FILE", help="KoordpyConfiguration file; flags override it")
     parser.add_argument(
         "--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, the service account, ~/.kube/config"
     )
-    parser.add_argument("--scheduler-name", metavar="NAME", action="append", help="served schedulerName (repeatable)")
+    parser.add_argument("--scheduler-name", metavar="NAME", action="append", help="schedulerName to serve (repeatable)")
     parser.add_argument(
         "--leader-elect",
         metavar="BOOL",
@@ -38,26 +39,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=True,
         default=None,
-        help="hold a Lease while scheduling; =false schedules at once",
+        help="schedule only while holding the leader-election Lease; =false: schedule without it",
     )
-    parser.add_argument("--no-leader-elect", dest="leader_elect", action="store_false", help="the same as =false")
+    parser.add_argument(
+        "--no-leader-elect", dest="leader_elect", action="store_false", help="the same as --leader-elect=false"
+    )
     parser.add_argument("--leader-elect-resource-name", metavar="NAME", help="name of the Lease")
     parser.add_argument("--leader-elect-resource-namespace", metavar="NAME", help="namespace of the Lease")
-    parser.add_argument("--bind-address", metavar="HOST:PORT", help="health and metrics (default :10259)")
-    parser.add_argument("--kube-api-qps", metavar="N", type=float, help="requests a second; 0 = no limit")
-    parser.add_argument("--kube-api-burst", metavar="N", type=int, help="requests at once")
+    parser.add_argument("--bind-address", metavar="HOST:PORT", help="serve health checks and metrics there (:10259)")
+    parser.add_argument("--kube-api-qps", metavar="N", type=float, help="API requests per second; 0: no limit")
+    parser.add_argument("--kube-api-burst", metavar="N", type=int, help="API requests in one burst")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--webhook-address", metavar="HOST:PORT", help="serve the admission webhook there (off)")
-    parser.add_argument("--webhook-certificates", metavar="FOLDER", help="with tls.crt and tls.key of the webhook")
-    parser.add_argument("--tenants-address", metavar="HOST:PORT", help="serve the API view.koordpy.io there (off)")
-    parser.add_argument("--tenants-certificates", metavar="FOLDER", help="with tls.crt and tls.key of that API")
-    parser.add_argument("--no-view", dest="view", action="store_false", help="serve no /debug/view (koordpy view)")
-    parser.add_argument("--dry-run", action="store_true", help="plan, count and log, but write nothing")
+    parser.add_argument(
+        "--webhook-address", metavar="HOST:PORT", help="serve the admission webhook there (default: off)"
+    )
+    parser.add_argument("--webhook-certificates", metavar="FOLDER", help="tls.crt and tls.key of the webhook")
+    parser.add_argument("--tenants-address", metavar="HOST:PORT", help="serve the API view.koordpy.io (default: off)")
+    parser.add_argument("--tenants-certificates", metavar="FOLDER", help="tls.crt and tls.key of that API")
+    parser.add_argument("--no-view", dest="view", action="store_false", help="disable the web UI (/debug/view)")
+    parser.add_argument("--dry-run", action="store_true", help="plan, log and serve metrics, but write nothing")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status. Raises InputFaultsError."""
+    """Runs the scheduler until it ends and returns the exit status. Raises InputFaultsError."""
     from koordpy.config.configuration_file import dangers
     from koordpy.observe import log_lines
 
@@ -70,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
     for line in dangers(config):
         logging.getLogger(__name__).warning("%s", line)
-    gc.disable()  # until the caches are in sync: OperatorHost
+    gc.disable()  # OperatorHost enables it once the caches are in sync
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop
@@ -82,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Webhook | None":
-    """The admission webhook that the flags ask for. Raises InputFaultsError."""
+    """Returns the admission webhook that the flags configure, None if they do not. Raises InputFaultsError."""
     given = _server_flags(args, "webhook", {"bindAddress": config.bind_address})
     if given is None:
         return None
@@ -95,7 +100,10 @@ def webhook_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Web
 
 
 def tenants_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Callable[[ApiClient], TenantApi] | None":
-    """The API of tenants that the flags ask for, to be made with the scheduler's client. Raises InputFaultsError."""
+    """Returns a factory of the tenant API, which is called with the scheduler's client; None if no flag asks for it.
+
+    Raises InputFaultsError.
+    """
     others = {"bindAddress": config.bind_address, "--webhook-address": args.webhook_address or ""}
     given = _server_flags(args, "tenants", others)
     if given is None:
@@ -110,8 +118,11 @@ def tenants_of(args: argparse.Namespace, config: "KoordpyConfiguration") -> "Cal
 
 
 def _server_flags(args: argparse.Namespace, server: str, others: "Mapping[str, str]") -> "tuple[str, Path] | None":
-    """(address, folder of the certificate) of a server; None where it is not asked for. others: where addresses of
-    other servers stand -> the address. Raises InputFaultsError."""
+    """Returns (address, folder of the certificate) of a server, None if its address is not given.
+
+    others: flag or field of another server -> its address; two servers must not share a port.
+    Raises InputFaultsError.
+    """
     from pathlib import Path
 
     from koordpy.api.field_faults import InputFaultsError
@@ -119,22 +130,22 @@ def _server_flags(args: argparse.Namespace, server: str, others: "Mapping[str, s
 
     address, folder = getattr(args, f"{server}_address"), getattr(args, f"{server}_certificates")
     if address is None and folder:
-        raise InputFaultsError([f"--{server}-address: is needed with --{server}-certificates"])
+        raise InputFaultsError([f"--{server}-address: is required with --{server}-certificates"])
     if address is None:
         return None
     if not folder:
-        raise InputFaultsError([f"--{server}-certificates: is needed with --{server}-address"])
+        raise InputFaultsError([f"--{server}-certificates: is required with --{server}-address"])
     with _faults_of(server):
         own = split_address(address)[1]
         for where, other in others.items():
             if own and other and own == split_address(other)[1]:
-                raise InputFaultsError([f"--{server}-address: {own} is the port of {where}, {other}, too"])
+                raise InputFaultsError([f"--{server}-address: port {own} is already used by {where} ({other})"])
     return address, Path(folder)
 
 
 @contextlib.contextmanager
 def _faults_of(server: str) -> "Iterator[None]":
-    """Faults of a server's flags as InputFaultsError."""
+    """Raises faults of a server's flags as InputFaultsError."""
     from koordpy.api.field_faults import InputFaultsError
 
     try:
@@ -156,11 +167,11 @@ FLAGS = {
     "kube_api_qps": ("clientConnection", "qps"),
     "kube_api_burst": ("clientConnection", "burst"),
 }
-"""Argument -> the field that it takes the place of."""
+"""Argument -> path of the configuration field that it overrides."""
 
 
 def configuration(args: argparse.Namespace) -> "KoordpyConfiguration":
-    """The file's configuration with the flags on top. Raises InputFaultsError, for faults of the flags, too."""
+    """Returns the file's configuration with the flags on top. Raises InputFaultsError with faults of both."""
     from koordpy.config.configuration_file import Flag, load_config
 
     given = {argument: getattr(args, argument) for argument in FLAGS}
@@ -197,9 +208,9 @@ async def _serve(
     except CredentialError as fault:
         logger.error("%s", fault)
         return FAILED
-    # the planner's thread hands the interpreter over sooner, so that Bindings go on while it works
+    # the planner's thread releases the interpreter sooner, so that Bindings are sent while it plans
     sys.setswitchinterval(SWITCH_SECONDS)
-    caches = {searches: PlannerCache() for searches in (False, True)}  # a round and a search plan at once
+    caches = {searches: PlannerCache() for searches in (False, True)}  # rounds and victim searches plan concurrently
     async with ApiClient(access, qps=connection.qps, burst=connection.burst) as client:
         host = OperatorHost(
             client,
@@ -212,7 +223,9 @@ async def _serve(
             tenants=tenants(client) if tenants is not None else None,
             view=view,
         )
-        logger.info("scheduling for %s on %s", ", ".join(config.scheduler_names), access.server)
+        if dry_run:
+            logger.info("dry run: koordpy plans and logs, and writes nothing to the cluster")
+        logger.info("scheduling pods with schedulerName %s on %s", ", ".join(config.scheduler_names), access.server)
         try:
             return await host.run()
         except OSError as fault:

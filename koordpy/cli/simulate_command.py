@@ -1,4 +1,4 @@
-"""`koordpy simulate`: the planner on manifests, or on a cluster, round by round and step by step (simulate.md 2)."""
+"""`koordpy simulate`: runs the planner on manifests or a cluster, in rounds and scenario steps (simulate.md 2)."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ FIRST_STEP = "the input"
 
 
 class _AddStep(argparse.Action):
-    """Takes a step; the order of the options is that of the steps."""
+    """Appends a scenario step; steps run in the order of their options."""
 
     def __call__(
         self,
@@ -39,34 +39,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         choices=("table", "json", "yaml", "manifests", "html"),
         default="table",
-        help="manifests: the objects as the run leaves them, for the next -f; html: a page (default: table)",
+        help="manifests: the objects at the end of the run, as input for -f; html: a web page (default: table)",
     )
     add_rounds(parser)
     _add_steps(parser)
     parser.add_argument(
         "--fail-pending",
         action="store_true",
-        help="exit status 1 where a pod meant for koordpy has no node at the end, or a workload has no pods",
+        help="exit 1 if a pod of koordpy is still pending at the end, or a workload has no pods",
     )
     parser.add_argument(
-        "--fail-refused", action="store_true", help="exit status 1 where an API server refuses an object of the input"
+        "--fail-refused", action="store_true", help="exit 1 if an API server would reject an object of the input"
     )
 
 
 def add_rounds(parser: argparse.ArgumentParser) -> None:
-    """The options of a run in rounds."""
-    parser.add_argument("--rounds", metavar="N", type=COUNT, default=20, help="rounds at most (default: %(default)s)")
+    """Adds the options of a simulation in rounds."""
+    parser.add_argument(
+        "--rounds", metavar="N", type=COUNT, default=20, help="maximum number of rounds (default: %(default)s)"
+    )
     parser.add_argument(
         "--evicted",
         choices=("recreate", "drop"),
         default="recreate",
-        help="whether evicted pods come back pending, as their owner would make them again (default), or are gone",
+        help="recreate: evicted pods become pending again, as their controller would do (default); drop: they are gone",
     )
 
 
 def _add_steps(parser: argparse.ArgumentParser) -> None:
     steps = parser.add_argument_group(
-        "steps", "Each begins when the run before it is at rest. The order of the options is that of the steps."
+        "scenario steps", "Run in the order of the options. Each step begins when the step before it is stable."
     )
 
     def add(kind: str, metavar: str, text: str, type: Any = str) -> None:
@@ -74,16 +76,16 @@ def _add_steps(parser: argparse.ArgumentParser) -> None:
             f"--{kind}", metavar=metavar, dest="steps", action=_AddStep, const=kind, type=type, help=text
         )
 
-    add("then", "FILE", "manifests that come, or take the place of objects of the same kind and name; repeatable")
+    add("then", "FILE", "add these manifests; they replace objects of the same kind and name; repeatable")
     add("drain", "NODE", "cordon the node and evict its pods, as kubectl drain does; repeatable")
-    add("fail-node", "NODE", "the node and its pods vanish; repeatable")
-    add("add-nodes", "COUNT", "add nodes like that of --like, which follows; repeatable", COUNT)
-    add("like", "NODE", "the node that the new ones are copies of")
+    add("fail-node", "NODE", "remove the node and its pods; repeatable")
+    add("add-nodes", "COUNT", "add copies of the node that the following --like names; repeatable", COUNT)
+    add("like", "NODE", "the node to copy, after --add-nodes")
 
 
 def run(args: argparse.Namespace) -> int:
     try:
-        ready = offline_inputs.prepare(args)  # before the planner is imported: bad input is told at once
+        ready = offline_inputs.prepare(args)  # before the slow import of the planner, to report bad input at once
     except offline_inputs.ClusterUnreadableError as fault:
         print(fault, file=sys.stderr)
         return offline_inputs.FAILED
@@ -134,10 +136,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Scenario:
-    """The runs of a simulation: that of the input, and one for each step."""
+    """The simulated runs: one of the input, and one for each scenario step."""
 
     def __init__(self, args: argparse.Namespace, planner: "Planner") -> None:
-        """Raises InputFaultsError where steps are incomplete."""
+        """Raises InputFaultsError if a step is incomplete."""
         self._args, self._planner = args, planner
         self._steps = _steps(args)
         self._told: list[dict[str, Any]] = []
@@ -148,13 +150,16 @@ class Scenario:
 
     @property
     def result(self) -> "SimulationResult":
-        """What came of all runs."""
+        """The joined result of all runs."""
         from koordpy.simulation.simulated_rounds import joined
 
         return joined(self._results)
 
     def run(self, ready: "Offline") -> "Offline":
-        """Runs all; the input of the last run, as that has left it. Raises InputFaultsError for faults of a step."""
+        """Runs the input and all steps. Returns the input of the last run, with the state at its end.
+
+        Raises InputFaultsError for faults of a step.
+        """
         from koordpy.offline.scenario_steps import load_steps, take_step
 
         given = load_steps(self._steps, ready.given.loaded)
@@ -204,7 +209,7 @@ class Scenario:
             self._workloads[key] = one
 
     def document(self) -> dict[str, Any]:
-        """The SimulationResult; `steps` only where there are any."""
+        """Returns the SimulationResult; it has `steps` only if there are scenario steps."""
         from koordpy.simulation.simulated_rounds import object_order
 
         workloads = sorted(
@@ -216,7 +221,7 @@ class Scenario:
 
 
 def _steps(args: argparse.Namespace) -> "list[Step]":
-    """The steps in their order. Raises InputFaultsError."""
+    """Returns the scenario steps in the order of the options. Raises InputFaultsError."""
     from koordpy.offline.scenario_steps import Step
 
     found: list[Step] = []

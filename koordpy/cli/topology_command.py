@@ -1,4 +1,4 @@
-"""`koordpy topology`: the tree of a cluster or of manifests, with what each domain has free (docs/topology.md)."""
+"""`koordpy topology`: shows the topology tree of a cluster or of manifests, and free capacity (docs/topology.md)."""
 
 import argparse
 import sys
@@ -23,7 +23,7 @@ Document = dict[str, Any]
 FAILED = 1
 BAD_HIERARCHY = 2
 NODES_NAMED = 3
-"""Nodes without a label that a line names before `and N more`."""
+"""Number of unlabelled nodes that a line names before `and N more`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="the cluster to read, without -f; default: $KUBECONFIG, the service account, ~/.kube/config",
+        help="the cluster to read, if no -f is given; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
-    parser.add_argument("--context", metavar="NAME", help="a context of the kubeconfig")
+    parser.add_argument("--context", metavar="NAME", help="context of the kubeconfig")
     offline_options.add_started(parser)
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--pod", metavar="NAMESPACE/NAME", help="count free slots for copies of this pod")
@@ -42,17 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--request",
         metavar="RESOURCE=AMOUNT",
         action="append",
-        help="count free slots for a pod that asks for this, such as nvidia.com/gpu=8; repeatable",
+        help="count free slots for a pod with this request, such as nvidia.com/gpu=8; repeatable",
     )
-    parser.add_argument("--nodes", action="store_true", help="list the nodes, too (json always has them)")
+    parser.add_argument("--nodes", action="store_true", help="also list the nodes (json always lists them)")
     parser.add_argument(
-        "--config", metavar="FILE", help="a KoordpyConfiguration; default: of a cluster that of its ConfigMap"
+        "--config", metavar="FILE", help="a KoordpyConfiguration (default for a cluster: the chart's ConfigMap)"
     )
     parser.add_argument("-o", "--output", choices=("table", "tree", "json"), default="table", help="default: table")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command; the exit status: 2 also where the hierarchy has faults, which are named."""
+    """Runs the command and returns the exit status. It is 2 also if the hierarchy has faults, which are printed."""
     ready = _source(args)
     if isinstance(ready, int):
         return ready
@@ -80,7 +80,7 @@ _Ready = tuple["ClusterState", "KoordpyConfiguration", float, list[str], str]
 
 
 def _source(args: argparse.Namespace) -> _Ready | int:
-    """State, configuration, time, warnings and where the configuration comes from; an exit status where the cluster
+    """Returns (state, configuration, time, warnings, source of the configuration), or an exit status if the cluster
     cannot be read."""
     from koordpy.quota.quota_owners import uncounted
 
@@ -103,7 +103,7 @@ def _source(args: argparse.Namespace) -> _Ready | int:
 
 
 def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConfiguration") -> "PodInfo | None":
-    """A pending pod of no gang, of the shape asked for, which the state learns of."""
+    """Adds a pending pod with the requested shape to the state, and returns it; None if no shape is requested."""
     if args.pod is None and not args.request:
         return None
     if args.pod is not None:
@@ -120,25 +120,25 @@ def _shape(args: argparse.Namespace, state: "ClusterState", config: "KoordpyConf
 
 
 def shape(state: "ClusterState", made: Pod) -> "PodInfo":
-    """A pending pod of no gang that the state learns of."""
+    """Adds a pending pod to the state, and returns it without its gang."""
     from koordpy.simulation.claim_controllers import ClaimControllers
 
     state.upsert(ClaimControllers(state).served(made))
     info = state.pod(made.key)
     assert info is not None
-    # the rest of its gang is not asked about
+    # without its gang, because slots are counted for single pods
     return replace(info, gang=None, index=None)
 
 
 def _copy(pod: Pod, scheduler: str) -> Pod:
-    """The same pod, yet to be placed, beside the first."""
+    """Returns a pending copy of a pod under another name."""
     meta = replace(pod.metadata, name=f"{pod.metadata.name}.copy", uid="copy", deletion_timestamp=None)
     spec = replace(pod.spec, node_name="", scheduler_name=scheduler, scheduling_gates=[])
     return replace(pod, metadata=meta, spec=spec, status=PodStatus())
 
 
 def _requests(given: list[str]) -> dict[str, str]:
-    """Resource -> amount of the --request options. Raises InputFaultsError."""
+    """Parses the --request options into resource -> amount. Raises InputFaultsError."""
     from koordpy.pods.resource_amounts import amounts
 
     out: dict[str, str] = {}
@@ -159,11 +159,11 @@ def _requests(given: list[str]) -> dict[str, str]:
     return out
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------------------------
 
 
 def document(inventory: "Inventory", state: "ClusterState", faults: list[str]) -> Document:
-    """The JSON of `koordpy topology`."""
+    """Returns the JSON document of `koordpy topology`."""
     source = "none"
     if state.nodes.topology is not None:
         source = "ClusterNetworkTopology/default"
@@ -211,7 +211,7 @@ def _devices(hundredths: int) -> int | float:
 
 
 def written(document: Document, form: str, *, nodes: bool) -> str:
-    """The document as `table`, `tree` or `json`; nodes: whether they are shown, too."""
+    """Formats the document as `table`, `tree` or `json`. nodes: True to show nodes in the table and the tree."""
     if form == "json":
         return output.text(document, "json")
     shown = document["domains"]
@@ -248,7 +248,7 @@ def _marks(one: Document) -> str:
 
 
 def _tree(domains: list[Document]) -> list[str]:
-    """One line a domain, drawn as a tree; domains come depth first."""
+    """Draws the domains as a tree, one line each. Domains must be in depth-first order."""
     depths = [one["name"].count("/") + 1 if one["name"] else 0 for one in domains]
     open_below = [False] * (max(depths, default=0) + 2)
     drawn: list[str] = []
@@ -278,17 +278,19 @@ def _notes(document: Document) -> list[str]:
     for one in document["unlabelled"]:
         some = named(one["nodes"], NODES_NAMED)
         what = f"label {' or '.join(one['labelKeys'])}" if one["labelKeys"] else "HyperNode"
-        each = "it is a domain of its own" if one["count"] == 1 else "each is a domain of its own"
+        each = "it is" if one["count"] == 1 else "each is"
         if one["labelKeys"] and one["count"] == everywhere:
             near = f", did you mean {one['meant']}? Each" if one["meant"] else ": each"
-            lines.append(f"{one['layer']}: no node has {what}{near} node is a domain of its own there")
+            lines.append(f"{one['layer']}: no node has {what}{near} node is a separate domain there")
             continue
-        lines.append(f"{one['layer']}: {counted(one['count'], 'node')} without {what}, {each} there: {some}")
+        nodes = counted(one["count"], "node")
+        lines.append(f"{one['layer']}: {nodes} without {what}, {each} a separate domain there: {some}")
     for one in document["inSeveralPlaces"]:
         places = ", ".join(one["domains"])
         lines.append(
-            f"{one['layer']}: {one['name']} stands in {len(one['domains'])} places, as domains apart: {places}"
+            f"{one['layer']}: name {one['name']} appears below {len(one['domains'])} parents, "
+            f"as separate domains; is a label wrong? {places}"
         )
     if document["source"] == "none":
-        lines.append("no ClusterNetworkTopology default and no HyperNodes: the cluster is flat")
+        lines.append("no ClusterNetworkTopology named default and no HyperNodes: each node is a separate domain")
     return ["", *lines] if lines else []

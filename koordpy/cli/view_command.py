@@ -1,4 +1,4 @@
-"""`koordpy view`: one page of a running scheduler, a cluster or manifests, on this machine alone (docs/view.md)."""
+"""`koordpy view`: serves the web UI of a running scheduler, a cluster or manifests, on loopback only (docs/view.md)."""
 
 import argparse
 import asyncio
@@ -26,38 +26,38 @@ if TYPE_CHECKING:
 
 FAILED = 1
 HELPED = 10
-"""Units of the queue of which a page without a server says what would help."""
+"""Number of units, from the head of the queue, for which a page in one file says what would help."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--scheduler", metavar="HOST:PORT", help="a running scheduler, by its health address")
+    source.add_argument("--scheduler", metavar="HOST:PORT", help="show a running scheduler (its health address)")
     source.add_argument(
         "--kubeconfig",
         metavar="FILE",
-        help="a cluster, without asking its scheduler; default: $KUBECONFIG, the service account, ~/.kube/config",
+        help="show a cluster, and what a round would do; default: $KUBECONFIG, the service account, ~/.kube/config",
     )
     offline_options.add_arguments(parser, source)
     parser.add_argument(
         "--namespace",
         metavar="NAME",
-        help="ask the cluster's scheduler about one namespace, with rights in it alone (view.koordpy.io)",
+        help="show one namespace, with rights in that namespace only (API view.koordpy.io)",
     )
-    parser.add_argument("--token-file", metavar="FILE", help="with the bearer token that --scheduler wants to see")
+    parser.add_argument("--token-file", metavar="FILE", help="bearer token to send to --scheduler")
     parser.add_argument(
         "--address",
         metavar="HOST:PORT",
         default="127.0.0.1:0",
-        help="where to serve, on loopback (default: a free port)",
+        help="loopback address to serve on (default: a free port)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the command until Ctrl-C; the exit status."""
+    """Runs the command until Ctrl-C and returns the exit status. Raises InputFaultsError."""
     if args.token_file and not args.scheduler:
-        raise InputFaultsError(["--token-file: is for --scheduler"])
+        raise InputFaultsError(["--token-file: requires --scheduler"])
     if args.namespace and (args.scheduler or args.paths):
-        raise InputFaultsError(["--namespace: is for a cluster, by --kubeconfig or the default one"])
+        raise InputFaultsError(["--namespace: cannot be used with --scheduler or -f"])
     ready = offline_options.prepare(args) if args.paths else None
     for line in ready.warnings if ready is not None else ():
         print(f"warning: {line}", file=sys.stderr)
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _scheduler(args: argparse.Namespace) -> tuple[str, str]:
-    """Address and token of a running scheduler; empty where none is asked for. Raises InputFaultsError."""
+    """Returns (address, token) of a running scheduler; both are empty without --scheduler. Raises InputFaultsError."""
     if not args.scheduler:
         return "", ""
     from koordpy.api.object_names import split_address
@@ -112,16 +112,16 @@ async def _serve(args: argparse.Namespace, ready: "Offline | None", address: str
 
 
 def feed_of(ready: "Offline") -> "Feed":
-    """Manifests as they stand, and what a round would do."""
+    """Returns the feed of a page that shows manifests, and what one round would do."""
     from koordpy.view.live_documents import Feed, Planned
 
-    teller = Planned(ready.config, source="manifests, nothing carried out", warnings=tuple(ready.warnings))
+    teller = Planned(ready.config, source="offline: manifests, no changes are made", warnings=tuple(ready.warnings))
     snapshot = ready.state.snapshot(ready.now.timestamp())
     return Feed(lambda: (snapshot, teller), ready.config)
 
 
 class SimulationPage:
-    """Listens to the rounds of a simulation, then writes the page of its end."""
+    """Records the rounds of a simulation, then writes a page with the cluster at its end."""
 
     def __init__(self) -> None:
         from koordpy.observe.decision_log import DecisionLog
@@ -132,7 +132,7 @@ class SimulationPage:
         """True if the last round changed nothing, so that the next one would change nothing either."""
 
     def plan(self, snapshot: "Snapshot", config: "KoordpyConfiguration") -> "RoundPlan":
-        """A round of the planner, whose decisions are kept."""
+        """Plans a round and records its decisions."""
         from koordpy.planner.planning_round import plan_round
         from koordpy.view.document_rows import PlannedPlace
 
@@ -148,7 +148,7 @@ class SimulationPage:
         return plan
 
     def written(self, ready: "Offline") -> str:
-        """One file that needs no network: the cluster as the last round left it."""
+        """Returns a page in one HTML file, which needs no network: the cluster after the last round."""
         import orjson
 
         from koordpy.planner.planning_round import plan_round
@@ -171,7 +171,7 @@ class SimulationPage:
 
 @contextlib.asynccontextmanager
 async def _tenant(args: argparse.Namespace) -> "AsyncIterator[TenantView]":
-    """The scheduler of a cluster, asked about one namespace."""
+    """Opens the view of one namespace, which the cluster's scheduler serves. Raises InputFaultsError."""
     from koordpy.engine.client.api_client import ApiClient
     from koordpy.engine.client.credentials import load_access
     from koordpy.engine.client.kubeconfig import CredentialError
@@ -187,7 +187,10 @@ async def _tenant(args: argparse.Namespace) -> "AsyncIterator[TenantView]":
 
 @contextlib.asynccontextmanager
 async def _cluster(args: argparse.Namespace) -> "AsyncIterator[Feed]":
-    """A cluster as lists and watches tell, and what a round would do; nothing is written."""
+    """Opens the view of a cluster: its objects from lists and watches, and what one round would do.
+
+    Nothing is written to the cluster. Raises InputFaultsError.
+    """
     from koordpy.cli.cluster_reading import installed
     from koordpy.config.configuration_file import load_config
     from koordpy.engine.client.api_client import ApiClient
@@ -209,18 +212,18 @@ async def _cluster(args: argparse.Namespace) -> "AsyncIterator[Feed]":
     async with ApiClient(access, qps=0) as client:
         try:
             config, source = (given, args.config) if given is not None else await installed(client, notes, flags)
-        except (ApiError, Unreachable):  # the feeds say what is wrong, and try again
+        except (ApiError, Unreachable):  # the feeds report the error and retry
             config, source = load_config(None, flags=flags), DEFAULTS
         for note in notes:
             print(f"warning: {note}", file=sys.stderr)
         offline_inputs.tell_configuration(source, config)
-        # its parts that read: no round is run, nothing elected
+        # only its feeds run: no rounds and no leader election
         scheduler = Scheduler(
             client,
             lambda snapshot, only, budget: plan_round(snapshot, config, only=only, budget=budget),
             settings=EngineSettings(config, dry_run=True),
         )
-        teller = Planned(config, source=f"cluster {access.server}, what a round would do")
+        teller = Planned(config, source=f"cluster {access.server}, and what a round would do")
 
         def take() -> "Taken":
             return taken_of(scheduler)[0], teller

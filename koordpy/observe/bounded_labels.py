@@ -1,7 +1,7 @@
-"""Which of many objects a metric names: a bounded number of label sets, that changes as little as it can.
+"""Chooses which of many objects a metric names, so that the number of its label values is bounded.
 
-A name stays chosen as long as its object is there, so that an alert about it keeps its time. Free places go to the
-first of the others in natural order. Choosing costs O(n) for n objects, and O(n log most) where places are free.
+An object stays chosen as long as it exists, so that the duration of an alert about it is not reset. Unused places go to
+other objects in natural order. Choosing among n objects costs O(n), or O(n log most) if there are unused places.
 """
 
 import heapq
@@ -11,23 +11,23 @@ from typing import Generic, TypeVar
 from koordpy.api.natural_order import natural_key
 
 LETTERS = 320
-"""Letters of a label's value: namespace and name of any object of Kubernetes; what gangs are called by annotations may
-be longer."""
+"""Maximum length of a label value, in characters. Namespace and name of a Kubernetes object fit; the name of a gang in
+an annotation may be longer and is cut."""
 
 
 K = TypeVar("K", bound=Hashable)
 
 
 class FewNames(Generic[K]):
-    """At most `most` of the objects at a time."""
+    """Chooses at most `most` objects at a time."""
 
     def __init__(self, most: int, name: Callable[[K], str]) -> None:
-        """name: of an object, by which the first are told."""
+        """name: returns the name of an object, by which objects are ordered."""
         self._most, self._name = most, name
         self._chosen: dict[K, None] = {}
 
     def choose(self, there: Collection[K]) -> list[K]:
-        """The objects to be named, of all that are there; those that were chosen before come first."""
+        """Returns the objects to name, out of all existing objects; objects that were chosen before come first."""
         kept = [one for one in self._chosen if one in there]
         free = self._most - len(kept)
         if free > 0 and len(there) > len(kept):
@@ -39,5 +39,5 @@ class FewNames(Generic[K]):
 
 
 def label(text: str) -> str:
-    """The value of a label that a tenant's text ends up in."""
+    """Returns a tenant's text as a label value, cut to `LETTERS` characters."""
     return text if len(text) <= LETTERS else text[: LETTERS - 3] + "..."

@@ -1,12 +1,12 @@
-"""Limit the number of open connections of a server, fairly between client addresses.
+"""Limits the number of open connections of a server, fairly between client addresses.
 
-Probes of the kubelet and reviews of the API server must be answered however many connections another client holds open.
-If there are more than `MOST`, the oldest connection of the address that holds most of them is closed. A connection is
+Probes of the kubelet and requests of the API server must be answered although another client has many open connections.
+If there are more than `MOST`, the oldest connection of the address with the most connections is closed. A connection is
 counted when it is accepted, before its TLS handshake, because a silent client costs as much memory as a served one.
 
-Each connection is accepted by `sock_accept`, counted, and handed to the event loop together with the TLS context. The
-loop then owns the handshake from the first byte on. (`start_tls` on a transport that is already open loses bytes on
-uvloop, where `pause_reading` in `connection_made` comes too late.)
+Each connection is accepted by `sock_accept`, counted, and passed to the event loop together with the TLS context. The
+loop then owns the handshake from the first byte on. (`start_tls` on an open transport loses bytes on uvloop, where
+`pause_reading` in `connection_made` takes effect too late.)
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from aiohttp import web
 logger = logging.getLogger(__name__)
 
 MOST = 512
-"""Open connections of one server."""
+"""Maximum number of open connections of one server."""
 HANDSHAKE_SECONDS = 10.0
 BACKLOG = 128
 PAUSE_SECONDS = 0.5
-"""Between two attempts to accept a connection after a failed one, as without free file descriptors."""
+"""Pause in seconds after a failed attempt to accept a connection, for example without free file descriptors."""
 NOT_ON_THIS_HOST = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Doors:
-    """Accept connections for one server. Owned by the event loop."""
+    """Accepts and counts the connections of one server. Must only be used on the event loop."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, *, most: int = MOST) -> None:
         self.tls, self._most, self._count = tls, most, 0
@@ -44,13 +44,13 @@ class Doors:
         return self._count
 
     async def open(self, server: web.Server, host: str | None, port: int) -> int:
-        """Listen on a host (None: all addresses) and return the port. Raises OSError if the address cannot be used."""
+        """Listens on a host (None: all addresses) and returns the port. Raises OSError if the address is unusable."""
         listeners = await _listeners(host, port)
         self._accepting = [asyncio.create_task(self._accept(one, server)) for one in listeners]
         return int(listeners[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stop accepting connections. Open connections stay open."""
+        """Stops accepting connections. Open connections stay open."""
         for task in self._accepting:
             task.cancel()
         self._accepting.clear()
@@ -79,7 +79,7 @@ class Doors:
             oldest.close()
 
     def leave(self, guest: "_Guest") -> None:
-        """Stop counting a connection that is closed or is about to be."""
+        """Stops counting a connection that is closed, or is about to be closed."""
         own = self._guests.get(guest.address, {})
         if guest in own:
             del own[guest]
@@ -100,14 +100,14 @@ class _Guest(asyncio.Protocol):
         self.pause_writing, self.resume_writing = server.pause_writing, server.resume_writing  # type: ignore[method-assign]
 
     def greet(self, connection: socket.socket) -> None:
-        """Start the handshake, which also starts the server's part of a connection without TLS."""
+        """Starts the handshake. Without TLS it starts the server's protocol at once."""
         self._greeting = asyncio.create_task(self._greet(connection))
 
     async def _greet(self, connection: socket.socket) -> None:
         loop, tls = asyncio.get_running_loop(), self._doors.tls
         patience = None if tls is None else HANDSHAKE_SECONDS
         try:
-            with contextlib.suppress(OSError, TimeoutError):  # the client went, or its handshake failed
+            with contextlib.suppress(OSError, TimeoutError):  # the client disconnected, or the handshake failed
                 await loop.connect_accepted_socket(lambda: self, connection, ssl=tls, ssl_handshake_timeout=patience)
         finally:
             if self._transport is None:
@@ -115,14 +115,14 @@ class _Guest(asyncio.Protocol):
                 connection.close()
 
     def close(self) -> None:
-        """Close the connection at once, in its handshake or later."""
+        """Closes the connection at once, also during its handshake."""
         if self._transport is not None:
             self._transport.abort()
         elif self._greeting is not None:
             self._greeting.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass of it
         self._server.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -132,7 +132,7 @@ class _Guest(asyncio.Protocol):
 
 
 async def _listeners(host: str | None, port: int) -> list[socket.socket]:
-    """One listening socket an address of the host. An address family that this machine lacks is left out."""
+    """Returns one listening socket per address of the host, without address families that this machine lacks."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listeners: list[socket.socket] = []
     missing: OSError | None = None

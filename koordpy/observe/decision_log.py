@@ -1,7 +1,8 @@
-"""The decision log: what each round decided about each unit, and why.
+"""The decision log: records the decision of each round about each unit, with its reason.
 
-One line a unit at level info for gangs and for every plan with victims, at debug for other plain pods, and the last two
-thousand in memory for /debug/decisions: the question "why is it there", or "who evicted it", is asked after the fact.
+It logs one line per unit: at level info for gangs and for plans with victims, at level debug for other plain pods. It
+keeps the last 2,000 decisions in memory for /debug/decisions, because the question why a pod was placed on a node or
+evicted is asked later.
 """
 
 import logging
@@ -24,16 +25,17 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A pod and its node. rule: under which it is evicted; empty for one that is nominated."""
+    """A victim or a nominated pod, and its node."""
 
     pod: str
     node: str
     rule: str = ""
+    """Rule under which a victim is evicted; empty for a nominated pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One unit of one round."""
+    """The decision of one round about one unit."""
 
     round: int
     at: float
@@ -44,42 +46,42 @@ class Decision:
     proof: str
     layer: str | None
     nodes: tuple[str, ...]
-    """Nodes it got, in the order of the plan, each once."""
+    """Nodes of the placed pods, in the order of the plan, each once."""
     message: str
-    """What is said to a pod that stays pending, or to the first victim; empty where all are placed."""
+    """Message of the pods that stay pending, or of the first victim; empty if all pods are placed."""
     beneficiary: str = ""
-    """Pod or gang that victims go for; empty for nobody in particular."""
+    """Pod or gang for which the victims are evicted; empty if they are not evicted for a certain one."""
     victims: tuple[Place, ...] = ()
     nominated: tuple[Place, ...] = ()
-    """Where the unit is to go once its victims, or pods that are ending, are gone. Nothing is bound by the decision."""
+    """Pods of the unit with the nodes that are reserved until victims and terminating pods are gone; none is bound."""
     dry_run: bool = False
-    """Nothing of it is carried out."""
+    """True if the decision is not carried out."""
     never: bool = False
-    """Whether the unit never fits; its proof is `infeasible` then."""
+    """True if the unit would not fit an empty cluster; its proof is `infeasible` then."""
 
     def line(self) -> str:
-        """One line for people, marked where nothing of it is carried out."""
+        """Returns one line about the decision, with the prefix `dry run: ` if it is not carried out."""
         return f"{'dry run: ' if self.dry_run else ''}{self.text()}"
 
     def text(self) -> str:
-        """The line without that mark."""
+        """Returns one line about the decision, without the prefix of a dry run."""
         proof = f" ({self.proof}{' (never)' if self.never else ''})" if self.proof != Proof.UNKNOWN else ""
         if self.victims:
             return f"{self._evicts()}{proof}"
         if self.nominated:
-            return f"{self.unit}: {self.message}"  # it waits for room that is kept, so no proof speaks of it
+            return f"{self.unit}: {self.message}"  # the unit waits for reserved capacity, which needs no proof
         if self.placed:
             where = f" in {self.layer}" if self.layer else ""
             text = f"{self.unit}: {self.placed} of {self.pods} pods on {named(self.nodes)}{where}{proof}"
-            return f"{text}; left: {self.message}" if self.message else text
+            return f"{text}; still pending: {self.message}" if self.message else text
         return f"{self.unit}: {self.message or 'nothing placed'}{proof}"
 
     def _evicts(self) -> str:
         verb, nominate = ("would evict", "would nominate") if self.dry_run else ("evicts", "nominates")
         rules = Counter(victim.rule for victim in self.victims)
         by = ", ".join(f"{number} {rule}" for rule, number in rules.items()) if len(rules) > 1 else next(iter(rules))
-        unit, gains = f"{self.unit}: " if self.unit else "", self.beneficiary or "nobody in particular"
-        text = f"{unit}{verb} {counted(len(self.victims), 'pod')} ({by}) for {gains}: "
+        unit, gains = f"{self.unit}: " if self.unit else "", f" for {self.beneficiary}" if self.beneficiary else ""
+        text = f"{unit}{verb} {counted(len(self.victims), 'pod')} ({by}){gains}: "
         text += named([f"{victim.pod} on {victim.node}" for victim in self.victims])
         if not self.nominated:
             return f"{text}; {self.message}"
@@ -87,18 +89,19 @@ class Decision:
 
 
 def _gangs(unit: str) -> Sequence[str]:
-    """The gangs of a unit, which its id names; none of a plain pod."""
+    """Returns the gangs of a unit, from its id; empty for a plain pod."""
     return unit.removeprefix(GANG).split(",") if unit.startswith(GANG) else ()
 
 
 _KEPT = 2048
+"""Number of decisions in memory."""
 _TOLD = 1 << 14
-"""Units that wait of which the last message is kept."""
+"""Number of pending units whose last message is remembered."""
 GANG = "gang:"
 
 
 class _Packed:
-    """The last decisions, thousands of small objects, in one block of memory."""
+    """The last decisions, encoded in one block of memory instead of thousands of small objects."""
 
     def __init__(self) -> None:
         self._lines, self._count = bytearray(), 0
@@ -120,28 +123,28 @@ _encoder, _decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Decision)
 
 
 class DecisionLog:
-    """Keeps and logs decisions."""
+    """Records and logs decisions."""
 
     def __init__(self, *, hold_seconds: float = 0.0, dry_run: bool = False) -> None:
-        """hold_seconds: a gang that a gate holds is logged after that long, as it is then: most are complete before.
-        dry_run: whether nothing that is recorded is carried out."""
+        """hold_seconds: delay before a gang that a gate blocks is logged; most such gangs are complete by then.
+        dry_run: True if recorded plans are not carried out."""
         self._kept, self._dry_run = _Packed(), dry_run
         self._last: dict[str, str] = {}
         self._round = 0, 0.0
         self.decided = 0
-        """How many there were ever."""
+        """Number of decisions recorded since the start."""
         self.messages: dict[str, str] = {}
-        """Unit -> what was last said to those of its pods that wait; of the units that were told last."""
+        """Unit -> last message of its pending pods, for at most `_TOLD` units."""
         self.reservation: PromisedStart | None = None
-        """Room that the last round promised to the first that waits."""
+        """Start that the last round promised to the first pending unit; None if it promised none."""
         self._hold = hold_seconds
         self._held: dict[str, tuple[float, Decision]] = {}
-        """Unit -> when its decision is to be logged, on the clock of `at`, and the last one."""
+        """Unit -> (time at which its decision is logged, on the clock of `at`; its last decision), while delayed."""
         self._holder: dict[str, str] = {}
-        """Gang -> the unit of those that are held which it is in."""
+        """Gang -> the unit with a delayed decision that contains it."""
 
     def record(self, plan: RoundPlan, *, number: int, at: float) -> None:
-        """Takes in one round's plan, but for units with victims: whether these go, `evicts` tells."""
+        """Records the plan of a round, except units with victims, which `evicts` records once they are evicted."""
         self._round = number, at
         self.reservation = plan.reservation
         evicting = {eviction.unit for eviction in plan.evictions}
@@ -178,20 +181,21 @@ class DecisionLog:
         self.release(at)
 
     def _supersede(self, unit: str) -> None:
-        """Forgets what is held of other units with gangs of this one: they are linked, or not, only since then."""
+        """Drops delayed decisions of other units with the same gangs: links between the gangs have changed."""
         for gang in _gangs(unit):
             held = self._holder.get(gang, unit)
             if held != unit:
                 self._unhold(held)
 
     def _unhold(self, unit: str) -> None:
-        """A unit's decision is held no longer."""
+        """Ends the delay of a unit's decision."""
         if self._held.pop(unit, None) is not None:
             for gang in _gangs(unit):
                 self._holder.pop(gang, None)
 
     def evicts(self, plan: RoundPlan, unit: str, *, dry_run: bool) -> None:
-        """The victims of a unit in the last round's plan are about to go; unit is empty where nobody gains."""
+        """Records that the victims of a unit in the last round's plan are being evicted; unit is empty if they are not
+        evicted for a certain unit."""
         victims = sorted(
             (eviction for eviction in plan.evictions if eviction.unit == unit), key=lambda one: natural_key(one.pod_key)
         )
@@ -231,11 +235,11 @@ class DecisionLog:
             del self.messages[next(iter(self.messages))]
 
     def next_due(self) -> float | None:
-        """When a line that is held back is to be logged; None for never."""
+        """Returns the time at which the next delayed line is due; None if no line is delayed."""
         return min((due for due, _ in self._held.values()), default=None)
 
     def release(self, at: float) -> None:
-        """Logs what was held back until now."""
+        """Logs the delayed lines that are due."""
         for unit, (due, decision) in list(self._held.items()):
             if due <= at:
                 self._unhold(unit)
@@ -244,7 +248,7 @@ class DecisionLog:
     def _log(self, decision: Decision) -> None:
         level = logging.DEBUG
         if decision.unit.startswith(GANG):
-            # the same but for its counts, as while members arrive, is no news
+            # a line that differs only in numbers, such as while members are created, is logged at debug
             gist = _NUMBER.sub("#", decision.line())
             level = logging.INFO if self._last.get(decision.unit) != gist else logging.DEBUG
             self._last[decision.unit] = gist
@@ -254,16 +258,16 @@ class DecisionLog:
             logger.log(level, "%s", decision.line(), extra={"object": decision.unit})
 
     def forget(self, there: Callable[[str], bool]) -> None:
-        """Lets go of what was last said of units that are not there any more."""
+        """Drops the last messages and lines of units that no longer exist."""
         self.messages = {unit: text for unit, text in self.messages.items() if there(unit)}
         self._last = {unit: gist for unit, gist in self._last.items() if there(unit)}
 
     def kept(self) -> tuple[Decision, ...]:
-        """The last decisions, the latest last."""
+        """Returns the last decisions, the oldest first."""
         return self._kept.decisions()
 
     def recent(self) -> list[dict[str, Any]]:
-        """The last decisions, the latest first, as plain values."""
+        """Returns the last decisions as plain values, the latest first."""
         return [asdict(decision) for decision in reversed(self.kept())]
 
 

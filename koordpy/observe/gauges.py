@@ -1,4 +1,4 @@
-"""Gauges of quotas, shares and accelerators (kube-parity.md section 5), read when scraped."""
+"""Values of the gauges of quotas, shares and accelerators, computed when metrics are scraped (kube-parity.md 5)."""
 
 from collections.abc import Iterable
 
@@ -14,8 +14,10 @@ Gauges = dict[tuple[str, ...], float]
 
 
 def quota_gauges(quotas: Quotas, settings: QuotaSettings) -> Gauges:
-    """(quota, resource, kind) -> cores, bytes or devices. Of the built-in ones those that nodes have: pods may ask for
-    any number of others."""
+    """Returns (quota, resource, kind) -> cores, bytes or devices.
+
+    The built-in quotas are limited to resources that nodes have, because pods may request any number of others.
+    """
     out: Gauges = {}
     if not quotas.tree.quotas:
         return out
@@ -33,7 +35,8 @@ def quota_gauges(quotas: Quotas, settings: QuotaSettings) -> Gauges:
 
 
 def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
-    """(queue, kind) -> accelerators that a user (mode gpu-count) or queue deserves, and holds."""
+    """Returns (queue or user, kind) -> accelerators: the fair share (fair) and the usage (used). In mode gpu-count the
+    entries are users."""
     out: Gauges = {}
     if config.mode in ("exact", "kai"):
         shares = queue_shares(quotas, config, queue_ages(quotas, {})).whole
@@ -53,9 +56,9 @@ def share_gauges(quotas: Quotas, config: Fairness) -> Gauges:
 
 
 def accelerator_gauges(nodes: Iterable[tuple[Amounts, Amounts]]) -> Gauges:
-    """(resource, state) -> devices of all nodes that pods hold (used), and of which none does (free).
+    """Returns (resource, state) -> devices of all nodes, used or free.
 
-    nodes: what each can hold, and what its pods hold.
+    nodes: (allocatable amounts, amounts that its pods use) of each node.
     """
     out: Gauges = {}
     for allocatable, held in nodes:

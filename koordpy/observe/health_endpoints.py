@@ -1,6 +1,6 @@
-"""The HTTP endpoints of the process (kube-parity.md section 5): health, metrics, configuration, debugging.
+"""Serves the HTTP endpoints of the process: health, metrics, configuration and debugging (kube-parity.md 5).
 
-What is healthy and what can be shown is told by callables: the rooms above know, this one only serves.
+Callables provide the health checks and the documents. This module only serves them.
 """
 
 import asyncio
@@ -22,31 +22,35 @@ from koordpy.observe.metrics import CONTENT_TYPE, Metrics
 logger = logging.getLogger(__name__)
 
 Check = Callable[[], str]
-"""Returns what is wrong, or the empty string."""
+"""Returns the reason why the check failed, or the empty string."""
 Guard = Callable[[web.Request], Awaitable[str]]
-"""Why a request may not see /debug and /configz, which show what tenants run; the empty string where it may."""
+"""Returns the reason why a request may not read /debug and /configz, which show the workloads of all tenants, or the
+empty string if it may."""
 
 METRICS_SECONDS = 1.0
-"""Metrics are rendered so often at most, whoever asks."""
+"""Minimum time in seconds between two renderings of the metrics; requests in between get the same text."""
 SHOWING = 4
-"""Requests for /debug and /configz that may wait for one another; more are turned away."""
+"""Maximum number of concurrent requests for /debug and /configz; more are rejected."""
 SHOW_SECONDS = 60.0
-"""A reader that takes longer for one answer is let go, for those who wait."""
+"""Timeout of one answer in seconds, so that a slow client does not block other requests."""
 CHUNK = 1 << 18
+"""Bytes of an answer that are written at once."""
 
 
 async def from_loopback(request: web.Request) -> str:
-    """Lets in who comes over the loopback interface, as `kubectl port-forward` does."""
+    """Allows requests over the loopback interface only, as `kubectl port-forward` sends them."""
     try:
         local = ip_address(request.remote or "").is_loopback
     except ValueError:
         local = False
-    return "" if local else "only over the loopback interface, as kubectl port-forward does (debugAccess)"
+    return "" if local else "only served on the loopback interface: use kubectl port-forward (see debugAccess)"
 
 
 class HealthServer:
-    """Serves /healthz /livez /readyz, /debug/NAME, /debug, which lists these, and /metrics and /configz where these are
-    given; port 0 takes a free port."""
+    """Serves /healthz, /livez, /readyz, /debug with the list of /debug/NAME, and optionally /metrics and /configz.
+
+    Port 0 means a free port.
+    """
 
     def __init__(
         self,
@@ -60,9 +64,11 @@ class HealthServer:
         handlers: Mapping[str, Handler] | None = None,
         guard: Guard = from_loopback,
     ) -> None:
-        """guard: who may see /debug and /configz. `configuration` and `debug` callables return plain values, bytes that
-        are JSON already, or a callable that gives such. They are called on the event loop, what they return is called
-        and encoded in a thread. handlers: pages of /debug that answer for themselves."""
+        """guard: decides which requests may read /debug and /configz. handlers: /debug pages with a separate handler.
+
+        `configuration` and `debug` callables are called on the event loop. They return plain values, bytes that are
+        JSON, or a callable that returns these; it is called, and its result is encoded, in a thread.
+        """
         self._host, self._port = split_address(address)
         self._metrics, self._live, self._ready = metrics, dict(live), dict(ready)
         self._configuration, self._debug = configuration, dict(debug or {})
@@ -75,7 +81,7 @@ class HealthServer:
         self.port = 0
 
     async def start(self) -> None:
-        """Listens. Raises OSError where the address cannot be had."""
+        """Listens on the address. Raises OSError if it cannot be used."""
         app = web.Application()
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/livez", partial(_verdict, self._live))
@@ -100,7 +106,7 @@ class HealthServer:
             self._runner = None
 
     async def _alive(self, request: web.Request) -> web.Response:
-        # answering is the proof: the event loop turns
+        # the answer proves that the event loop is running
         return web.Response(text="ok\n")
 
     async def _render(self, request: web.Request) -> web.Response:
@@ -118,19 +124,19 @@ class HealthServer:
             return await handler(request)
         show = self._debug.get(name)
         if show is None:
-            raise web.HTTPNotFound(text=f"no /debug/{name}; there is\n{self._pages()}")
+            raise web.HTTPNotFound(text=f"no page /debug/{name}; pages:\n{self._pages()}")
         return await self._show(show, request)
 
     async def _show(self, show: Callable[[], Any], request: web.Request) -> web.StreamResponse:
-        """One answer at a time, in pieces: that of a large cluster has tens of megabytes."""
+        """Answers one request at a time, in chunks, because the answer for a large cluster has tens of megabytes."""
         await self._let_in(request)
         if self._waiting >= SHOWING:
-            raise web.HTTPTooManyRequests(text=f"{request.path}: others are being answered\n")
+            raise web.HTTPTooManyRequests(text=f"{request.path}: too many concurrent requests\n")
         self._waiting += 1
         response: web.StreamResponse | None = None
         try:
             async with self._showing, asyncio.timeout(SHOW_SECONDS):
-                # a snapshot of a large cluster takes a while to encode: not on the loop that binds pods
+                # encoding a large snapshot takes long, so it runs outside of the event loop, which binds pods
                 body = memoryview(await asyncio.to_thread(_encode, show()))
                 response = web.StreamResponse(headers={"Content-Type": "application/json"})
                 response.content_length = len(body)
@@ -141,7 +147,7 @@ class HealthServer:
                 return response
         except TimeoutError:
             if response is not None:
-                raise  # the answer has begun: all that is left is to close the connection
+                raise  # the answer has begun, so the connection can only be closed
             raise web.HTTPServiceUnavailable(text=f"{request.path}: not ready within {SHOW_SECONDS:g} s\n") from None
         finally:
             self._waiting -= 1

@@ -1,4 +1,8 @@
-"""Log lines for people (`text`) and for machines (`json`: one object a line)."""
+"""Formats log lines as text or as JSON, one object a line.
+
+Long values are cut and control characters escaped, because tenants choose names and annotations. Lines about one object
+are limited per minute.
+"""
 
 import logging
 import re
@@ -17,11 +21,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 MOST_CHARACTERS = 1024
-"""Of one value in a line: names and annotations are what tenants write."""
+"""Maximum length of one value in a line, in characters."""
 _CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]")
-"""What could end a line, or steer a terminal."""
+"""Characters that could end a line or control a terminal."""
 MOST_LINES = 100
-"""Of an exception: its first and its last ones."""
+"""Maximum number of lines of an exception; the first and the last lines are kept."""
 
 
 def _escaped(text: str) -> str:
@@ -36,7 +40,7 @@ def _cut(value: object) -> object:
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message with its values cut."""
+    """Returns the message, with long values cut."""
     cut = copy(record)
     if isinstance(record.args, tuple):
         cut.args = tuple(map(_cut, record.args))
@@ -51,7 +55,7 @@ def _cut_lines(text: str) -> list[str]:
 
 
 class JsonFormatter(logging.Formatter):
-    """Keys: ts (RFC 3339, UTC), level, logger, msg, and whatever `extra` names."""
+    """Formats a line as a JSON object with ts (RFC 3339, UTC), level, logger, msg, and the keys of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -69,7 +73,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-01T00:00:00.000Z INFO koordpy.engine.scheduling_loop message`, UTC."""
+    """Formats a line as `2026-01-01T00:00:00.000Z INFO koordpy.engine.scheduling_loop message`, in UTC."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
@@ -81,12 +85,12 @@ class TextFormatter(logging.Formatter):
         return super().format(shown)
 
     def formatException(self, ei: Any) -> str:
-        """Indented but for its first line: what its message says is never taken for a line of the log."""
+        """Indents all lines but the first, so that no line of an exception looks like a log line."""
         return "\n ".join(map(_escaped, _cut_lines(super().formatException(ei))))
 
 
 class _OfObjects(logging.Filter):
-    """Lines whose `extra` names an `object` come ten a minute, with a `namespace` 300 for all of its objects."""
+    """Limits lines whose `extra` has an `object` to 10 a minute, and to 300 for all objects of its `namespace`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +103,7 @@ class _OfObjects(logging.Filter):
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a line of the HTTP server is no doing of a caller, who could fill the log with what is no HTTP."""
+    """Returns False for lines about invalid HTTP requests, with which any client could fill the log."""
     return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
@@ -107,7 +111,7 @@ def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO
     """Sends all log lines to one stream (stderr). Raises ValueError for an unknown level."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
-        raise ValueError(f"unknown log level {level!r}: debug, info, warning or error")
+        raise ValueError(f"unknown log level {level!r}: must be debug, info, warning or error")
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     handler.addFilter(_OfObjects())
@@ -120,5 +124,5 @@ def configure(*, level: str = "info", format: LogFormat = "text", stream: TextIO
     server = logging.getLogger("aiohttp.server")
     if _is_ours not in server.filters:
         server.addFilter(_is_ours)
-    # why kopf ended, and that it is started again, is said by our own lines
+    # koordpy logs itself why kopf ended and that it restarts
     logging.getLogger("kopf").setLevel(number if number <= logging.DEBUG else logging.CRITICAL)

@@ -1,9 +1,8 @@
-"""How much is said in a minute: of one object, and of all objects of a namespace, however often they change. And what
-was said of which object, so that a warning that every round finds is said once.
+"""Limits the messages about one object and about one namespace per minute, and sends repeated messages only once.
 
-An object that is made anew has another uid and is told again. Of one text so many objects of a namespace are told at
-most: a template with a slip makes thousands of pods that have it. Namespaces are kept apart: what is said in one uses
-up nothing that another needs.
+A message is repeated if it has the same text and object; a recreated object has another uid, so it gets the message
+again. One text is sent for at most `MOST_SUBJECTS` objects of a namespace, because a template with a mistake creates
+thousands of pods with it. Limits of namespaces are independent, so that no tenant uses up the messages of another.
 """
 
 import time
@@ -11,34 +10,37 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 
 MOST_A_MINUTE = 10
-"""Of one object: one that changes all the time would fill the log with others."""
+"""Messages about one object per minute, because an object that changes all the time would fill the log."""
 MOST_OF_A_NAMESPACE = 300
-"""Of the objects of one namespace, which may have any number of them."""
+"""Messages about all objects of one namespace per minute."""
 MOST_KEPT = 4096
+"""Number of objects and namespaces whose message times are remembered."""
 MINUTE = 60.0
 MOST_SUBJECTS = 100
-"""Objects of a namespace that are told of one text."""
+"""Number of objects of a namespace for which one text is sent."""
 MOST_TEXTS = 2048
-"""Texts of a namespace that are remembered, and namespaces; what falls out may be said again."""
+"""Number of texts per namespace, and of namespaces, that are remembered; a forgotten text may be sent again."""
 
 
 class Lately:
-    """When something was said last of whom."""
+    """Times of the last messages about each object and namespace, for the limits per minute."""
 
     def __init__(self, most: int = MOST_A_MINUTE) -> None:
-        """most: times in a minute that something is said of one object."""
+        """most: number of messages about one object per minute."""
         self._most = most
         self._times: OrderedDict[tuple[Hashable, str], deque[float]] = OrderedDict()
 
     def lets(self, subject: Hashable, now: float, namespace: str | None = None) -> bool:
-        """Whether something may be said of this object now; it counts as said then. namespace: its limit counts as
-        well."""
+        """Returns True, and counts a message, if the limits allow a message about the object now.
+
+        namespace: namespace whose limit applies as well; None for no such limit.
+        """
         found = []
-        for whom, most in ((None, MOST_OF_A_NAMESPACE), (subject, self._most)):
-            if whom is None and namespace is None:
+        for limited, most in ((None, MOST_OF_A_NAMESPACE), (subject, self._most)):
+            if limited is None and namespace is None:
                 continue
-            times = self._times.setdefault((whom, namespace or ""), deque(maxlen=most))
-            self._times.move_to_end((whom, namespace or ""))
+            times = self._times.setdefault((limited, namespace or ""), deque(maxlen=most))
+            self._times.move_to_end((limited, namespace or ""))
             if len(times) == most and now - times[0] < MINUTE:
                 return False
             found.append(times)
@@ -49,32 +51,35 @@ class Lately:
         return True
 
     def forget(self, there: Callable[[Hashable], bool], now: float) -> None:
-        """Lets go of objects that are not there any more, and of minutes that have passed."""
+        """Drops objects that no longer exist, and times that are older than a minute."""
         for key, times in list(self._times.items()):
             if not times or _past(times, now) or not there(key[0]):
                 del self._times[key]
 
 
 def _past(times: deque[float], now: float) -> bool:
-    """Whether the last of these was a minute ago."""
+    """Returns True if the last of the times is at least a minute ago."""
     return now - times[-1] >= MINUTE
 
 
 class Told:
-    """Texts, and whom they were said of."""
+    """Texts that were sent, with the objects that they were sent for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds."""
+        """clock: returns the time in seconds."""
         self._clock, self._lately = clock, Lately()
         self._namespaces: OrderedDict[str, OrderedDict[str, set[Hashable]]] = OrderedDict()
 
     def is_said(self, subject: Hashable, text: str, namespace: str = "") -> bool:
-        """Whether it was said already, of this object or of enough others."""
+        """Returns True if the text was sent for this object, or for `MOST_SUBJECTS` other objects."""
         told = self._namespaces.get(namespace, OrderedDict()).get(text, set())
         return subject in told or len(told) >= MOST_SUBJECTS
 
     def is_new(self, subject: Hashable, text: str, namespace: str = "") -> bool:
-        """Whether this is to be said now; it counts as said then. What waits for a minute to pass is still new."""
+        """Returns True, and counts the text as sent, if it should be sent now.
+
+        A text that a limit per minute delays is still new later.
+        """
         known = self._namespaces.setdefault(namespace, OrderedDict())
         self._namespaces.move_to_end(namespace)
         if len(self._namespaces) > MOST_TEXTS:
@@ -89,7 +94,7 @@ class Told:
         return new
 
     def forget(self, there: Callable[[Hashable], bool]) -> None:
-        """Lets go of what was said of objects that are not there any more."""
+        """Drops texts about objects that no longer exist."""
         self._lately.forget(there, self._clock())
         for namespace, known in list(self._namespaces.items()):
             for text, subjects in list(known.items()):

@@ -1,8 +1,8 @@
-"""Every metric once: kube-scheduler's names where they mean the same, ours beside them (kube-parity.md section 5).
+"""Defines every metric. A metric with the meaning of a kube-scheduler metric has its name (kube-parity.md 5).
 
-No label carries the name of a pod, a node or a gang, except those of degraded gangs and of the units that wait longest,
-of which there are few at a time (`few`). Gauges that describe state are read when they are scraped.
-Those of the process and of requests to the API server are named as in every Go client.
+Metrics of the process and of API requests are named as in Go clients. No label has the name of a pod, a node or a gang,
+except for a bounded number of degraded gangs and of the units that wait longest (`bounded_labels.py`). Gauges that
+describe state are computed when metrics are scraped.
 """
 
 import platform
@@ -26,16 +26,17 @@ from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from koordpy.preemption.selection.preemption_names import WITHHOLDING, RuleName
 from koordpy.verify.plan_fault import Check
 
-# a second series for each counter, which nobody asks for
+# without it each counter has a second, unused series with its creation time
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _FINE = tuple(0.001 * 2**i for i in range(15))
 FIRST_CONFLICTS = ("bound_elsewhere", "overtaken_pod", "overtaken_node", "overtaken_room", "overtaken_victim")
-"""Kinds of conflicts that any cluster may have; those of devices, claims and kubelets begin when they happen."""
+"""Kinds of conflicts whose series begin at 0; series of devices, claims and kubelets begin with the first conflict."""
 LOSSES = ("queue_full", "too_many", "failed")
+"""Reasons for which an Event is not sent."""
 DEGRADED_NAMED, LONGEST_NAMED = 100, 10
-"""Gangs, and units that wait, that are labels at one time."""
+"""Maximum number of degraded gangs, and of pending units, that are label values at a time."""
 RESULTS = ("scheduled", "unschedulable", "error")
 _WAITS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 
@@ -44,10 +45,10 @@ M = TypeVar("M", Counter, Histogram)
 
 
 class Metrics:
-    """The registry of one scheduler; attributes are the metrics themselves."""
+    """The metrics of one scheduler, with their registry."""
 
     def __init__(self, profiles: Iterable[str] = (), outcomes: Iterable[str] = ()) -> None:
-        """profiles: scheduler names that are served; outcomes: what may become of a Binding."""
+        """profiles: served scheduler names; outcomes: possible outcomes of a Binding."""
         registry = self.registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
@@ -56,12 +57,12 @@ class Metrics:
         self.build.info({"version": __version__, "python": platform.python_version()})
         self.requests = counter(
             "rest_client_requests_total",
-            "Requests to the API server; code <error>: no answer.",
+            "Requests to the API server; code <error> without an answer.",
             ["code", "method", "host"],
         )
         self.request_seconds = histogram(
             "rest_client_request_duration_seconds",
-            "Seconds until the answer of the API server begins.",
+            "Seconds until the API server's answer begins.",
             ["verb", "host"],
             buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60),
         )
@@ -79,7 +80,7 @@ class Metrics:
         )
         self.incoming = counter(
             "scheduler_queue_incoming_pods_total",
-            "Pods entering a queue, and what brought them there.",
+            "Pods that entered a queue, by event.",
             ["queue", "event"],
         )
         self.pod_attempts = histogram(
@@ -87,7 +88,7 @@ class Metrics:
         )
         self.sli_seconds = histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "Seconds from a pod's entering the queue until it was bound.",
+            "Seconds from a pod's entry into the queue until it was bound.",
             ["attempts"],
             buckets=_WAITS,
         )
@@ -98,7 +99,7 @@ class Metrics:
             buckets=_FINE,
         )
         self.unschedulable = gauge(
-            "scheduler_unschedulable_pods", "Pending pods by filter that refused nodes.", ["plugin", "profile"]
+            "scheduler_unschedulable_pods", "Pending pods by the filter that rejected nodes.", ["plugin", "profile"]
         )
         self.cache_size = gauge("scheduler_cache_size", "Objects in the cache.", ["type"])
         self.podgroup_attempts = counter(
@@ -113,17 +114,17 @@ class Metrics:
         self.victims = counter("koordpy_victims_total", "Pods evicted by rule.", ["rule"])
         self.evictions_withheld = counter(
             "koordpy_evictions_withheld_total",
-            "Units of a round that a protection alone keeps from a plan with victims.",
+            "Units of a round that would have a plan with victims without this limit.",
             ["reason"],
         )
-        self.gangs = gauge("koordpy_gangs", "Gangs with a member that waits or runs, by status.", ["status"])
+        self.gangs = gauge("koordpy_gangs", "Gangs with a pending or running member, by status.", ["status"])
         self.gangs_half_bound = gauge(
             "koordpy_gangs_half_bound",
-            "Gangs with some members bound, but with those that have Succeeded fewer than their minimum.",
+            "Gangs with some members bound, but fewer than their minimum bound or Succeeded.",
         )
         self.gang_degraded = gauge(
             "koordpy_gang_degraded",
-            f"Members that a half-bound gang lacks until its minimum; at most {DEGRADED_NAMED} gangs at a time.",
+            f"Missing members of a half-bound gang until its minimum; at most {DEGRADED_NAMED} gangs at a time.",
             ["gang", "workload"],
         )
         self.gang_degraded_accelerators = gauge(
@@ -133,19 +134,17 @@ class Metrics:
             "koordpy_gangs_degraded_unnamed", "Half-bound gangs beyond those that koordpy_gang_degraded names."
         )
         self.gangs_by_origin = gauge(
-            "koordpy_gangs_by_origin", "Gangs with a member that waits or runs, by what makes them gangs.", ["origin"]
+            "koordpy_gangs_by_origin", "Gangs with a pending or running member, by what makes them gangs.", ["origin"]
         )
-        self.gang_gated = gauge(
-            "koordpy_gang_gated", "Gangs of which nothing runs and nothing is tried, by what they wait for.", ["why"]
-        )
+        self.gang_gated = gauge("koordpy_gang_gated", "Gangs that neither run nor are tried, by the reason.", ["why"])
         self.workload_kinds = gauge(
             "koordpy_workload_kinds",
-            "Kinds of workloads that gangs follow from: 1 for the state that each is in.",
+            "Kinds of workloads that form gangs: 1 for the current state of each kind.",
             ["kind", "state"],
         )
         self.pending_units_never_fit = gauge(
             "koordpy_pending_units_never_fit",
-            "Pending pods outside gangs, and gangs, that the empty cluster could not hold.",
+            "Pending gangs, and pods outside gangs, that would not fit the empty cluster.",
         )
         self.gang_wait_seconds = histogram(
             "koordpy_gang_wait_seconds", "Seconds from a gang's first try until its plan was bound.", buckets=_WAITS
@@ -156,38 +155,38 @@ class Metrics:
         )
         self.pp_crossings = counter(
             "koordpy_gang_pp_groups_crossing_total",
-            "Pipeline groups by the layer that is their lowest common one.",
+            "Pipeline groups by lowest common layer.",
             ["layer"],
         )
         self.ring_crossings = histogram(
             "koordpy_ring_crossings",
-            "Neighbours in rank order of a plan that are in different top domains.",
+            "Consecutive ranks of a plan in different domains of the top layer.",
             buckets=(0, 1, 2, 4, 8, 16, 32, 64, 128),
         )
         self.gpu_bottleneck = histogram(
             "koordpy_gpu_bottleneck_gbps",
-            "GB/s of the weakest link within the GPUs of a pod that is given several.",
+            "GB/s of the slowest link among the GPUs of a pod with several GPUs.",
             buckets=(5, 10, 20, 30, 50, 75, 100, 150, 200, 300, 450, 600, 900),
         )
         self.solver_seconds = histogram(
-            "koordpy_solver_seconds", "The solver's deterministic time.", ["stage"], buckets=_FINE
+            "koordpy_solver_seconds", "Deterministic time of the solver.", ["stage"], buckets=_FINE
         )
         self.planning_seconds = histogram(
             "koordpy_planning_seconds",
-            "Seconds of planning a unit, by the method that had the answer.",
+            "Seconds of planning a unit, by the method that decided.",
             ["method"],
             buckets=_FINE,
         )
-        self.solver_status = counter("koordpy_solver_status_total", "Answers of the solver.", ["status"])
+        self.solver_status = counter("koordpy_solver_status_total", "Results of the solver.", ["status"])
         self.rejected_plans = counter(
-            "koordpy_rejected_plans_total", "Plans of units that an independent check refused, by check.", ["check"]
+            "koordpy_rejected_plans_total", "Plans of units that an independent check rejected, by check.", ["check"]
         )
         self.plans_not_minimal = counter(
             "koordpy_plans_not_minimal_total",
-            "Plans that evict a unit which could stay with the members on the same nodes: a lower bound, because few "
-            "units of a plan are tried, each by itself, and members are not tried elsewhere.",
+            "Plans that evict a unit which could have stayed, with the members on the same nodes. A lower bound: few "
+            "victim units of a plan are tried, one at a time, and members are not tried on other nodes.",
         )
-        self.plan_seconds = histogram("koordpy_plan_seconds", "Seconds of planning, a round.", buckets=_FINE)
+        self.plan_seconds = histogram("koordpy_plan_seconds", "Seconds of planning a round.", buckets=_FINE)
         self.snapshot_age = histogram(
             "koordpy_snapshot_age_seconds", "Age of the snapshot when its plan was committed.", buckets=_FINE
         )
@@ -195,11 +194,11 @@ class Metrics:
         self.binds = counter("koordpy_binds_total", "Bindings by outcome.", ["outcome"])
         self.foreign_binds = counter(
             "koordpy_foreign_binds_total",
-            "Pods of a scheduler name of ours that another process bound while this one led.",
+            "Pods with a served scheduler name that another process bound while this one was the leader.",
             ["profile"],
         )
         self.conflicts = counter(
-            "koordpy_conflicts_total", "Plans and Bindings that met with changes of others.", ["kind"]
+            "koordpy_conflicts_total", "Plans and Bindings that conflicted with other changes.", ["kind"]
         )
         self.watch_lag = histogram(
             "koordpy_watch_lag_seconds",
@@ -209,62 +208,66 @@ class Metrics:
         )
         self.quota = gauge(
             "koordpy_quota",
-            "Figures of ElasticQuotas: min, max, runtime, used, request.",
+            "Amounts of ElasticQuotas: min, max, runtime, used, request.",
             ["quota", "resource", "kind"],
         )
         self.share = gauge(
-            "koordpy_share", "Accelerators that users or queues deserve (fair) and hold (used).", ["queue", "kind"]
+            "koordpy_share",
+            "Fair share of users or queues in accelerators (fair), and usage (used).",
+            ["queue", "kind"],
         )
         self.leader = gauge(
             "koordpy_leader",
-            "1 while this process leads; lease: namespace/name, empty without leader election.",
+            "1 while this process is the leader; lease: namespace/name, empty without leader election.",
             ["lease"],
         )
         self.pending_oldest_seconds = gauge(
-            "koordpy_pending_oldest_seconds", "Age of the oldest pending pod that nothing of its own holds back."
+            "koordpy_pending_oldest_seconds", "Age of the oldest pending pod that is not gated."
         )
         self.unit_pending_seconds = gauge(
             "koordpy_unit_pending_seconds",
-            f"Age of the units that wait longest, at most {LONGEST_NAMED}: gang, or plain pod.",
+            f"Age of the {LONGEST_NAMED} units (gangs or plain pods) that wait longest.",
             ["unit"],
         )
         self.accelerators = gauge(
-            "koordpy_accelerators", "Accelerators of all nodes, used: held by pods, or free.", ["resource", "state"]
+            "koordpy_accelerators", "Accelerators of all nodes, by state: used or free.", ["resource", "state"]
         )
         self.topology_faults = gauge(
-            "koordpy_topology_faults", "Faults of the ClusterNetworkTopology; 0 where it is valid or there is none."
+            "koordpy_topology_faults", "Faults of the ClusterNetworkTopology; 0 if it is valid or there is none."
         )
         self.topology_unlabelled = gauge(
             "koordpy_topology_unlabelled_nodes",
-            "Nodes that lack the label of a layer: those with accelerators, in a cluster without any all workers.",
+            "Nodes without the label of a layer: nodes with accelerators, or all workers if no node has accelerators.",
             ["layer"],
         )
         self.topology_split = gauge(
-            "koordpy_topology_split_domains", "Names of domains of a layer that are in several parents.", ["layer"]
+            "koordpy_topology_split_domains", "Names of domains of a layer that are below several parents.", ["layer"]
         )
         self.unreadable_objects = gauge(
-            "koordpy_unreadable_objects", "Objects that cannot be read and are taken with caution.", ["kind"]
+            "koordpy_unreadable_objects", "Objects that cannot be read and are handled with caution.", ["kind"]
         )
         self.refused_inputs = counter(
             "koordpy_refused_inputs_total",
-            "What objects say and koordpy does not take, by the event that tells, or the answer of the webhook.",
+            "Rejected inputs of objects, by the reason of the Event or of the webhook's answer.",
             ["kind", "reason"],
         )
         self.tenant_questions = counter(
-            "koordpy_tenant_questions_total", "Questions of tenants, by resource and status.", ["resource", "code"]
+            "koordpy_tenant_questions_total", "Requests of tenants, by resource and status.", ["resource", "code"]
         )
-        self.quotas_invalid = gauge("koordpy_quotas_invalid", "ElasticQuotas that do not count as they are written.")
+        self.quotas_invalid = gauge("koordpy_quotas_invalid", "ElasticQuotas that do not apply as written.")
         self.events_dropped = counter(
             "koordpy_events_dropped_total", "Events that were not sent: queue_full, too_many, failed.", ["reason"]
         )
         self.refresh: Callable[[], None] = lambda: None
-        """Called before each rendering, to set gauges."""
+        """Function that sets gauges, called before each rendering."""
         self._children: dict[tuple[Counter | Histogram, tuple[str, ...]], Counter | Histogram] = {}
         self._begin(profiles, outcomes)
 
     def _begin(self, profiles: Iterable[str], outcomes: Iterable[str]) -> None:
-        """Has series whose labels are known begin at 0: in one that begins at 1 Prometheus sees no increase, and a
-        first eviction, or a first plan that is refused, would be on no dashboard."""
+        """Creates the series with known labels at 0.
+
+        Prometheus sees no increase in a series that begins at 1, so a dashboard would miss the first eviction.
+        """
         known: tuple[tuple[Counter | Gauge, Iterable[str]], ...] = (
             (self.gangs, GangStatus),
             (self.victims, RuleName),
@@ -287,19 +290,19 @@ class Metrics:
         self.sli_seconds.labels("1")
 
     def has_layers(self, names: Iterable[str]) -> None:
-        """The layers of the topology, whose series begin at 0, too."""
+        """Creates the series of the topology's layers at 0."""
         for name in names:
             self.gang_layer.labels(name)
             self.pp_crossings.labels(name)
 
     def set_gauge(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """Makes a labelled gauge hold exactly these values; keys are label values in the gauge's order."""
+        """Sets a labelled gauge to exactly these values; keys are label values in the gauge's order."""
         gauge.clear()
         for labels, value in values.items():
             gauge.labels(*labels).set(value)
 
     def planned(self, plan: RoundPlan, *, seconds: float) -> None:
-        """Counts what one round decided."""
+        """Counts the decisions of one round. seconds: duration of planning."""
         self.plan_seconds.observe(seconds)
         for rejected in plan.rejected:
             for check in rejected.checks:
@@ -323,15 +326,15 @@ class Metrics:
                 self.solver_status.labels(run.status.value).inc()
 
     def child(self, metric: M, *labels: str) -> M:
-        """The child of a metric with these labels, of which there are few. Finding it anew takes longer than counting
-        in it, and this is done for every pod."""
+        """Returns the child of a metric with these labels, from a cache, because looking it up takes longer than
+        counting. The number of label values must be bounded."""
         found = self._children.get((metric, labels))
         if found is None:
             found = self._children[metric, labels] = metric.labels(*labels)
         return cast(M, found)
 
     def pod_bound(self, profile: str, *, attempts: int, sent: float, attempt: float, waited: float) -> None:
-        """Counts a pod that was bound: seconds of its Binding, of the attempt as a whole, and since it came."""
+        """Counts a bound pod. sent: seconds of its Binding; attempt: of the attempt; waited: in the queue."""
         self.child(self.binds, "bound").inc()
         self.bind_seconds.observe(sent)
         self.child(self.extension_seconds, "Bind", "Success", profile).observe(sent)
@@ -346,6 +349,6 @@ class Metrics:
         self.child(self.request_seconds, method, host).observe(seconds)
 
     def render(self) -> bytes:
-        """The exposition of everything, in the text format of Prometheus."""
+        """Returns all metrics in the Prometheus text format."""
         self.refresh()
         return generate_latest(self.registry)

@@ -1,6 +1,5 @@
-"""Manifests as a cluster: files read strictly, defaults as an API server sets them, and pods that workloads create.
-
-A scenario is a list of steps: each changes the cluster that the last run has left.
+"""Turns manifests into a complete cluster: reads files strictly, sets API server defaults, creates pods of workloads.
+A scenario is a list of steps. Each step changes the cluster as the run before it left it.
 
 Main types: `Loaded` (`loaded_manifests.py`): files as objects; `FilledInput` (`preparing.py`): a complete cluster;
 `Step` (`scenario_steps.py`): a change.

@@ -1,6 +1,6 @@
-"""Objects that another makes under its own name, which make the pods: of a TrainJob by its runtime.
+"""Child objects that a workload creates under its name and that create the pods, such as the JobSet of a TrainJob.
 
-Source: workloads.md 10.1 and 10.2.
+Rules: workloads.md 10.1 and 10.2.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 
 
 def _owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
-    """Who an object of its own name is that another makes; meta: what its labels and annotations are taken from."""
+    """Returns the head of a child object with its parent's name. meta: source of its labels and annotations."""
     return replace(
         head,
         api_version=api_version,
@@ -29,7 +29,7 @@ def _owned(head: Head, api_version: str, kind: str, meta: Source) -> Head:
 
 
 def child_of(child: Child, source: Source, head: Head) -> tuple[Source, Head]:
-    """What an object makes: its spec is a part of that one's, and suspended with it."""
+    """Returns the child of a workload. Its spec is a part of the workload's, and it is suspended with it."""
     spec, held = source.at(*child.spec), source.at("spec").flag("suspend")
     raw = {"spec": {**spec.raw, "suspend": True} if held else spec.raw}
     inner = Source(raw, "", source.faults, source.asked, spec.path)
@@ -37,7 +37,7 @@ def child_of(child: Child, source: Source, head: Head) -> tuple[Source, Head]:
 
 
 def runtime_key(source: Source, namespace: str) -> tuple[str, str, str]:
-    """(kind, namespace, name) of the runtime that a TrainJob names."""
+    """Returns (kind, namespace, name) of the runtime that a TrainJob references."""
     ref = source.at("spec", "runtimeRef")
     ref.knows("apiGroup")
     kind = ref.text("kind", "ClusterTrainingRuntime")
@@ -50,7 +50,7 @@ def _trains(job: Source) -> bool:
 
 
 def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
-    """What the trainer of a TrainJob, and the policy of its runtime, say of a replicatedJob: a part of it."""
+    """Returns the patch of a replicatedJob: the number of nodes and resources that the trainer and the policy set."""
     name, trains, mpi = job.text("name"), _trains(job), policy.has("mpi")
     launcher_runs = policy.at("mpi").flag("runLauncherAsNode")
     asked_by = trainer if trainer.has("numNodes") else policy
@@ -68,8 +68,10 @@ def _change(job: Source, trainer: Source, policy: Source) -> dict[str, Any]:
 
 
 def jobset_of(source: Source, head: Head, runtime: Source) -> tuple[Source, Head]:
-    """The JobSet that a TrainJob's controller makes: the runtime's, with the patches of the TrainJob, then with the
-    number of nodes and the resources of its trainer."""
+    """Returns the JobSet that the controller of a TrainJob creates.
+
+    It is the runtime's JobSet with the TrainJob's patches, then with the number of nodes and resources of its trainer.
+    """
     template, spec = runtime.at("spec", "template"), source.at("spec")
     trainer, policy = spec.at("trainer"), runtime.at("spec", "mlPolicy")
     meta, made = patched(spec, template)

@@ -1,7 +1,7 @@
-"""A SimulationResult among the manifests: where it says that pods are in the end, they are at the beginning.
+"""Reads a SimulationResult among the manifests: the final nodes of its pods are their initial nodes in this run.
 
-It names pods and nodes and no other object, so the input must have these. Volumes and resource claims that a run bound
-are not in it; `simulate -o manifests` has them, too.
+It only names pods and nodes, so the input must contain them. It has no volumes and resource claims that the earlier run
+bound; `simulate -o manifests` has them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,20 +20,20 @@ GROUP, KIND = "koordpy.io", "SimulationResult"
 
 @dataclass(frozen=True, slots=True)
 class FinalPlaces:
-    """What counts of a SimulationResult."""
+    """Final state of the pods in a SimulationResult; all keys are `namespace/name` of pods."""
 
     nodes: Mapping[str, str]
-    """`namespace/name` of a pod -> its node."""
+    """Pod -> its final node."""
     annotations: Mapping[str, Mapping[str, str]]
-    """The same -> what its Binding said."""
+    """Pod -> annotations that its Binding set."""
     waiting: frozenset[str]
-    """Pods that have no node in the end, and are there."""
+    """Pods that are pending at the end."""
     gone: frozenset[str]
-    """Pods that were evicted, or left their nodes by a step, and did not come back."""
+    """Pods that were evicted, or removed by a scenario step, and not recreated."""
 
 
 def read_result(raw: Mapping[str, Any]) -> tuple[FinalPlaces, list[Fault]]:
-    """What counts of a document, and what cannot be read of it."""
+    """Returns the final state of the pods in a document, and the faults of the document."""
     faults: list[Fault] = []
 
     def entries(name: str, *texts: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -65,9 +65,11 @@ def read_result(raw: Mapping[str, Any]) -> tuple[FinalPlaces, list[Fault]]:
 def bind_as(
     found: FinalPlaces, state: ClusterState, grow: Callable[[], Sequence[str]], now: datetime, later: int
 ) -> tuple[int, list[Fault]]:
-    """Brings pods to where they are in the end; how many objects were made after `now`, and what the input lacks.
+    """Binds pods to their final nodes. Returns the number of objects created after `now`, and faults for pods and nodes
+    that the input lacks.
 
-    grow: makes the pods of workloads that begin, and names them. later: objects that were made after `now` before.
+    grow: creates the pods of workloads that can begin, and returns their keys.
+    later: number of objects created after `now` so far.
     """
     for key in found.gone:
         state.delete(Pod, key)
@@ -81,7 +83,7 @@ def bind_as(
     open_ = dict(sorted(found.nodes.items(), key=lambda one: object_order(one[0])))
     for info in state.pods():
         if info.node:
-            open_.pop(info.key, None)  # it is there, also on a node that the input lacks
+            open_.pop(info.key, None)  # bound already, possibly to a node that the input lacks
     for key, name in list(open_.items()):
         if state.nodes.get(name) is None:
             names = [node.name for node in state.nodes]

@@ -1,8 +1,8 @@
-"""Hints on the input of offline commands: fields, keys and values of workloads, and what the input lacks: objects that
-running pods name, and the workloads that own pods.
+"""Warnings about the input of offline commands: misspelt fields and values, and objects that the input lacks.
 
-None is a fault (workloads.md 10.6): an unknown field may be of another version, and a dump of a cluster without its
-PodGroups or quotas is planned on, but not as the cluster would be.
+Lacking objects are PodGroups, quotas and claim templates that pods name, and workloads that own pods. None of the
+warnings is a fault (workloads.md 10.6): an unknown field may be of another version, and a dump without PodGroups or
+quotas can be planned, although the result differs from the cluster's.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,11 +24,11 @@ from koordpy.workloads.workload_manifest import AskedFields
 from koordpy.workloads.workload_model import Role
 
 _PREFIX_LETTERS = 8
-"""Letters of a name that may stand for a longer one that begins with it."""
+"""Minimum length, in letters, of a prefix that counts as a misspelling of a longer name."""
 
 
 def of_manifests(read: Read) -> Iterator[str]:
-    """Of what stands in the manifests: fields, keys and values."""
+    """Yields a warning for each doubtful field, key and value in the manifests of workloads."""
     for part in read.parts:
         asked = part.source.asked
         fields = (f"{fault.path}: {fault.text}" for fault in (_doubts(asked) if asked is not None else ()))
@@ -37,7 +37,7 @@ def of_manifests(read: Read) -> Iterator[str]:
 
 
 def _doubts(asked: AskedFields) -> Iterator[Fault]:
-    """Fields that look like misspelt known ones, but for those of the status, and values that are refused."""
+    """Yields fields outside the status that look like misspelt known fields, and values that an API server rejects."""
     for path, (raw, names) in asked.names.items():
         for key in raw if path.partition(".")[0] != "status" else ():
             if isinstance(key, str) and key not in names:
@@ -54,7 +54,7 @@ def _begun(key: str, names: set[str]) -> str:
 
 
 def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
-    """Workloads of which some roles are koordpy's and some are not, so that they do not start together."""
+    """Yields a warning for each workload with some roles of koordpy and some of another scheduler."""
     for top in read.tops:
         roles: tuple[Role, ...] = top.workload.roles if top.workload is not None else ()
         found: dict[str, str] = {}
@@ -64,12 +64,12 @@ def of_schedulers(read: Read, served: Collection[str]) -> Iterator[str]:
                     name = role.name or template.path.rpartition(".")[2]
                     found.setdefault(name, template.scheduler or KUBE_SCHEDULER_NAME)
         if len({name in served for name in found.values()}) > 1:
-            said = ", ".join(f"{role} is {scheduler}'s" for role, scheduler in found.items())
-            yield f"{top.head.kind} {top.head.key}: {said}: they do not start together"
+            said = ", ".join(f"role {role} has schedulerName {scheduler}" for role, scheduler in found.items())
+            yield f"{top.head.kind} {top.head.key}: {said}: the roles will not start together"
 
 
 def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
-    """StatefulSets whose pods come one by one, and name a gang that waits for more than one."""
+    """Yields a warning for each StatefulSet that creates pods one by one, for a gang that needs more than one."""
     ordered = {one.head.uid: one for one in read.known.all() if one.ordered}
     told: dict[str, None] = {}
     for info in state.pods() if ordered else ():
@@ -81,25 +81,25 @@ def of_ordered(read: Read, state: ClusterState) -> Iterator[str]:
         if least > 1:
             told[
                 f"StatefulSet {workload.head.key}: podManagementPolicy OrderedReady makes pods one by one: gang "
-                f"{info.gang.key} waits for {least} for ever (podManagementPolicy: Parallel makes them together)"
+                f"{info.gang.key} needs {least} members and never starts (use podManagementPolicy: Parallel)"
             ] = None
     yield from told
 
 
 def of_namesakes(read: Read, state: ClusterState) -> Iterator[str]:
-    """PodGroups that no pod names, beside a workload of the name whose pods are a gang of their own."""
+    """Yields a warning for each PodGroup without pods if a workload has its name, and its pods form another gang."""
     used = {info.gang.key for info in state.pods() if info.gang is not None and info.gang.source is GangSource.GROUP}
     groups = state.gangs.groups.keys() - used
     for top in read.tops:
         if top.head.key in groups and top.workload is not None:
             yield (
-                f"PodGroup {top.head.key}: no pod names it: the pods of {top.head} would be in it by the label "
-                f"{keys.LABEL_POD_GROUP}: {top.head.name} of their template"
+                f"PodGroup {top.head.key}: no pod references it. Is the label {keys.LABEL_POD_GROUP}: {top.head.name} "
+                f"missing in the pod template of {top.head}?"
             )
 
 
 def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Iterator[str]:
-    """Workloads that own pods and are not in the input, though gangs follow from them."""
+    """Yields a warning for each kind of workload that owns pods, makes them a gang, and is not in the input."""
     kinds = GANG_KINDS - {*ROLLED, "StatefulSet"}
     lost: dict[str, dict[str, None]] = {}
     for info in state.pods():
@@ -111,22 +111,24 @@ def of_owners(read: Read, state: ClusterState, served: Collection[str]) -> Itera
         if info.pod.spec.scheduler_name in served and read.known.find(owner, meta.namespace) is None:
             lost.setdefault(owner.kind, {})[f"{meta.namespace}/{owner.name}"] = None
     for kind, names in sorted(lost.items()):
-        yield _lacking(kind, "that pods belong to", names, ": their pods count as plain ones")
+        yield _lacking(kind, "that pods belong to", names, ": their pods are scheduled one by one, not as gangs")
 
 
-def _lacking(kind: str, whose: str, names: Mapping[str, None], effect: str = "") -> str:
-    """What is said of objects of a kind that are not in the input."""
+def _lacking(kind: str, relation: str, names: Mapping[str, None], effect: str = "") -> str:
+    """Returns the warning about objects of a kind that are not in the input."""
     there = "is" if len(names) == 1 else "are"
-    said = f"{counted(len(names), kind)} {whose} {there} not in the input: {named(list(names))}{effect}"
-    return f"{said} (of a dump: ask kubectl get for {kind.lower()}s, too)"
+    said = f"{counted(len(names), kind)} {relation} {there} not in the input: {named(list(names))}{effect}"
+    return f"{said} (if this is a dump, add {kind.lower()}s to kubectl get)"
 
 
-# -- what is not there -------------------------------------------------------------------------------------------------
+# -- objects that are not in the input ---------------------------------------------------------------------------------
 
 
 def missing_objects(state: ClusterState) -> Iterator[str]:
-    """A line for each kind of which running pods name objects that are not there. Of pending pods the planner tells,
-    but not of the ResourceClaimTemplates that they need."""
+    """Yields a warning for each kind of object that pods name and the input lacks.
+
+    PodGroups and ElasticQuotas are checked for running pods only, because the planner reports them for pending pods.
+    """
     quotas, known = state.quota_view(), {**state.gangs.groups, **state.gangs.upstream}
     lost: dict[str, dict[str, None]] = {"PodGroup": {}, "ElasticQuota": {}}
     for pod in state.pods():
@@ -146,7 +148,7 @@ def missing_objects(state: ClusterState) -> Iterator[str]:
 
 
 def _near_label(key: str, known: Collection[str]) -> str:
-    """`, did you mean KEY?` of a label key of which the prefix, or the name behind it, is misspelt, not both."""
+    """Returns `, did you mean KEY?` for a label key with a misspelt prefix or a misspelt name, empty if both differ."""
     prefix, _, name = key.rpartition("/")
     parts = [(one, *one.rpartition("/")[::2]) for one in sorted(known)]
     beside = {its: one for one, its_prefix, its in parts if its_prefix == prefix}
@@ -156,7 +158,7 @@ def _near_label(key: str, known: Collection[str]) -> str:
 
 
 def of_selectors(state: ClusterState, served: Collection[str]) -> Iterator[str]:
-    """A line for each key of a nodeSelector of pending pods that no node has, where nodes have a key that is near."""
+    """Yields a warning for each nodeSelector key of pending pods that no node has, if nodes have a similar key."""
     known = {key for node in state.nodes for key in node.labels}
     asking: dict[str, list[str]] = {}
     for info in state.pods():
@@ -170,7 +172,7 @@ def of_selectors(state: ClusterState, served: Collection[str]) -> Iterator[str]:
 
 
 def _lost_templates(state: ClusterState) -> Iterator[str]:
-    """`namespace/name` of ResourceClaimTemplates that pods without a node need and that are not there."""
+    """Yields `namespace/name` of each ResourceClaimTemplate that an unbound pod needs and the input lacks."""
     for info in state.pods():
         if info.bound or info.pod.metadata.deletion_timestamp:
             continue

@@ -1,4 +1,4 @@
-"""What was read of manifests: objects with the place where each stands, faults and warnings."""
+"""Result of reading manifests: objects with their place in a file, faults and warnings."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,19 +13,20 @@ from koordpy.offline.read_kinds import (
 )
 
 MOST_REPEATS = 4
-"""Objects told one by one that stand in the same two files."""
+"""Number of duplicate objects in two files above which one line reports them all."""
 
 
 MAX_LINE = 2000
-"""Characters of a fault's line; values in the input may be of any length."""
+"""Maximum length of a line about a fault, in characters, because it may quote a value of any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentPlace:
-    """Where an object stands: `PATH: document N` or `PATH: document N: items[i]`."""
+    """Place of an object in the input, printed as `PATH: document N` or `PATH: document N: items[i]`."""
 
     path: str
     within: str
+    """Place in the file; empty for an object of a cluster."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.within}" if self.within else self.path
@@ -33,17 +34,18 @@ class DocumentPlace:
 
 @dataclass(frozen=True, slots=True)
 class InputObject:
-    """One object of the input. `title` is `KIND NAMESPACE/NAME`, or `KIND/NAME` of a cluster-scoped one."""
+    """One object of the input."""
 
     place: DocumentPlace
     title: str
+    """`KIND NAMESPACE/NAME`, or `KIND/NAME` for a cluster-scoped object."""
     namespace: str
     name: str
     raw: dict[str, Any]
     order: int
-    """Its number among everything that was read, so that a later fault finds its place."""
+    """Position in the input, by which faults are sorted."""
     told: str = field(default="", kw_only=True)
-    """What is said of its kind, where that is not read."""
+    """Warning that its kind is not read; empty if the kind is read."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.title}"
@@ -59,61 +61,62 @@ class Manifest(InputObject):
 
 @dataclass(slots=True)
 class Loaded:
-    """What the paths hold. Faults are (order in the input, line), so that later ones find their place among them."""
+    """Everything that was read from the given paths, with faults and warnings."""
 
     manifests: list[Manifest] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     makers: list[InputObject] = field(default_factory=list)
-    """Those that make pods and are not read."""
+    """Objects of kinds that create pods and that koordpy does not read."""
     strangers: list[InputObject] = field(default_factory=list)
-    """Those of kinds that are not read, which may make pods."""
+    """Objects of unknown kinds, which may create pods."""
     workloads: list[InputObject] = field(default_factory=list)
-    """Those whose pods are made, and what they are made of."""
+    """Workloads whose pods are created here, and the runtimes and PodGroups that their pods depend on."""
     faults: list[tuple[int, str]] = field(default_factory=list)
+    """(order in the input, line) of every fault."""
     unread: list[tuple[int, DocumentPlace, str]] = field(default_factory=list)
-    """(order, place, what was said) of objects of kinds that are not read."""
+    """(order, place, warning) of objects of kinds that are not read."""
     kinds_seen: set[str] = field(default_factory=set)
-    """Names of the kinds that documents named, those of faulty documents included."""
+    """Names of the known kinds in the input, including those of faulty documents."""
     results: list[tuple[InputObject, FinalPlaces]] = field(default_factory=list)
-    """SimulationResults."""
+    """SimulationResults, with the final state of their pods."""
     rests: list[Manifest] = field(default_factory=list)
-    """Those that cannot be read as a whole, without their faulty parts."""
+    """Objects with faults, without their faulty fields."""
     repeats: dict[tuple[str, str], list[tuple[int, str]]] = field(default_factory=dict)
-    """(path, path that has the same objects) -> the faults that say so."""
+    """(path, path with the same objects) -> the faults about these duplicates."""
     unreadable: bool = False
-    """Whether one of the files cannot be read: what the rest lacks may stand there."""
+    """True if a file could not be read: it may contain what the other files lack."""
     order: int = 0
-    """Of what is being read."""
+    """Order of the object that is being read."""
     generated: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(kind, generateName) -> objects that were named by it."""
+    """(kind, generateName) -> number of objects that got a name from it."""
     faulty: dict[str, set[str]] = field(default_factory=dict)
-    """Kind -> names of the objects that are left out for their faults."""
+    """Kind -> names of the objects that are left out because of faults."""
     lenient: str = ""
-    """Path whose faulty objects are left out with a warning, as the live scheduler goes on without them."""
+    """Path whose faulty objects are left out with a warning, as the live scheduler does. Empty: no such path."""
     _named: dict[tuple[str, str, str], DocumentPlace] = field(default_factory=dict)
 
     def fault(self, where: object, fault: Fault | str, order: int | None = None) -> None:
-        """Takes down a fault of an object (default: the one that is being read)."""
+        """Records a fault of an object. order: its order in the input, None for the object that is being read."""
         if self.lenient and f"{where}: ".startswith(f"{self.lenient}: "):
             self.warn(where, fault)
             return
         self.faults.append((self.order if order is None else order, _one_line(f"{where}: {fault}")))
 
     def cannot_read(self, path: str, why: str) -> None:
-        """Takes down that a file or folder cannot be read."""
+        """Records that a file or folder cannot be read."""
         self.fault(path, f"cannot be read: {why}")
         self.unreadable = True
 
     def fold_repeats(self) -> None:
-        """One line in place of many for two files that have the same objects, as one file given twice."""
+        """Replaces the faults about two files with the same objects by one, as when a file is given twice."""
         for (path, first), lines in self.repeats.items():
             if len(lines) > MOST_REPEATS:
                 told = set(lines[1:])
                 self.faults = [fault for fault in self.faults if fault not in told]
                 at = self.faults.index(lines[0])
                 rest = lines[0][1].removeprefix(f"{path}: ")
-                more = "objects stand there twice" if path == first else f"objects stand in {first}, too"
-                self.faults[at] = (lines[0][0], f"{path}: {len(lines)} {more}; the first: {rest}")
+                more = "are defined twice in it" if path == first else f"are also defined in {first}"
+                self.faults[at] = (lines[0][0], f"{path}: {len(lines)} objects {more}; the first: {rest}")
 
     def fault_of(self, found: InputObject, fault: Fault | str) -> None:
         self.fault(found, fault, found.order)
@@ -122,23 +125,23 @@ class Loaded:
         self.warnings.append(_one_line(f"{where}: {text}"))
 
     def is_repeated(self, kind: str, found: InputObject) -> bool:
-        """Whether an object of the kind and name was read before, which is taken down."""
+        """Returns True, and records a fault, if an object of the same kind and name was read before."""
         first = self._named.setdefault((kind, found.namespace, found.name), found.place)
         if not found.name or first is found.place:
             return False
-        self.fault(found, f"metadata.name: the same object stands in {first}")
+        self.fault(found, f"metadata.name: duplicate object, already defined in {first}")
         if found.place.path != self.lenient:
             self.repeats.setdefault((found.place.path, first.path), []).append(self.faults[-1])
         return True
 
     def is_faulty(self, kind: str, name: str) -> bool:
-        """Whether the object of a kind and name may be one of those with a fault; one without a name may be any."""
+        """Returns True if the object is left out because of a fault; a faulty object without a name may be any."""
         found = self.faulty.get(kind, ())
         return name in found or "" in found
 
     @property
     def fault_lines(self) -> list[str]:
-        """Every fault, one a line, in the order of the input."""
+        """Lines about every fault, in the order of the input."""
         return [line for _, line in sorted(self.faults, key=lambda fault: fault[0])]
 
 
@@ -151,7 +154,7 @@ Identity = tuple[str, str, str, str]
 
 
 def identity_of(found: InputObject) -> Identity:
-    """(group, kind, namespace, name) of an object; both groups of one custom resource are one kind."""
+    """Returns (group, kind, namespace, name) of an object. Both API groups of a custom resource count as one kind."""
     if isinstance(found, Manifest):
         return "", found.kind.name, found.namespace, found.name
     return group_of(str(found.raw.get("apiVersion") or "")), str(found.raw["kind"]), found.namespace, found.name

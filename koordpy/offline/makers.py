@@ -1,7 +1,7 @@
-"""Objects of the input whose pods nobody makes here, and the schedulers that manifests name: objects of kinds that are
-not read, and a schedulerName that stands beside the pod template.
+"""Warnings about pods that the input lacks: pods of kinds that koordpy does not read, and a misplaced schedulerName.
 
-Sources: simulate.md 1.2 and 4, workloads.md 10.6.
+A schedulerName is misplaced if it is outside of a pod's spec, where no controller reads it.
+Rules: simulate.md 1.2 and 4, workloads.md 10.6.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,10 +21,10 @@ SCHEDULER_NAME = "schedulerName"
 
 
 def unmade_pods(loaded: Loaded, served: Sequence[str], others: Collection[str]) -> list[InputObject]:
-    """What ought to have pods and has none in the input, so that nothing can be said of these.
+    """Returns objects that should have pods and have none in the input, so that their pods are not planned.
 
-    Objects of kinds that are known to make pods, and those of any other kind that is not read and that names a
-    scheduler of koordpy in its spec.
+    These are objects of kinds that are known to create pods, and objects of other unread kinds whose spec names a
+    scheduler name of koordpy.
     """
     pods: dict[str, list[Pod]] = {}
     for manifest in loaded.manifests:
@@ -45,25 +45,27 @@ def _is_ours(name: Any, served: Sequence[str], others: Collection[str]) -> bool:
 
 
 def of_unmade(maker: InputObject, served: Sequence[str], others: Collection[str]) -> str:
-    """The warning of one; served: the scheduler names that are koordpy's, others: those that are known to be
-    another's."""
+    """Returns the warning about an object without pods.
+
+    served: scheduler names of koordpy; others: scheduler names that are known to belong to another scheduler.
+    """
     strange = [name for name in _schedulers(maker.raw) if name not in served]
-    whose = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
+    scheduler = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
     kind = f"{maker.told.replace(': ignored', '', 1)}; " if maker.told else ""
-    return f"{maker}: {kind}{UNMADE}{whose}"
+    return f"{maker}: {kind}{UNMADE}{scheduler}"
 
 
 def is_ours(maker: InputObject, served: Sequence[str], others: Collection[str]) -> bool:
-    """Whether koordpy is meant to place its pods, or may be."""
+    """Returns True if the object's pods are for koordpy, or if no scheduler is named."""
     names = _schedulers(maker.raw)
     return not names or any(_is_ours(name, served, others) for name in names)
 
 
 def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:
-    """Whether the input has pods of an object that is not read.
+    """Returns True if the input has pods of an object that is not read, by owner or by name.
 
-    The pods of a Deployment are those of its ReplicaSet, those of a CronJob its Jobs'. Whoever writes pods by hand
-    gives them their names, and no owner.
+    The owner of a pod may be a child of the object, whose name begins with the object's name. Pods written by hand have
+    no owner, but a name that begins with it.
     """
     return any(
         name == maker.name or name.startswith(f"{maker.name}-")
@@ -74,11 +76,11 @@ def _has_pods(maker: InputObject, pods: Mapping[str, Sequence[Pod]]) -> bool:
 
 _NONE_OF = ("replicas", "parallelism", "completions")
 _OVER = ("Complete", "Completed", "Succeeded", "Failed")
-"""Conditions, or phases, of a workload that makes no more pods."""
+"""Conditions or phases of a workload that creates no more pods."""
 
 
 def _asks(raw: Mapping[str, Any]) -> bool:
-    """Whether it ought to have pods now: not where it is suspended, has ended or asks for none."""
+    """Returns True if the object should have pods now: it is not suspended, not finished, and wants more than 0."""
     source = Source(raw)
     spec = source.at("spec")
     held = spec.flag("suspend") or spec.at("runPolicy").flag("suspend")
@@ -87,13 +89,13 @@ def _asks(raw: Mapping[str, Any]) -> bool:
 
 
 def _schedulers(raw: Mapping[str, Any]) -> list[str]:
-    """The schedulers of its templates."""
+    """Returns the scheduler names of the object's pod templates."""
     names = (spec.get("schedulerName") or KUBE_SCHEDULER_NAME for spec in _pod_specs(raw))
     return [name for name in names if isinstance(name, str)]
 
 
 def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:
-    """The pod templates' specs, wherever a kind has them. What names a scheduler names it for all below it."""
+    """Yields the specs of pod templates at any depth, and mappings with a schedulerName, which are not searched."""
     todo = [raw]
     while todo:
         one = todo.pop()
@@ -106,14 +108,16 @@ def _pod_specs(raw: Any) -> Iterator[Mapping[str, Any]]:
                 todo += reversed(one.values())
 
 
-# -- a schedulerName beside the template -------------------------------------------------------------------------------
+# -- a schedulerName outside of the pod template -----------------------------------------------------------------------
 
 
 def of_misplaced(
     loaded: Loaded, read: Read, served: Sequence[str], others: Collection[str]
 ) -> Iterator[tuple[str, bool]]:
-    """(what is said of a schedulerName that stands where nobody reads it, whether pods that were meant for koordpy are
-    another scheduler's for it)."""
+    """Yields (warning, blocks) for each schedulerName outside of a pod's spec.
+
+    blocks: True if another scheduler gets pods that were meant for koordpy.
+    """
     for part in read.parts:
         templates = part.workload.templates() if part.workload is not None else ()
         strange = not templates or any(one.scheduler not in served for one in templates)
@@ -128,18 +132,18 @@ def of_misplaced(
 
 
 def _said(maker: InputObject, path: str, there: str) -> str:
-    return f"{maker}: {path}: is not read there: {there}.{SCHEDULER_NAME} is"
+    return f"{maker}: {path}: is ignored there: set {there}.{SCHEDULER_NAME}"
 
 
 def _nearest(path: str, templates: Collection[Template]) -> str:
-    """The path of the template below a field's mapping, else of the first."""
+    """Returns the path of the template below the mapping that has the field, or else of the first template."""
     paths = [one.path for one in templates]
     above = path.rpartition(".")[0]
     return next((one for one in paths if one.startswith(above)), paths[0] if paths else "spec.template")
 
 
 def _misplaced(raw: Mapping[str, Any], pods: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """(path, value) of each schedulerName that is not in the spec of a pod. pods: paths of known specs of pods."""
+    """Yields (path, value) of each schedulerName outside of a pod's spec. pods: paths of known pod specs."""
     todo: list[tuple[str, Any]] = [("", {key: value for key, value in raw.items() if key != "status"})]
     while todo:
         path, one = todo.pop()

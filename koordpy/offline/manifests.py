@@ -1,6 +1,6 @@
-"""Manifests in, typed objects out, or every fault of every file.
+"""Reads manifests into typed objects, or reports every fault of every file.
 
-Source: simulate.md 1 (what is read) and kube-parity.md section 7 (what is a fault, and how its line looks).
+Rules: simulate.md 1 (kinds that are read), kube-parity.md 7 (faults and their lines).
 """
 
 import os
@@ -41,8 +41,8 @@ SUFFIXES = (".yaml", ".yml", ".json")
 def load_manifests(paths: Sequence[str], over: Loaded | None = None, *, nodes: bool = True) -> Loaded:
     """Reads files, folders (their *.yaml, *.yml and *.json, sorted) and `-`, the standard input.
 
-    over: objects that are there before, as those of a cluster; one of the same kind and name takes its place. nodes:
-    whether an input without a Node is a fault.
+    over: existing objects, such as those of a cluster; a manifest replaces the object of the same kind and name.
+    nodes: True if an input without a Node is a fault.
     """
     loaded = Loaded() if over is None else Loaded(order=over.order, generated=over.generated.copy())
     _load(paths, loaded)
@@ -57,9 +57,9 @@ def load_manifests(paths: Sequence[str], over: Loaded | None = None, *, nodes: b
 
 
 def load_objects(objects: Iterable[dict[str, Any]], source: str) -> Loaded:
-    """Reads objects of a running cluster. A fault leaves its object out, with a warning.
+    """Reads objects of a running cluster. An object with a fault is left out, with a warning.
 
-    source: what warnings name in place of a file.
+    source: name of the cluster in warnings, where manifests have a path.
     """
     loaded = Loaded(lenient=source)
     for raw in objects:
@@ -83,8 +83,10 @@ def _load(paths: Sequence[str], loaded: Loaded) -> None:
 
 
 def laid_over(below: Loaded, above: Loaded) -> Loaded:
-    """What holds where objects come to those that are there: one of the same kind and name takes the place of the
-    other, and keeps its uid, its creation and its status where it has none of its own, as with `kubectl apply`."""
+    """Returns the objects of `below`, replaced by the objects of `above` with the same kind and name.
+
+    As with `kubectl apply`, the new object keeps the uid, creation time and status of the old one if it has none.
+    """
     before = {identity_of(one): one for one in below.manifests}
     makers = {identity_of(one): one for one in below.workloads}
     fresh = [_succeeding(one, before.get(identity_of(one))) for one in above.manifests]
@@ -161,8 +163,10 @@ def _files(paths: Iterable[str], loaded: Loaded) -> Iterator[tuple[str, bytes]]:
 
 
 def read_file(path: str) -> bytes:
-    """A file, `-` for the standard input, or what a pipe says. Raises OSError, also for a pipe that nobody writes to,
-    which would be waited for without end."""
+    """Returns the content of a file, a pipe, or `-`, the standard input.
+
+    Raises OSError, also for a pipe without a writer, because reading it would block forever.
+    """
     if path == "-":
         if sys.stdin is None:
             raise OSError("the standard input is closed")
@@ -172,13 +176,13 @@ def read_file(path: str) -> bytes:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as pipe:
         begin = pipe.read(1)
         if begin == b"":
-            raise OSError("a pipe that nobody writes to")
+            raise OSError("a pipe without a writer")
         os.set_blocking(pipe.fileno(), True)
         return (begin or b"") + (pipe.readall() or b"")
 
 
 def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[DocumentPlace, dict[str, Any]]]:
-    """The objects of a document: itself, or the items of a List. Those of a PodList need not say what they are."""
+    """Yields the objects of a document: the document, or the items of a List. Items of a PodList may lack a kind."""
     todo: list[tuple[DocumentPlace, Any, dict[str, Any]]] = [(place, value, {})]
     while todo:
         at, raw, said = todo.pop()
@@ -209,7 +213,7 @@ def _items(value: Any, place: DocumentPlace, loaded: Loaded) -> Iterator[tuple[D
 
 
 def _text_field(raw: dict[str, Any], name: str, place: DocumentPlace, loaded: Loaded) -> str | None:
-    """A top-level text; empty where it is absent, None where it is no text (which is taken down)."""
+    """Returns a top-level string field: "" if it is absent; None, after recording a fault, if it is not a string."""
     value = raw.get(name)
     if value is None:
         return ""
@@ -281,13 +285,13 @@ def _take_known(found: InputObject, kind: Kind, loaded: Loaded) -> None:
 
 
 def _identity(raw: dict[str, Any], namespaced: bool) -> tuple[str, str]:
-    """(namespace, name) as far as they can be read."""
+    """Returns (namespace, name); an unreadable namespace is "default", an unreadable name is empty."""
     meta = Source(raw).at("metadata")
     return meta.text("namespace", "default") if namespaced else "", meta.text("name")
 
 
 def _with_name(raw: dict[str, Any], kind: str, loaded: Loaded) -> dict[str, Any]:
-    """The object with a name, where it has only the beginning of one: numbers, as pods that are made have."""
+    """Returns the object with a name. An object with only a generateName gets it with a running number."""
     meta = Source(raw).at("metadata")
     prefix = meta.text("generateName")
     if not prefix or meta.raw.get("name"):
@@ -304,21 +308,21 @@ _SERVED = {
     "apps": "v1",
     "batch": "v1",
 }
-"""API group -> its one version: our definitions', and what Kubernetes serves."""
+"""API group -> the only version that an API server serves."""
 _NAME = re.compile(OBJECT_NAME)
 
 
 def _warn_of_refused(found: InputObject, loaded: Loaded) -> None:
-    """Words for what an API server refuses of any object."""
+    """Warns of an apiVersion and a name that an API server rejects."""
     api_version, kind, name = found.raw.get("apiVersion") or "", found.raw["kind"], found.name
     group, version = group_of(api_version), api_version.rpartition("/")[2]
     if not api_version and kind in SEVERAL_GROUPS:
         loaded.warn(found, "apiVersion: is missing: an API server refuses it")
     if _SERVED.get(group, version) != version:
         served = f"{group}/{_SERVED[group]}"
-        loaded.warn(found, f"apiVersion: {api_version} is not served, {served} is: an API server refuses it")
+        loaded.warn(found, f"apiVersion: {api_version} is not served, use {served}: an API server refuses it")
     if name and "/" not in name and not (len(name) <= 253 and _NAME.fullmatch(name)):
-        loaded.warn(found, f"metadata.name: {literal(name)} is no name of an object: an API server refuses it")
+        loaded.warn(found, f"metadata.name: {literal(name)} is not a valid object name: an API server refuses it")
 
 
 def _name_faults(found: InputObject) -> list[Fault]:
@@ -328,5 +332,5 @@ def _name_faults(found: InputObject) -> list[Fault]:
     if not name and (meta is None or meta.get("name") in (None, "")):
         return [Fault("metadata.name", "is missing")]
     if "/" in name:
-        return [Fault("metadata.name", f"{name!r} holds a slash")]
+        return [Fault("metadata.name", f"{name!r} contains a slash")]
     return []

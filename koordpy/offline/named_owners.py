@@ -1,6 +1,7 @@
-"""Whose a pod of the input is where uids do not tell: manifests by hand have none, and dumps lack what stands between.
+"""Finds the workload of a pod by names and labels, because manifests written by hand have no uids.
 
-Source: workloads.md 4 (members) and 10.3.
+Dumps may also lack intermediate owners, such as the ReplicaSets of a Deployment.
+Rules: workloads.md 4 (members) and 10.3.
 """
 
 from collections.abc import Callable
@@ -14,15 +15,14 @@ from koordpy.workloads.workload_model import Workload
 
 
 class KnownByName(Known):
-    """Workloads that are known by their names where a manifest has no uid, and whose pods without an owner are known by
-    their labels."""
+    """Known workloads, also found by name if the manifest has no uid, and by the labels of pods without an owner."""
 
     def __init__(self, pod_at: Callable[[str], Pod | None]) -> None:
         super().__init__(pod_at)
         self._names: dict[tuple[str, str, str], str] = {}
-        """(namespace, kind, name) of an object, or (namespace, label, its value) of its pods -> its uid."""
+        """(namespace, kind, name) of a workload, or (namespace, label key, label value) of its pods -> its uid."""
         self._selecting: dict[str, list[Workload]] = {}
-        """Namespace -> workloads that take pods by their labels."""
+        """Namespace -> workloads that select pods by labels."""
 
     def _enter(self, workload: Workload) -> None:
         super()._enter(workload)
@@ -36,21 +36,23 @@ class KnownByName(Known):
             self._selecting.setdefault(head.namespace, []).append(workload)
 
     def above(self, head: Head) -> tuple[Workload, ...]:
-        """The objects that are known above one, from the one that controls it up."""
+        """Returns the known owners of an object, from its controller up to the top."""
         return self._climb(head.owner, head.namespace)[0]
 
     def replace(self, workload: Workload) -> None:
-        """Takes another reading of a workload, until something of it changes."""
+        """Replaces a workload, until one of its objects changes."""
         self._stale.discard(workload.head.uid)
         self._by_uid[workload.head.uid] = workload
 
     def find(self, owner: OwnerReference, namespace: str) -> Workload | None:
-        """The object that an ownerReference names."""
+        """Returns the workload that an ownerReference names, by uid or else by name; None if it is not known."""
         return self.get(owner.uid) or self.get(self._names.get((namespace, owner.kind, owner.name), ""))
 
     def identified(self, obj: KubernetesObject) -> KubernetesObject:
-        """A pod whose controlling owner is a workload without uid names the uid that is made up for that: its pods that
-        are made have the same. Other objects stay as they are."""
+        """Returns a pod with the generated uid of its workload in the ownerReference, if the workload has no uid.
+
+        The pods that are created for the workload have the same uid. Other objects are returned unchanged.
+        """
         owner = obj.metadata.controller if isinstance(obj, Pod) else None
         found = self.find(owner, obj.metadata.namespace) if owner is not None else None
         if owner is None or found is None or found.head.uid == owner.uid:
@@ -61,11 +63,11 @@ class KnownByName(Known):
         return replace(obj, metadata=replace(obj.metadata, owner_references=named))
 
     def _holder(self, owner: OwnerReference, namespace: str) -> Pod | None:
-        """The workers' StatefulSet has the name of the leader that owns it."""
+        """Returns the leader pod that owns a StatefulSet of workers: both have the same name."""
         return self._pod_at(f"{namespace}/{owner.name}") if owner.kind in ("Pod", "StatefulSet") else None
 
     def _claims(self, pod: Pod) -> Workload | None:
-        """Who counts a pod by its name, its labels, or the name of its ReplicaSet."""
+        """Returns the workload of a pod by the pod's name, labels, or the name of its ReplicaSet; None if unknown."""
         named = super()._claims(pod)
         if named is not None:
             return named
@@ -77,7 +79,7 @@ class KnownByName(Known):
             known = next(filter(None, map(self.get, marked)), None)
             return known or next((one for one in there if not one.head.has_uid and _adopts(one, pod)), None)
         if owner.kind == "ReplicaSet" and there and self.find(owner, namespace) is None:
-            # one that is not in the input, of a Deployment that is
+            # the ReplicaSet is not in the input, but its Deployment may be
             deployed = (one for one in there if _is_deployed(one) and owner.name.startswith(f"{one.head.name}-"))
             return next((one for one in deployed if _adopts(one, pod)), None)
         return None

@@ -1,4 +1,4 @@
-"""What simulate, explain and view share: their options, which cost no import of what reads manifests."""
+"""Options that simulate, explain, topology and view share. Must not import the manifest parser at module level."""
 
 import argparse
 import gc
@@ -10,31 +10,33 @@ if TYPE_CHECKING:
     from koordpy.offline.preparing import ClusterInput, Offline
 
 DEFAULT_NOW = "2026-01-01T00:00:00Z"
+"""Time of a run on manifests: fixed, so that the same manifests give the same output."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, among: "argparse._MutuallyExclusiveGroup | None" = None) -> None:
-    """The options that these commands have. among: sources of which manifests are one; else they are required."""
+    """Adds the options of simulate, explain and view. among: group of exclusive input sources, to which -f is added."""
     add_paths(parser if among is None else among)
     parser.add_argument(
         "--now",
         metavar="RFC3339",
-        help=f"time of the run (default: {DEFAULT_NOW}, of a cluster the time at which it is read)",
+        help=f"time of the run; give the current time with a dump of a live cluster, because ages and deadlines count "
+        f"from it (default for manifests: {DEFAULT_NOW}; for a cluster: the time of reading)",
     )
     parser.add_argument(
-        "--config", metavar="FILE", help="a KoordpyConfiguration; default: of a cluster that of its ConfigMap"
+        "--config", metavar="FILE", help="a KoordpyConfiguration (default for a cluster: the chart's ConfigMap)"
     )
     parser.add_argument(
         "--scheduler-name",
         dest="scheduler_names",
         metavar="NAME",
         action="append",
-        help="scheduler name to serve, in place of the configured ones; repeatable",
+        help="override the configured scheduler names; repeatable",
     )
     add_started(parser)
 
 
 def add_paths(to: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup") -> None:
-    """The option that names manifests."""
+    """Adds the option -f, which names manifests."""
     to.add_argument(
         "-f",
         "--filename",
@@ -46,20 +48,22 @@ def add_paths(to: "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup") 
 
 
 def add_started(parser: argparse.ArgumentParser) -> None:
-    """The option that says which steps of workloads have begun."""
+    """Adds the option --started, which names roles of workloads that have begun."""
     parser.add_argument(
         "--started",
         metavar="[NAMESPACE/][NAME:]ROLE",
         action="append",
         default=[],
-        help="a role of a workload that has begun, in place of those that it follows; repeatable",
+        help="assume that this role of a workload has begun, and that the roles before it have ended; repeatable",
     )
 
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Modules and input are a few hundred thousand values without cycles: looking for garbage among them takes as long
-    as reading them. Afterwards it is looked for as seldom as in a live scheduler: a plan makes values, few cycles."""
+    """Disables the garbage collector while modules and input are loaded, then sets a high threshold.
+
+    The input is a few hundred thousand values without cycles, and collecting takes as long as reading them.
+    """
     gc.disable()
     try:
         yield
@@ -70,8 +74,10 @@ def nothing_collected() -> Iterator[None]:
 
 
 def prepare(args: argparse.Namespace, cluster: "ClusterInput | None" = None) -> "Offline":
-    """Reads configuration and manifests, which are laid over the objects of a cluster. Raises InputFaultsError with the
-    faults of both."""
+    """Reads the configuration and the manifests; manifests replace objects of the cluster with the same kind and name.
+
+    Raises InputFaultsError with the faults of both.
+    """
     with nothing_collected():
         from koordpy.offline.preparing import prepared
 

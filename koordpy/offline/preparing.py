@@ -1,4 +1,4 @@
-"""From manifests to a filled ClusterState, for simulate, explain, topology, view and the demo."""
+"""Fills a ClusterState from manifests, for simulate, explain, topology, view and the demo."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -43,24 +43,24 @@ from koordpy.simulation.server_defaults import (
 )
 
 DEFAULTS = "defaults"
-"""Where a configuration comes from that no file and no cluster gives."""
+"""Source of a configuration that neither a file nor a cluster provides."""
 POLICIES = ("Never", keys.PREEMPT_LOWER_PRIORITY)
 """Values of preemptionPolicy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInput:
-    """Objects of a running cluster, over which manifests are laid."""
+    """Objects of a running cluster, to which manifests are added."""
 
     source: str
-    """The API server, which warnings name in place of a file."""
+    """URL of the API server, used in warnings where manifests have a path."""
     objects: list[dict[str, Any]]
     now: datetime
     config: KoordpyConfiguration
     configuration: str
-    """Where the configuration comes from."""
+    """Source of the configuration: a file, a ConfigMap, or the defaults."""
     notes: list[str]
-    """What could not be read."""
+    """Warnings about objects that could not be read, or that are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +74,32 @@ class Offline:
     """`namespace/name` of every pod of the input."""
     warnings: list[str]
     unmade: list[InputObject]
-    """What ought to have pods and has none in the input."""
+    """Objects that should have pods and have none in the input."""
     stuck: tuple[str, ...]
-    """What is told of gangs that wait for ever in a cluster, though they are placed here."""
+    """Warnings about gangs that would wait forever in a cluster, although they are placed here."""
     others: frozenset[str]
-    """Scheduler names of others, as pods that run have them."""
+    """Scheduler names of other schedulers: default-scheduler, and the names on running pods."""
     growth: Growth
-    """Pods that workloads make."""
+    """Creates the pods of workloads."""
     given: "FilledInput"
     started: tuple[str, ...]
-    """Roles that have begun, as they are named."""
+    """Roles of workloads that have begun, as given to --started."""
     configuration: str
-    """Where the configuration comes from: a file, a ConfigMap, or the defaults."""
+    """Source of the configuration: a file, a ConfigMap, or the defaults."""
     later: int
-    """Objects that were made after `now`."""
+    """Number of objects created after `now`."""
 
 
 def flags_of(args: argparse.Namespace) -> list[Flag]:
-    """Options that take the place of fields of the configuration."""
+    """Returns the options that override fields of the configuration."""
     return [Flag("--scheduler-name", ("schedulerNames",), args.scheduler_names)] if args.scheduler_names else []
 
 
 def prepared(args: argparse.Namespace, cluster: ClusterInput | None = None) -> Offline:
-    """Reads configuration and manifests, which are laid over the objects of the cluster. Raises InputFaultsError with
-    the faults of both."""
+    """Reads the configuration and the manifests; manifests replace objects of the cluster with the same kind and name.
+
+    Raises InputFaultsError with the faults of both.
+    """
     faults: list[str] = []
     now = cluster.now if cluster is not None else parse_moment(DEFAULT_NOW)
     try:
@@ -129,9 +131,10 @@ def assembled(
     done: frozenset[RoleKey] = frozenset(),
     later: int = -1,
 ) -> Offline:
-    """The state of an input. Raises InputFaultsError with these faults and those of the input.
+    """Fills the state from an input. Raises InputFaultsError with the given faults and those of the input.
 
-    done: roles whose pods were made before; later: objects that were made after `now` before, -1 for a first run.
+    done: roles whose pods an earlier run created. later: number of objects that earlier runs created after `now`, -1
+    for a first run.
     """
     read, loaded, now, told = given.read, given.loaded, given.now, list(faults)
     started = read.started(started_roles, told)
@@ -141,7 +144,7 @@ def assembled(
         raise InputFaultsError(told)
     state = empty_state(config)
     devices = (obj for obj in given.objects if isinstance(obj, Device))
-    # a node whose Device says so makes the admission webhook needed
+    # the admission webhook's changes are needed if the configuration or a Device sets delivery `env`
     by_env = "env" in (config.gpu.delivery, *(one.metadata.labels.get(keys.GPU_DELIVERY) for one in devices))
 
     def put(obj: KubernetesObject) -> None:
@@ -197,19 +200,21 @@ def assembled(
 
 
 def _admitted(obj: KubernetesObject, config: KoordpyConfiguration) -> KubernetesObject:
-    """The object as the admission webhook leaves it: variables of GPUs in pending pods of ours."""
+    """Returns the object as the admission webhook changes it: pending pods of koordpy get the GPU variables."""
     if isinstance(obj, Pod) and not obj.spec.node_name and obj.spec.scheduler_name in config.scheduler_names:
         return admitted(obj, config)
     return obj
 
 
 class FilledInput:
-    """Manifests with everything that an API server would have filled in, and the workloads; what it would refuse is a
-    fault of `loaded`."""
+    """Manifests with the defaults of an API server, and their workloads.
+
+    Whatever an API server would reject becomes a fault of `loaded`.
+    """
 
     def __init__(self, loaded: Loaded, now: datetime, births: Mapping[int, datetime] | None = None) -> None:
-        """births: order of an object in the input -> its creation, where it says none; None: one second apart, the
-        last at `now`."""
+        """births: order of an object -> creation time, if its manifest has none. Other objects without a creation time
+        are created one second apart, the last at `now`."""
         self.loaded, self.now = loaded, now
         self._priorities = Priorities.of(m.obj for m in loaded.manifests if isinstance(m.obj, PriorityClass))
         for rest in loaded.rests:
@@ -217,7 +222,7 @@ class FilledInput:
         orders = sorted({*(one.order for one in loaded.manifests), *(one.order for one in loaded.workloads)})
         times = dict(zip(orders, creation_times(len(orders), now), strict=True)) | dict(births or {})
         self.births = times
-        """Order of an object -> its creation, where it says none."""
+        """Order of an object -> creation time that is used if its manifest has none."""
         self.read = Read(loaded, times.__getitem__)
         self.read.check(self._priorities)
         self.objects = [
@@ -236,7 +241,7 @@ class FilledInput:
         done: frozenset[RoleKey] = frozenset(),
         later: int = -1,
     ) -> Growth:
-        """What makes the pods of workloads in a state. put: takes one in; done, later: as of `assembled`."""
+        """Returns the growth that creates the pods of workloads. put: adds an object; done, later: see `assembled`."""
         return Growth(self.read, self.objects, started, self._priorities, state, put, self.now, done=done, later=later)
 
     def _filled(self, manifest: Manifest) -> KubernetesObject:
@@ -262,15 +267,15 @@ class FilledInput:
         return filled_namespace(obj) if isinstance(obj, Namespace) else obj
 
     def _lacks_class(self, manifest: Manifest, name: str) -> None:
-        """Takes down a PriorityClass that is not there, which an API server refuses of pods and their groups."""
+        """Records a fault for a pod or PodGroup whose PriorityClass is not in the input."""
         if not self.loaded.is_faulty("PriorityClass", name):
             near = hint(name, self._priorities.classes)
             self.loaded.fault_of(manifest, f"spec.priorityClassName: no PriorityClass {name} in the input{near}")
 
     def check_quotas(self, settings: Quota) -> None:
-        """Refuses what the webhook refuses of ElasticQuotas, each fault at the object that it is about.
+        """Records the faults for which the webhook rejects ElasticQuotas, each at its object.
 
-        What has no right here is ignored with a warning: a dump of a cluster has such quotas, its scheduler goes on.
+        Quotas in namespaces without the right to have quotas are no faults: the live scheduler ignores them, too.
         """
         loaded = self.loaded
         found = {
@@ -284,7 +289,7 @@ class FilledInput:
                 continue
             manifest, quota = found[fault.key]
             lost = loaded.is_faulty("ElasticQuota", quota.metadata.labels.get(keys.QUOTA_PARENT, ""))
-            if fault.field != parent or not lost:  # else the parent is one of those that could not be read
+            if fault.field != parent or not lost:  # else the parent is missing because it has a fault
                 loaded.fault_of(manifest, f"{fault.field}: {fault.text}")
         for rest in loaded.rests:
             if isinstance(rest.obj, ElasticQuota):
@@ -294,8 +299,8 @@ class FilledInput:
 
 
 def _agreeing(quota: ElasticQuota, raw: Mapping[str, Any]) -> ElasticQuota:
-    """The rest of a quota that cannot be read as a whole, without the resources that min or max say unreadably: of them
-    nothing can be said."""
+    """Returns a quota with faults without the resources whose min or max is unreadable, so that only the readable rest
+    is checked."""
     spec = raw.get("spec")
     sides = [spec.get(name) for name in ("min", "max")] if isinstance(spec, dict) else []
     said = {resource for side in sides if isinstance(side, dict) for resource in side}

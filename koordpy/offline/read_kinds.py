@@ -1,4 +1,4 @@
-"""Which kinds of objects the offline commands read, and how each is called."""
+"""Kinds of objects that the offline commands read."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,14 +23,15 @@ from koordpy.workloads.kinds.kind_registry import KINDS
 
 
 class NamedObject(KubernetesObject, frozen=True):
-    """An object of a kind that is known, of which nothing but the metadata is read yet."""
+    """An object of a known kind of which only the metadata is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind. `name` tells kinds apart: both published groups of a custom resource are one kind."""
+    """A kind of object."""
 
     name: str
+    """Unique name. Both API groups of a custom resource have the same name, because they are one kind."""
     type: type[KubernetesObject]
     namespaced: bool = True
 
@@ -74,31 +75,31 @@ for (_, _name), _kind in _KINDS.items():
     _WITHOUT_GROUP.setdefault(_name, _kind)
 
 SEVERAL_GROUPS = frozenset(name for name, times in Counter(name for _, name in _KINDS).items() if times > 1)
-"""Kinds that several API groups have: without an apiVersion it is not said which is meant."""
+"""Names of kinds that exist in several API groups, so that an object without an apiVersion is ambiguous."""
 SILENTLY_IGNORED = {("", "ResourceQuota")}
-"""Kinds that are no part of a placement, and no surprise in a dump of a cluster (simulate.md 1.2)."""
+"""(API group, kind) that is ignored without a warning, because placement does not depend on it (simulate.md 1.2)."""
 
 
 def find_kind(api_version: str, kind: str) -> Kind | None:
-    """The kind of an object; any version of a group will do, and without an apiVersion the kind's name alone."""
+    """Returns the kind of an object, None if it is not read. Versions are ignored; apiVersion may be empty."""
     if not api_version:
         return _WITHOUT_GROUP.get(kind)
     return _KINDS.get((group_of(api_version), kind))
 
 
 MAKERS_UNREAD = (("batch.volcano.sh", "Job"), ("sparkoperator.k8s.io", "SparkApplication"))
-"""(API group, kind) of what makes pods and is not read."""
+"""(API group, kind) of objects that create pods and are not read."""
 UNSERVED = {
     (keys.GROUP_UPSTREAM, "CompositePodGroup"): "is not served yet: the pods of the groups below it wait",
 }
-"""(API group, kind) of what is known and not read yet -> what that means."""
+"""(API group, kind) that is known and not read yet -> text of the warning."""
 CLUSTER_SCOPED = ("ClusterTrainingRuntime",)
-"""Of the kinds of workloads."""
-UNMADE = "its pods are not made (write the pods that it would make)"
+"""Cluster-scoped kinds among those of workloads."""
+UNMADE = "koordpy does not create its pods (add them to the input)"
 
 
 def not_read(api_version: str, kind: str) -> str:
-    """What is said of an object of a kind that is not read, with the kind that its author may have meant."""
+    """Returns the warning about an object whose kind is not read, with a similar kind if there is one."""
     group = group_of(api_version)
     if (group, kind) in UNSERVED:
         return f"{kind} of {api_version} {UNSERVED[group, kind]}"
@@ -115,5 +116,5 @@ def not_read(api_version: str, kind: str) -> str:
 
 
 def group_of(api_version: str) -> str:
-    """`apps` of `apps/v1`, empty of `v1`."""
+    """Returns the group of an apiVersion: `apps` for `apps/v1`, empty for `v1`."""
     return api_version.rpartition("/")[0]

@@ -1,7 +1,7 @@
-"""What kube-apiserver 1.36 refuses of the resources that a pod asks for (ValidateContainerResources and
-validatePodResources of k8s.io/kubernetes): extended resources and huge pages cannot be overcommitted.
+"""Finds resource requests that kube-apiserver 1.36 rejects, such as an extended resource without a limit.
 
-Amounts that cannot be read, such as half a GPU, are faults of the input already. Source: simulate.md 1.3.
+Follows ValidateContainerResources and validatePodResources of k8s.io/kubernetes. Unreadable amounts, such as half a
+GPU, are reported elsewhere, as faults of the input. Rules: simulate.md 1.3.
 """
 
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ _OF_CONTAINERS = (*_OF_PODS, "ephemeral-storage")
 
 
 def refused_resources(spec: PodSpec) -> Iterator[Fault]:
-    """The fields of a pod's resources that an API server refuses, each with its reason."""
+    """Yields a fault for each field of a pod's resources that an API server rejects."""
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for i, one in enumerate(containers):
             if one.resources.limits or one.resources.requests:
-                path, who = f"spec.{field}[{i}].resources", f"container {one.name}"
-                yield from _refused(one.resources, path, who, alone=spec.resources is None)
+                path, subject = f"spec.{field}[{i}].resources", f"container {one.name}"
+                yield from _refused(one.resources, path, subject, alone=spec.resources is None)
     if spec.resources is not None:
         yield from _refused(spec.resources, "spec.resources", "the pod")
 
 
-def _refused(given: ResourceRequirements, path: str, who: str, *, alone: bool = False) -> Iterator[Fault]:
-    """alone: whether it is a container of a pod without resources at pod level."""
+def _refused(given: ResourceRequirements, path: str, subject: str, *, alone: bool = False) -> Iterator[Fault]:
+    """Yields the faults of one container or of the pod. alone: True for a container of a pod without pod resources."""
     of_pod = path == "spec.resources"
     known = _OF_PODS if of_pod else _OF_CONTAINERS
     for side, amounts in (("limits", given.limits), ("requests", given.requests)):
@@ -37,10 +37,10 @@ def _refused(given: ResourceRequirements, path: str, who: str, *, alone: bool = 
                 continue
             if of_pod:
                 yield Fault(
-                    at, f"resources of a pod are cpu, memory and hugepages-*, {name} is of its containers: {REFUSES}"
+                    at, f"resources of a pod are cpu, memory and hugepages-*; set {name} on a container: {REFUSES}"
                 )
             elif "/" not in name:
-                yield Fault(at, f"{who} asks for {name}, which is no resource of containers: {REFUSES}")
+                yield Fault(at, f"{subject} requests {name}, which is not a container resource: {REFUSES}")
     for name, asked in given.requests.items():
         limit, at = given.limits.get(name), key_path(f"{path}.requests", name)
         strict = is_extended(name) or _is_huge(name)
@@ -49,14 +49,15 @@ def _refused(given: ResourceRequirements, path: str, who: str, *, alone: bool = 
         if limit is None:
             if strict:
                 there = key_path(f"{path}.limits", name)
-                yield Fault(at, f"{who} asks for {name} without a limit, {there} must be equal: {REFUSES}")
+                yield Fault(at, f"{subject} requests {name} without a limit; {there} must be equal: {REFUSES}")
         elif strict and parse_exact(asked) != parse_exact(limit):
-            yield Fault(at, f"{who} asks for {asked} of {name} with a limit of {limit}, they must be equal: {REFUSES}")
+            text = f"{subject} requests {asked} of {name} with a limit of {limit}; they must be equal: {REFUSES}"
+            yield Fault(at, text)
         elif parse_exact(asked) > parse_exact(limit):
-            yield Fault(at, f"{who} asks for {asked} of {name}, more than its limit of {limit}: {REFUSES}")
+            yield Fault(at, f"{subject} requests {asked} of {name}, more than its limit of {limit}: {REFUSES}")
     every = {*given.requests, *given.limits}
     if alone and any(map(_is_huge, every)) and not every & {"cpu", "memory"}:
-        yield Fault(path, f"{who} asks for huge pages without cpu or memory: {REFUSES}")
+        yield Fault(path, f"{subject} requests huge pages without cpu or memory: {REFUSES}")
 
 
 def _is_huge(name: str) -> bool:

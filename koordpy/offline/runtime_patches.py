@@ -1,8 +1,8 @@
-"""What a TrainJob changes of its runtime: podSpecOverrides of Trainer 2.0, podTemplateOverrides of 2.1, runtimePatches
-from 2.2 on.
+"""Applies the patches of a TrainJob to its runtime.
 
-All are strategic merge patches, as Trainer applies them: maps are merged, lists with a merge key item by item, other
-lists (tolerations, args) replaced. Source: workloads.md 10.2.
+Trainer 2.0 has podSpecOverrides, 2.1 podTemplateOverrides, 2.2 and later runtimePatches. All are strategic merge
+patches: maps are merged, lists with a merge key are merged item by item, other lists (tolerations, args) are replaced.
+Rules: workloads.md 10.2.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,18 +14,18 @@ from koordpy.workloads.workload_manifest import Source
 
 OVERRIDES = ("podSpecOverrides", "podTemplateOverrides")
 PATCHES = ("runtimePatches", *OVERRIDES)
-"""Fields of a TrainJob."""
+"""Fields of a TrainJob that patch its runtime."""
 _OF_POD = (
     *("serviceAccountName", "volumes", "initContainers", "containers", "imagePullSecrets", "securityContext"),
     *("nodeSelector", "affinity", "tolerations", "schedulingGates", "terminationGracePeriodSeconds"),
 )
-"""Fields of a pod's spec that Trainer lets a TrainJob change ..."""
+"""Fields of a pod's spec that a TrainJob may change."""
 _OF_CONTAINER = ("name", "env", "volumeMounts", "securityContext")
-"""... and of its containers."""
+"""Fields of a container that a TrainJob may change."""
 
 
 def patched(spec: Source, template: Source) -> tuple[Source, Mapping[str, Any]]:
-    """(metadata, spec) of the JobSet of a runtime, `template`, with what the spec of a TrainJob changes of it."""
+    """Returns (metadata, spec) of a JobSet: the runtime's `template` with the patches of the TrainJob's `spec`."""
     meta: Mapping[str, Any] = {name: template.at("metadata").strings(name) for name in ("labels", "annotations")}
     given = {name: spec.strings(name) for name in ("labels", "annotations")}
     meta, made = strategic(meta, given), template.at("spec").raw
@@ -45,13 +45,13 @@ def patched(spec: Source, template: Source) -> tuple[Source, Mapping[str, Any]]:
 
 
 def _containers(job: Source) -> set[str]:
-    """Names of the containers of a replicatedJob, those that initialize included."""
+    """Returns the names of the containers of a replicatedJob, including init containers."""
     pod = job.at("template", "spec", "template", "spec")
     return {one.text("name") for field in ("containers", "initContainers") for one in pod.list(field)}
 
 
 def _overrides(spec: Source, jobs: Mapping[str, set[str]]) -> Iterator[Mapping[str, Any]]:
-    """A patch of the JobSet for each override and job that it is for."""
+    """Yields a patch of the JobSet for each override, limited to its target jobs."""
     for field in OVERRIDES:
         for override in spec.list(field):
             override.knows("manager")
@@ -70,7 +70,7 @@ def _overrides(spec: Source, jobs: Mapping[str, set[str]]) -> Iterator[Mapping[s
 
 
 def _job_of(target: Source, jobs: Mapping[str, set[str]]) -> set[str]:
-    """The containers of the replicatedJob that is named; none where there is no such job, which is a fault."""
+    """Returns the containers of the named replicatedJob. Records a fault, and returns none, if there is no such job."""
     name = target.text("name")
     if name not in jobs:
         target.fault("name", f'no replicatedJob "{name}" in the runtime')
@@ -78,9 +78,9 @@ def _job_of(target: Source, jobs: Mapping[str, set[str]]) -> set[str]:
 
 
 def _look_at(pod: Source, known: set[str], *more: str) -> None:
-    """Takes down fields that Trainer's definitions do not have, and containers that the runtime does not have.
+    """Records fields that Trainer's CRDs do not have, and containers that the runtime does not have.
 
-    pod: the patch of a pod's spec; known: containers of the job; more: fields beside those of a spec.
+    pod: the patch of a pod's spec; known: containers of the job; more: allowed fields outside of a pod's spec.
     """
     if pod.asked is None:
         return
@@ -91,7 +91,7 @@ def _look_at(pod: Source, known: set[str], *more: str) -> None:
             odd += [key_path(one.path, key) for key in one.raw if key not in _OF_CONTAINER]
             name = one.text("name")
             lost += [(one.where("name"), name)] if name not in known else []
-    told = {Fault(path, "no field that a TrainJob can change: an API server refuses it"): None for path in odd}
+    told = {Fault(path, "not a field that a TrainJob can change: an API server refuses it"): None for path in odd}
     told |= {
         Fault(path, f'no container "{name}" in the runtime: an API server refuses it'): None for path, name in lost
     }
@@ -99,7 +99,7 @@ def _look_at(pod: Source, known: set[str], *more: str) -> None:
 
 
 def _without_nulls(raw: Any) -> Any:
-    """The value without nulls, which an API server drops of a TrainJob; in a patch they would delete."""
+    """Returns the value without nulls. An API server drops them from a TrainJob; a patch would delete fields."""
     if isinstance(raw, Mapping):
         return {key: _without_nulls(value) for key, value in raw.items() if value is not None}
     if isinstance(raw, list):

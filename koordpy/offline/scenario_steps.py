@@ -1,7 +1,7 @@
-"""Scenarios in steps: what a run has left, changed by a step, as the input of the next run.
+"""Scenario steps: turn the objects at the end of a run, changed by a step, into the input of the next run.
 
-A step begins when the run before it is at rest. What was bound stays bound, what waits still waits, and objects that a
-step brings are newer than all others. The same objects, written as manifests, are what `simulate -o manifests` prints.
+A step begins when the run before it is stable. Bound pods stay bound, pending pods stay pending. Objects that a step
+adds are newer than all others. `simulate -o manifests` prints the objects at the end as manifests.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,48 +32,49 @@ from koordpy.simulation.simulated_rounds import made_again, object_order
 
 Evicted = Literal["recreate", "drop"]
 CORDON_TAINTS = "node.kubernetes.io/"
-"""Prefix of the taints that Kubernetes itself puts on nodes."""
+"""Prefix of the taints that Kubernetes sets on nodes."""
 MIRROR = "kubernetes.io/config.mirror"
-"""Annotation of a pod that a kubelet runs from a file of its own."""
+"""Annotation of a mirror pod, which a kubelet runs from a local file."""
 HOSTNAME = "kubernetes.io/hostname"
 _OF_RUNS: dict[type[KubernetesObject], tuple[str, str]] = {
     Pod: ("v1", "Pod"),
     PersistentVolumeClaim: ("v1", "PersistentVolumeClaim"),
     ResourceClaim: ("resource.k8s.io/v1", "ResourceClaim"),
 }
-"""What runs make -> its apiVersion and kind."""
+"""Type of the objects that runs create -> (apiVersion, kind)."""
 _CHANGED_BY_RUNS: tuple[type[KubernetesObject], ...] = (PersistentVolumeClaim, PersistentVolume, ResourceClaim)
 
 
 @dataclass(slots=True)
 class Step:
-    """One step, as the command line has it."""
+    """One step, as given on the command line."""
 
     kind: Literal["then", "drain", "fail-node", "add-nodes"]
     value: str
-    """The file, or the node; of add-nodes the number."""
+    """The file of `then`, the number of `add-nodes`, or else the node."""
     like: str = ""
-    """Of add-nodes: the node that the new ones are copies of."""
+    """Node that `add-nodes` copies; empty for other steps."""
 
     @property
     def text(self) -> str:
-        """Words of the command line."""
+        """The step's options, as on the command line."""
         more = f" --like {self.like}" if self.like else ""
         return f"--{self.kind} {self.value}{more}"
 
 
 @dataclass(slots=True)
 class Stepped:
-    """The input of the next run, and which pods the step itself took from their nodes."""
+    """The input of the next run, after a step."""
 
     ready: Offline
     later: int
-    """Objects that were made after `now` so far."""
+    """Number of objects created after `now` so far."""
     gone: list[str] = field(default_factory=list)
+    """`namespace/name` of the pods that the step removed from their nodes."""
 
 
 def load_steps(steps: Sequence[Step], first: Loaded) -> list[Loaded | None]:
-    """The manifests of each step; None of a step that has none. Raises InputFaultsError with all faults at once."""
+    """Reads the manifests of each step; None for a step without manifests. Raises InputFaultsError with all faults."""
     found: list[Loaded | None] = []
     order, generated = first.order, first.generated
     faults: list[str] = []
@@ -91,11 +92,11 @@ def load_steps(steps: Sequence[Step], first: Loaded) -> list[Loaded | None]:
     return found
 
 
-# -- what a run has left ----------------------------------------------------------------------------------------------
+# -- objects at the end of a run --------------------------------------------------------------------------------------
 
 
 def objects_left(ready: Offline) -> Loaded:
-    """The objects of the input as the run has left them, and those that it made."""
+    """Returns the objects of the input as they are at the end of the run, and the objects that the run created."""
     loaded, state = ready.given.loaded, ready.state
     manifests: list[Manifest] = []
     known: set[tuple[type[KubernetesObject], str]] = set()
@@ -139,7 +140,7 @@ def objects_left(ready: Offline) -> Loaded:
 
 
 def _made(ready: Offline, known: set[tuple[type[KubernetesObject], str]]) -> Iterator[KubernetesObject]:
-    """Pods and claims that the input lacks, in natural order."""
+    """Yields pods and claims that the run created, in natural order."""
     snapshot = ready.state.snapshot(ready.now.timestamp())
     there: list[tuple[type[KubernetesObject], Iterable[KubernetesObject]]] = [
         (PersistentVolumeClaim, snapshot.storage.claims.values()),
@@ -161,7 +162,7 @@ def _plain(obj: KubernetesObject) -> dict[str, Any]:
 
 
 def _raw_left(manifest: Manifest, before: KubernetesObject, left: KubernetesObject) -> dict[str, Any]:
-    """The manifest as its author wrote it, with what a run or an API server adds."""
+    """Returns the original manifest with the changes of the run and of the API server's defaults."""
     raw = manifest.raw
     if left is not before:
         whole = _plain(left)
@@ -183,7 +184,7 @@ def _added(now: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dated(raw: dict[str, Any], created: str, *, again: bool = False) -> dict[str, Any]:
-    """With a creationTimestamp, so that the order of creation is kept; again: in place of one that is there."""
+    """Returns the manifest with a creationTimestamp, for the order of creation. again: True to replace one."""
     meta = raw.get("metadata") or {}
     if meta.get("creationTimestamp") and not again:
         return raw
@@ -191,7 +192,7 @@ def _dated(raw: dict[str, Any], created: str, *, again: bool = False) -> dict[st
 
 
 def manifests_left(ready: Offline) -> list[dict[str, Any]]:
-    """The same as documents that `simulate -f` reads, in the order of the input; what the run made comes last."""
+    """Returns the objects at the end as documents for `simulate -f`: in the order of the input, created ones last."""
     left = objects_left(ready)
     found: dict[int, dict[str, Any]] = {one.order: one.raw for one in (*left.manifests, *left.rests)}
     for other in (*left.workloads, *left.makers, *left.strangers):
@@ -203,10 +204,10 @@ def manifests_left(ready: Offline) -> list[dict[str, Any]]:
 
 
 def take_step(ready: Offline, step: Step, given: Loaded | None, *, evicted: Evicted, later: int) -> Stepped:
-    """What a run has left with a step on top. Raises InputFaultsError.
+    """Applies a step to the objects at the end of a run. Raises InputFaultsError.
 
-    given: the step's manifests. evicted: what becomes of pods that the step takes from their nodes. later: objects that
-    were made after `now` so far.
+    given: manifests of the step, None if it has none. evicted: fate of pods that the step removes from their nodes.
+    later: number of objects created after `now` so far.
     """
     gone: list[str] = []
     if step.kind in ("drain", "fail-node"):
@@ -257,8 +258,11 @@ def _node_of(left: Loaded, step: Step) -> Manifest:
 
 
 def _empty_node(ready: Offline, name: str, *, fails: bool, evicted: Evicted, later: int) -> tuple[int, list[str]]:
-    """Takes pods from a node, and brings them back as their owners do; how many objects were made so far, and the pods.
-    Of a node that is drained pods of DaemonSets and mirror pods stay; with a node that fails they are gone."""
+    """Removes the pods from a node, and recreates them if `evicted` says so.
+
+    Returns the number of objects created after `now` so far, and the keys of the removed pods. On a drained node, pods
+    of DaemonSets and mirror pods stay; on a failed node (`fails`) they are deleted and not recreated.
+    """
     state, controllers = ready.state, ClaimControllers(ready.state)
     there = sorted((one for one in state.pods() if one.node == name), key=lambda one: object_order(one.key))
     gone = [info.pod for info in there if not _stays_with_node(info.pod)]
@@ -290,14 +294,17 @@ def _stays_with_node(pod: Pod) -> bool:
 
 
 def _of_node(obj: KubernetesObject, name: str) -> bool:
-    """Whether an object is of one node alone, and goes with it."""
+    """Returns True if an object belongs to one node and is removed with it."""
     if isinstance(obj, Device | CSINode):
         return obj.metadata.name == name
     return isinstance(obj, ResourceSlice) and obj.spec.node_name == name
 
 
 def _add_nodes(left: Loaded, step: Step, node: Manifest, ready: Offline, later: int) -> int:
-    """Copies of a node, with their Devices, CSINodes and ResourceSlices: Ready, empty and not cordoned."""
+    """Adds copies of a node, with its Device, CSINode and ResourceSlices; the copies are empty and not cordoned.
+
+    Returns the number of objects created after `now` so far.
+    """
     taken = {one.name for one in left.manifests if isinstance(one.obj, Node)}
     own = [one for one in left.manifests if one is not node and _of_node(one.obj, node.name)]
     number = 0

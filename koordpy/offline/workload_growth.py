@@ -1,4 +1,4 @@
-"""How many pods a workload has in an offline run, and on which nodes those of a DaemonSet stand."""
+"""Creates the pods of workloads in an offline run, and decides which nodes get a pod of a DaemonSet."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -25,8 +25,10 @@ from koordpy.offline.workload_manifests import Read
 
 
 class Growth(Expansion):
-    """Pods of workloads as a simulation makes them: those of the first steps, and later ones as they begin; and the
-    claims of all pods without a node."""
+    """Creates the pods of workloads in a simulation, step by step, and the claims of all unbound pods.
+
+    The first call of `begin` creates the pods of the first steps, a later call the pods of steps that can begin then.
+    """
 
     def __init__(
         self,
@@ -41,12 +43,12 @@ class Growth(Expansion):
         done: frozenset[RoleKey] = frozenset(),
         later: int = -1,
     ) -> None:
-        """objects: of the input; put: takes one into the state. done: roles whose pods an earlier run has made; later:
-        objects that earlier runs have made after `now`, -1 where this is the first run."""
+        """objects: objects of the input. put: adds an object to the state. done: roles whose pods an earlier run
+        created. later: number of objects that earlier runs created after `now`, -1 for the first run."""
         self._priorities, self._state, self._take, self._now = priorities, state, put, now
         self._controllers, self._served = ClaimControllers(state), False
         self._later = later
-        """Pods that were made after those of the first steps; -1: none were made yet."""
+        """Number of objects created after `now`; -1 until the pods of the first steps are created."""
         nodes = [obj for obj in objects if isinstance(obj, Node)]
         claims = [obj.metadata for obj in objects if isinstance(obj, PersistentVolumeClaim)]
         super().__init__(
@@ -63,11 +65,11 @@ class Growth(Expansion):
 
     @property
     def later(self) -> int:
-        """Objects that were made after `now`, those of earlier runs included."""
+        """Number of objects created after `now`, including earlier runs."""
         return self._later
 
     def begin(self) -> list[str]:
-        """Makes the pods that begin now, as an API server would have them; their keys."""
+        """Creates the pods of steps that can begin now, with the API server's defaults, and returns their keys."""
         pods, claims = self.make()
         for claim in claims:
             self._take(with_identity(claim, kind="PersistentVolumeClaim", created=self._now))
@@ -81,7 +83,7 @@ class Growth(Expansion):
                 pod = replace(pod, metadata=replace(pod.metadata, creation_timestamp=created))
             filled = filled_pod(pod, self._priorities)
             if filled is None:
-                continue  # of a cluster whose PriorityClass is not known, which Read.check has told
+                continue  # its PriorityClass is not known, which Read.check has reported
             self._take(self._controllers.served(filled))
         self._later = max(self._later, 0)
         return [pod.key for pod in pods]
@@ -96,7 +98,7 @@ class Growth(Expansion):
 
 
 def daemon_nodes(nodes: Sequence[Node], pod: Pod) -> list[str]:
-    """Names of the nodes that a DaemonSet's pod is for: by labels, required affinity and taints."""
+    """Returns the names of the nodes that get a DaemonSet's pod, by node selector, required affinity and taints."""
     from koordpy.api.label_selectors import term_matches
     from koordpy.plugins.node_filters import repels
 

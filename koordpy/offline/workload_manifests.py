@@ -1,6 +1,6 @@
-"""Workloads of the input: read, told apart, and their pods made.
+"""Reads the workloads of the input, and decides which of them create pods.
 
-Source: workloads.md 10.
+A workload that another workload of the input controls does not create pods itself. Rules: workloads.md 10.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadManifest:
-    """A manifest that decides what pods are made."""
+    """A manifest that determines which pods are created."""
 
     maker: "InputObject"
     head: Head
     source: Source
     workload: Workload | None = None
-    """With the pod templates that stand in it."""
+    """The decoded workload with its pod templates; None for a manifest without templates, such as a PodGroup."""
 
 
 class Read:
     """The workloads of the input."""
 
     def __init__(self, loaded: "Loaded", created: Callable[[int], datetime]) -> None:
-        """created: order in the input -> made-up time."""
+        """created: order of an object in the input -> creation time that is used if its manifest has none."""
         self._loaded = loaded
         pods = {
             f"{one.obj.metadata.namespace}/{one.obj.metadata.name}": one.obj
@@ -76,7 +76,7 @@ class Read:
         self._given: list[WorkloadManifest] = []
         self._sources: dict[str, Source] = {}
         self._trained: list[tuple[WorkloadManifest, Source, WorkloadManifest]] = []
-        """(a TrainJob, its runtime, the JobSet that it makes)."""
+        """(a TrainJob, its runtime, the JobSet that the TrainJob creates)."""
         self._runtimes: dict[tuple[str, str, str], WorkloadManifest] = {}
         self.groups: dict[str, VolcanoGroup] = {}
         for maker in loaded.workloads:
@@ -106,7 +106,7 @@ class Read:
             return
         uid = made_up_uid(kind, maker.namespace, maker.name)
         read = head_of(source, uid=uid, created=exact_time(created(maker.order)))
-        # with the namespace that holds where none is given
+        # the manifest's namespace may be a default that the raw object lacks
         found = WorkloadManifest(maker, changed(read, namespace=maker.namespace, name=maker.name), source)
         if (group, kind) in RUNTIMES:
             self._runtimes[kind, maker.namespace, maker.name] = found
@@ -119,16 +119,16 @@ class Read:
             self._sources[found.head.uid] = source
 
     def _tell(self, given: WorkloadManifest) -> None:
-        """Takes down the faults of a workload, where a field lacks the slip that explains it."""
+        """Records the faults of a workload; for a missing field also the misspelt field that may explain it."""
         asked, found = given.source.asked, dict.fromkeys(given.source.faults)
         slips = {fault: tuple(_slips((fault,), asked)) for fault in found}
-        # a misspelt name explains by itself what lacks
+        # a misspelt name explains why a required field is missing, so only the misspelling is reported
         left = (fault for fault in found if not any(MEANT in slip.text for slip in slips[fault]))
         for fault in dict.fromkeys((*chain.from_iterable(slips.values()), *left)):
             self._loaded.fault_of(given.maker, fault)
 
     def _read(self, given: WorkloadManifest, above: Sequence[Workload]) -> None:
-        """above: the objects of the input that control it."""
+        """Reads one workload. above: its owners in the input, from its controller up to the top."""
         head = given.head
         if _child(head) is not None:
             self._read_parent(given)
@@ -137,17 +137,18 @@ class Read:
         assert workload is not None
         makes = not above or _child(above[0].head) is not None
         if not makes and not _is_unread(above):
-            return  # the one above makes these pods
+            return  # its owner creates these pods
         self.parts.append(changed(given, workload=workload))
         if makes:
             top = above[-1].head if above else head
-            # a CronJob that is suspended starts no more of its Jobs, and leaves those that have begun alone
+            # a suspended CronJob creates no more Jobs, but does not suspend the Jobs that exist
             held = top.kind != "CronJob" and top is not head and self._sources[top.uid].at("spec").flag("suspend")
             note = self._managed(given.source, head) or ("suspended" if held else "")
             self._add(given.source, Top(top, workload, note))
 
     def _read_parent(self, given: WorkloadManifest) -> None:
-        """An object that makes another, which makes the pods: in the input that stands for it."""
+        """Reads a workload whose child object creates the pods; a child in the input is used instead of a generated
+        one."""
         head, source, child = given.head, given.source, _child(given.head)
         assert child is not None
         below = map(self.known.get, self.known.below(head.uid))
@@ -184,21 +185,21 @@ class Read:
             self._tell_submitter(source, head)
 
     def _managed(self, source: Source, head: Head) -> str:
-        """What is noted of an object whose pods another controller makes, which is told; empty of any other."""
+        """Returns the note on a workload that another controller manages, after a warning; empty for any other."""
         manager = other_manager(source, head)
         if manager:
-            text = f"managedBy {manager}: that controller makes its pods, none are made here"
+            text = f"managedBy {manager}: that controller creates its pods, koordpy does not"
             self.warnings.append(f"{head.kind} {head.key}: {text}")
         return f"managed by {manager}" if manager else ""
 
     def _tell_submitter(self, source: Source, head: Head) -> None:
-        """Says that what submits a RayJob is not made; its status tells whether that has been done."""
+        """Warns that the pod or container that submits a RayJob is not created."""
         spec = source.at("spec")
         spec.knows("submitterPodTemplate")
         mode = spec.word("submissionMode", "K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
         what = {"K8sJobMode": "the pod", "SidecarMode": "the container of its head"}.get(mode)
         if what is not None:
-            self.warnings.append(f"RayJob {head.key}: {what} that submits it is not made (submissionMode {mode})")
+            self.warnings.append(f"RayJob {head.key}: {what} that submits it is not created (submissionMode {mode})")
 
     def _add(self, source: Source, top: Top) -> None:
         workload = top.workload
@@ -207,8 +208,10 @@ class Read:
         can_make(source.at("spec"), workload.sized_by, sum(role.number for role in workload.roles))
 
     def check(self, priorities: Priorities) -> None:
-        """Tells what is wrong with workloads, and which templates name a PriorityClass that is not there. What a
-        TrainJob alone makes wrong of a runtime is told of it."""
+        """Records the faults of workloads, including templates with an unknown PriorityClass.
+
+        A fault that only a TrainJob causes in its runtime is reported at the TrainJob.
+        """
         for part in (*self.parts, *(jobset for _, _, jobset in self._trained)):
             for template in part.workload.templates() if part.workload is not None else ():
                 if template.pod is not None and priorities.of_pod(template.pod.spec) is None:
@@ -232,7 +235,10 @@ class Read:
             self._tell(one)
 
     def started(self, given: Sequence[str], faults: list[str]) -> frozenset[RoleKey]:
-        """What `--started` names."""
+        """Returns the roles that `--started` names, and marks the roles before them as ended.
+
+        Appends a fault for each text that names no role.
+        """
         found: set[RoleKey] = set()
         for text in given:
             namespace, slash, rest = text.partition("/")
@@ -260,8 +266,8 @@ class Read:
 
 
 def _owned(head: Head, by_uid: Mapping[str, Head], by_name: Mapping[tuple[str, str], Head]) -> Head:
-    """The head with the uid of its owner as the input has it, by name where that has none; made up where it has no such
-    object."""
+    """Returns the head with the uid of its owner: that of the owner in the input, found by name if it has no uid there,
+    or else a generated uid."""
     owner = head.owner
     if owner is None or owner.uid in by_uid:
         return head
@@ -276,12 +282,12 @@ def _child(head: Head) -> Child | None:
 
 
 MEANT = "did you mean"
-"""Stands in the text of a field that is near to a known one."""
+"""Part of the text about a field that is similar to a known field."""
 _EVERYWHERE = ("apiVersion", "kind", "metadata", "status")
 
 
 def _slips(faults: Iterable[Fault], asked: AskedFields | None) -> Iterator[Fault]:
-    """Fields that nothing reads where a part on the way to a required field is absent."""
+    """Yields unknown fields next to a missing part of the path of a required field."""
     parts = asked.names.items() if asked is not None else ()
     for fault in faults:
         for path, (raw, names) in parts if fault.text == REQUIRED else ():
@@ -296,12 +302,12 @@ def _slips(faults: Iterable[Fault], asked: AskedFields | None) -> Iterator[Fault
 
 
 def _is_unread(above: Sequence[Workload]) -> bool:
-    """Whether it stands below a JobSet that is not in the input, and is known by its Jobs."""
+    """Returns True if the controller is a JobSet that is not in the input and is known from its Jobs only."""
     return bool(above) and above[0].head.kind == JOBSET and above[0].source is None
 
 
 def _is_bare(kind: str, raw: Mapping[str, Any]) -> bool:
-    """Whether only its selector is given, as for spreading."""
+    """Returns True if the manifest has no pod template, only a selector, as needed for spreading."""
     spec = raw.get("spec")
     selects = kind in ("StatefulSet", "ReplicaSet", "ReplicationController")
     return selects and not (isinstance(spec, Mapping) and "template" in spec)

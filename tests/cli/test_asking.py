@@ -148,15 +148,18 @@ async def test_an_answer_is_printed_as_the_same_view_of_a_cluster_is(server: Ser
     }
     code, out, err = await ask("why", "job/train")
     assert (code, err) == (0, "")
-    assert out.startswith("gang team-a/train: Unschedulable, 0 bound of 4 that it needs\n")
+    assert out.startswith("gang team-a/train: Unschedulable, 0 of 4 required members bound\n")
     assert "team-a/train-0 (gang team-a/train): Unschedulable\n    0/4 nodes are available" in out
     assert "and 3 more pods\n" in out and "  3 more slots were free in rack r1\n" in out and "  place 2 of 7" in out
     assert "as of 1.5 s ago of http://127.0.0.1:" in out and out.endswith("configuration: the scheduler's own\n")
     wide = (await ask("why", "job/train", "-o", "wide"))[1]
-    assert "1 of 4 nodes would take team-a/train-0" in wide and "rack   r1" in wide
+    assert "team-a/train-0 fits on 1 of 4 nodes" in wide and "rack   r1" in wide
     assert "3      Insufficient nvidia.com/gpu" in wide
     queue = (await ask("queue"))[1]
-    assert "gang team-a/train" in queue and "6 units of other tenants wait, 1 held, 40 pods together\n" in queue
+    assert (
+        "gang team-a/train" in queue
+        and "other tenants: 6 units waiting, 1 blocked before planning, 40 pods in total\n" in queue
+    )
     slots = (await ask("slots", "--gpus", "8", "-o", "wide"))[1]
     assert "OF 8" in slots and "rack   r1    4      3" in slots and "and 2 more domains" in slots
     found = json.loads((await ask("queue", "-o", "json"))[1])
@@ -166,7 +169,7 @@ async def test_an_answer_is_printed_as_the_same_view_of_a_cluster_is(server: Ser
 async def test_an_answer_without_an_explanation_says_when_to_ask_again(server: Server, ask: Any) -> None:
     server.answers = {"explanations": (200, {"report": {**WHY, "explanation": None, "explanationInSeconds": 12}})}
     out = (await ask("why", "train"))[1]
-    assert "  place 2 of 7\n" in out and "What would help is not worked out yet: ask again in 12 s\n" in out
+    assert "  place 2 of 7\n" in out and "The explanation is not ready yet: ask again in 12 s\n" in out
     server.answers = {"slots": (200, {"report": {**SLOTS, "gangs": None, "retryInSeconds": 4}})}
     assert (await ask("slots", "--gpus", "8"))[1].startswith("Slots are not counted yet: ask again in 4 s\n")
 
@@ -213,6 +216,6 @@ async def test_without_the_api_both_missing_rights_are_named(server: Server, ask
     server.is_served = False
     code, _, err = await ask("queue")
     assert code == 1 and err.startswith("error: the cluster cannot be read: 403 Forbidden: pods is forbidden")
-    assert "no scheduler serves view.koordpy.io here" in err and "tenants.enabled" in err
+    assert "the API view.koordpy.io" in err and "tenants.enabled" in err
     code, _, err = await ask("tree")
-    assert code == 1 and "tree needs the right to list pods and nodes of the cluster" in err
+    assert code == 1 and "tree needs the right to list pods and nodes of the whole cluster" in err

@@ -104,9 +104,13 @@ FAULTS: list[tuple[str, Any, list[str]]] = [
     (
         "a name twice",
         {"total": 1, "queues": [queue("a"), queue("a")]},
-        ["queues[1].name: queue a stands in queues[0] already"],
+        ["queues[1].name: duplicate queue a, already defined in queues[0]"],
     ),
-    ("no such parent", {"total": 1, "queues": [queue("a", parent="x")]}, ["queues[0].parent: queue a: no queue x"]),
+    (
+        "no such parent",
+        {"total": 1, "queues": [queue("a", parent="x")]},
+        ["queues[0].parent: queue a: its parent x is not defined"],
+    ),
     (
         "a cycle",
         {"total": 1, "queues": [queue("c", parent="a"), queue("a", parent="b"), queue("b", parent="a")]},

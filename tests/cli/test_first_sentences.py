@@ -58,12 +58,12 @@ def test_a_parent_quota_is_the_gangs_reason_and_comes_before_the_nodes(
 ) -> None:
     text = CLUSTER + PARENT + "".join(member(i, labels="quota.scheduling.koordinator.sh/name: org") for i in range(2))
     lines = printed(["explain", "--pod", "default/g-0"], text, tmp_path, capsys)
-    at = lines.index("default/g-0 of gang default/g: 1 of 1 node would take it")
+    at = lines.index("default/g-0 of gang default/g: fits on 1 of 1 node")
     assert lines[at - 1].startswith("gang default/g: needed 2, quota org is a parent: use one of its leaves. ")
 
 
 def test_a_pod_of_another_scheduler_counts_no_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = CLUSTER + member(0).replace("koord-scheduler", "default-scheduler")
     lines = printed(["explain", "--pod", "default/g-0"], text, tmp_path, capsys)
-    assert "default/g-0 of gang default/g" in lines and "would take it" not in "".join(lines)
+    assert "default/g-0 of gang default/g" in lines and "fits on" not in "".join(lines)
     assert "default-scheduler" in lines[lines.index("default/g-0 of gang default/g") - 1]

@@ -76,13 +76,13 @@ async def test_why_says_word_for_word_what_the_running_scheduler_writes(cluster:
             assert said["lastTold"] == there["message"]
             _, out, _ = await ask("why", f"default/{name}")
             assert f"    {there['message']}\n" in out
-            assert "the scheduler said last" not in out
+            assert "last message in the condition" not in out
             assert re.search(r"^as of \d+\.\d s ago, resourceVersion \d+ of http://127\.0\.0\.1:\d+, ", out, re.M)
 
 
 async def test_a_gang_is_told_of_with_all_that_its_members_hear(cluster: Live, ask: Any) -> None:
     _, out, _ = await ask("why", "wide")
-    assert out.startswith("gang default/wide: Unschedulable, 0 bound of 4 that it needs\n")
+    assert out.startswith("gang default/wide: Unschedulable, 0 of 4 required members bound\n")
     assert "default/wide-0, default/wide-1, default/wide-2, default/wide-3 (gang default/wide): Unschedulable" in out
     assert "Would fit if" in out and "Queue\n  place " in out
     assert "resourceVersion " in out and "configuration: defaults" in out
@@ -119,7 +119,7 @@ async def test_options_stand_before_or_behind_the_word(cluster: Live, ask: Any) 
 async def test_a_pod_that_fits_one_that_runs_and_one_of_another(cluster: Live, ask: Any) -> None:
     cluster.pod("easy")
     cluster.pod("theirs", scheduler_name="default-scheduler")
-    assert "default/easy: Fits\n    fits now, on n" in (await ask("why", "easy"))[1]
+    assert "default/easy: Fits\n    fits now on n" in (await ask("why", "easy"))[1]
     assert (await ask("why", "busy-0"))[1].startswith("default/busy-0: pod is bound to n1\n")
     assert "pod is of scheduler default-scheduler, koordpy serves koord-scheduler" in (await ask("why", "theirs"))[1]
 
@@ -137,7 +137,7 @@ async def test_who_would_go_for_a_pod_is_named(cluster: Live, ask: Any) -> None:
     assert said["reason"] == "Preempting" and said["node"] in ("n3", "n4")
     (victim,) = said["victims"]
     assert victim["rule"] == "priority"
-    assert said["message"] == f"goes to {said['node']} once {victim['pod']} has ended"
+    assert said["message"] == f"will be bound to {said['node']} once {victim['pod']} has terminated"
 
 
 async def test_the_queue_has_everybody_in_turn_and_those_that_are_held_at_the_end(cluster: Live, ask: Any) -> None:
@@ -151,9 +151,9 @@ async def test_the_queue_has_everybody_in_turn_and_those_that_are_held_at_the_en
     assert (poor["quota"], poor["asks"]["cpu"]) == ("poor", "2")
     assert units[5]["unit"] == "gang default/lonely" and "waiting for members, 1 of minMember 3" in units[5]["message"]
     rows = (await ask("queue"))[1].splitlines()
-    assert rows[0].split() == ["PLACE", "UNIT", "PODS", "PRIORITY", "QUOTA", "USER", "ASKS", "SINCE", "STATE"]
+    assert rows[0].split() == ["PLACE", "UNIT", "PODS", "PRIORITY", "QUOTA", "USER", "REQUESTS", "WAITING", "STATE"]
     assert len(rows) == 9 and rows[-1].startswith("as of ")
-    assert (await ask("queue", "-n", "other"))[1].startswith("nobody waits\n")
+    assert (await ask("queue", "-n", "other"))[1].startswith("no pending gangs or pods\n")
     assert "nodes are available" in (await ask("queue", "-o", "wide"))[1]
 
 
@@ -168,7 +168,7 @@ async def test_quota_and_user_are_those_that_count_without_any_label(cluster: Li
 
 
 async def test_a_gang_that_is_held_has_no_place(cluster: Live, ask: Any) -> None:
-    assert "\nQueue\n  held before planning, no place among the 5 that wait" in (await ask("why", "lonely"))[1]
+    assert "\nQueue\n  blocked before planning, not among the 5 in the queue" in (await ask("why", "lonely"))[1]
     _, out, _ = await ask("why", "lonely", "-o", "json")
     assert json.loads(out)["explanation"]["queue"]["place"] is None
 
@@ -187,7 +187,7 @@ async def test_slots_are_the_planners_count_for_each_size_of_gang(cluster: Live,
     assert found["blockLayer"] == {"2": 6, "16": 0, "128": 0}
     assert found["nodeLayer"] == {"2": 6, "16": 0, "128": 0}
     _, out, _ = await ask("slots")
-    assert "gangs that fit in one domain of each layer, of pods with 1 nvidia.com/gpu each:" in out
+    assert "number of gangs that fit, each within one domain of the layer; 1 nvidia.com/gpu per pod:" in out
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:] if line}
     assert rows["LAYER"] == ["DOMAINS", "OF", "1", "OF", "8", "OF", "64", "LARGEST"]
     assert rows["blockLayer"] == ["2", "12", "1", "0", "8", "x", "1", "in", "b2"]

@@ -39,9 +39,9 @@ def test_groups_and_quotas_that_running_pods_name_are_asked_for(
     for command in (("simulate",), ("explain", "--pod", "q")):
         assert warned(tmp_path, capsys, *texts, command=command) == [
             "warning: 6 PodGroups that running pods name are not in the input: default/g0, default/g1, default/g2, "
-            "default/g3 and 2 more (of a dump: ask kubectl get for podgroups, too)",
+            "default/g3 and 2 more (if this is a dump, add podgroups to kubectl get)",
             "warning: 1 ElasticQuota that running pods name is not in the input: team"
-            " (of a dump: ask kubectl get for elasticquotas, too)",
+            " (if this is a dump, add elasticquotas to kubectl get)",
         ]
     groups = [
         yaml.safe_dump(
@@ -57,7 +57,7 @@ def test_a_controller_whose_pods_nobody_wrote_is_told_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     controller = APPS.format(kind=kind, spec=MATCHING)
-    told = f"warning: document 2: {kind} default/web: its pods are not made (write the pods that it would make)"
+    told = f"warning: document 2: {kind} default/web: koordpy does not create its pods (add them to the input)"
     assert warned(tmp_path, capsys, controller) == [told]
     assert warned(tmp_path, capsys, controller, running("other", labels={"app": "other"})) == [told]
     assert warned(tmp_path, capsys, controller, running("web-0", labels={"app": "web"})) == []
@@ -159,7 +159,7 @@ def test_workloads_without_pods_fail_it_where_koordpy_would_place_pods_now(
 def test_it_is_said_whose_the_pods_that_nobody_wrote_would_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = "warning: document 2: Job default/train: its pods are not made (write the pods that it would make)"
+    told = "warning: document 2: Job default/train: koordpy does not create its pods (add them to the input)"
     assert warned(tmp_path, capsys, job()) == [told]
     serves = "koordpy serves koord-scheduler"
     assert warned(tmp_path, capsys, job("")) == [f"{told}; they would be of scheduler default-scheduler, {serves}"]
@@ -191,7 +191,7 @@ def test_pods_left_alone_that_are_meant_for_koordpy_fail_it(
     path.write_text(f"{NODE}---\n{pod}")
     assert main(["simulate", "-f", str(path)]) == 0
     out, err = capsys.readouterr()
-    assert f"Left alone\n  default/w: {why}\n" in out and not warnings_of(err)
+    assert f"Ignored\n  default/w: {why}\n" in out and not warnings_of(err)
     assert main(["simulate", "-f", str(path), "--fail-pending", "-o", "json"]) == 1
     assert warnings_of(capsys.readouterr().err) == f"warning: default/w: {why}\n"
 
@@ -209,7 +209,7 @@ def test_pods_of_others_that_wait_do_not_fail_it(tmp_path: Path, capsys: pytest.
     path = tmp_path / "in.yaml"
     path.write_text(NODE + "---\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n")
     assert main(["simulate", "-f", str(path), "--fail-pending"]) == 0
-    assert "Left alone" in capsys.readouterr().out
+    assert "Ignored" in capsys.readouterr().out
 
 
 def test_the_table_proves_nothing_of_a_gang_that_ran_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

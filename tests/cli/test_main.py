@@ -124,7 +124,7 @@ def test_explain_gives_each_node_its_verdict(manifests: str, capsys: pytest.Capt
 
 def test_explain_is_readable_as_a_table(manifests: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "explain", "-f", manifests, "--pod", "small").splitlines()
-    assert lines[0] == "default/small: 1 of 2 nodes would take it"
+    assert lines[0] == "default/small: fits on 1 of 2 nodes"
     assert any(line.split()[:2] == ["n1", "yes"] for line in lines)
     assert any("untolerated taint" in line for line in lines)
 
@@ -315,11 +315,14 @@ def test_the_output_is_the_same_whatever_the_locale(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        *((("simulate", "-f", "x", "--rounds", text), "is no whole number of 1 or more") for text in ("0", "x", "1.5")),
-        (("demo", "--speed", "abc"), "is no number from 0.1 to 100"),
-        (("demo", "--speed", "0"), "is no number from 0.1 to 100"),
-        (("agent", "--poll", "inf"), "is no number of seconds above 0"),
-        (("agent", "--recover-after", "0"), "is no whole number of 1 or more"),
+        *(
+            (("simulate", "-f", "x", "--rounds", text), "is not a whole number of 1 or more")
+            for text in ("0", "x", "1.5")
+        ),
+        (("demo", "--speed", "abc"), "is not a number from 0.1 to 100"),
+        (("demo", "--speed", "0"), "is not a number from 0.1 to 100"),
+        (("agent", "--poll", "inf"), "is not a number of seconds above 0"),
+        (("agent", "--recover-after", "0"), "is not a whole number of 1 or more"),
     ],
 )
 def test_a_wrong_number_is_told_with_its_option(
@@ -339,6 +342,6 @@ def test_the_table_says_of_pods_that_wait_for_somebody_else_that_they_do(
     path.write_text(f"{NODES}\n---\n{strange}")
     assert main(["simulate", "-f", str(path)]) == 0
     assert capsys.readouterr().out.endswith(
-        "Left alone\n  default/p0, default/p1, default/p2, default/p3 and 2 more: "
+        "Ignored\n  default/p0, default/p1, default/p2, default/p3 and 2 more: "
         f"pod is of scheduler {name}, koordpy serves koord-scheduler, did you mean koord-scheduler?\n"
     )

@@ -41,7 +41,7 @@ def loaded(folder: Path, text: str) -> Loaded:
         (POD.replace("{name: p}", "null"), ["document 2: Pod: metadata.name: is missing"]),
         (POD.replace("{name: p}", "[]"), ["document 2: Pod: metadata: a list in place of a mapping"]),
         (POD.replace("name: p}", "name: 5}"), ["document 2: Pod: metadata.name: a number (5) in place of text"]),
-        (POD.replace("name: p}", "name: a/b}"), ["document 2: Pod default/a/b: metadata.name: 'a/b' holds a slash"]),
+        (POD.replace("name: p}", "name: a/b}"), ["document 2: Pod default/a/b: metadata.name: 'a/b' contains a slash"]),
         (
             POD.replace("name: p}", "name: p, name: q}"),
             ["document 2: line 8, column 21: the key 'name' is given twice"],
@@ -68,11 +68,11 @@ def loaded(folder: Path, text: str) -> Loaded:
         ("kind: List\nitems: {a: b}\n", ["document 2: List: items: a mapping in place of a list"]),
         (
             NODE,
-            ["document 2: Node/n1: metadata.name: the same object stands in PATH: document 1"],
+            ["document 2: Node/n1: metadata.name: duplicate object, already defined in PATH: document 1"],
         ),
         (
             POD + "---\n" + POD.replace("name: p}", "name: p, namespace: default}"),
-            ["document 3: Pod default/p: metadata.name: the same object stands in PATH: document 2"],
+            ["document 3: Pod default/p: metadata.name: duplicate object, already defined in PATH: document 2"],
         ),
         (
             TOPOLOGY + "spec: {hierarchy: [{layerName: a, labelKey: a, parentTopologyLayer: zz}]}",
@@ -125,7 +125,7 @@ def test_the_faults_of_all_files_and_of_the_configuration_are_told(
         f"{first}: document 2: a list in place of a mapping",
         f"{missing}: cannot be read: No such file or directory",
         f"{second}: document 1: line 1, column 18: no JSON: Expecting property name enclosed in double quotes",
-        f"{third}: document 1: Node/n1: metadata.name: the same object stands in {first}: document 1",
+        f"{third}: document 1: Node/n1: metadata.name: duplicate object, already defined in {first}: document 1",
         f"{third}: document 2: line 6: no UTF-8 (byte 0xff)",
     ]
 
@@ -133,11 +133,11 @@ def test_the_faults_of_all_files_and_of_the_configuration_are_told(
 def test_a_file_given_twice_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pods = "".join("---\n" + POD.replace("{name: p}", f"{{name: p{i}}}") for i in range(4))
     first, second = written(tmp_path, NODE + pods, "a.yaml"), written(tmp_path, NODE + pods, "b.yaml")
-    same = f"document 1: Node/n1: metadata.name: the same object stands in {first}: document 1"
+    same = f"document 1: Node/n1: metadata.name: duplicate object, already defined in {first}: document 1"
     assert main(["simulate", "-f", first, "-f", first, "-f", second]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"{first}: 5 objects stand there twice; the first: {same}",
-        f"{second}: 5 objects stand in {first}, too; the first: {same}",
+        f"{first}: 5 objects are defined twice in it; the first: {same}",
+        f"{second}: 5 objects are also defined in {first}; the first: {same}",
     ]
 
 
@@ -227,13 +227,13 @@ def test_groups_of_one_custom_resource_are_one_kind_and_those_of_others_are_not(
     assert len(loaded(tmp_path, "---\n".join([NODE, ours, theirs])).manifests) == 3
     again = group.format("scheduling.x-k8s.io")
     (line,) = load_manifests([written(tmp_path, "---\n".join([NODE, ours, again]))]).fault_lines
-    assert "document 3: PodGroup default/g: metadata.name: the same object" in line
+    assert "document 3: PodGroup default/g: metadata.name: duplicate object" in line
 
 
 def test_a_pipe_is_read_and_one_that_nobody_writes_to_is_told(tmp_path: Path) -> None:
     pipe = tmp_path / "in.yaml"
     os.mkfifo(pipe)
-    assert load_manifests([str(pipe)]).fault_lines[0] == f"{pipe}: cannot be read: a pipe that nobody writes to"
+    assert load_manifests([str(pipe)]).fault_lines[0] == f"{pipe}: cannot be read: a pipe without a writer"
     writer = os.open(pipe, os.O_RDWR)
     os.write(writer, NODE.encode())
     threading.Timer(0.2, os.close, [writer]).start()

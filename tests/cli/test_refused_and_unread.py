@@ -50,7 +50,7 @@ def test_an_object_that_is_not_read_and_names_koordpy_has_no_pods(make: Any, tmp
     answer = simulate(tmp_path, *nodes(2), make(), args=FAIL)
     told = [line for line in answer.err.splitlines() if make()["kind"] in line]
     assert answer.status == 1 and len(told) == 1
-    assert f"{make()['kind']} default/serve: " in told[0] and "its pods are not made" in told[0]
+    assert f"{make()['kind']} default/serve: " in told[0] and "koordpy does not create its pods" in told[0]
     assert simulate(tmp_path, *nodes(2), make()).status == 0
     near = simulate(tmp_path, *nodes(2), make("koord-schedulr"), args=FAIL)
     assert near.status == 1 and "did you mean koord-scheduler?" in near.err
@@ -104,24 +104,24 @@ def ray(**head: Any) -> Json:
     [
         (
             job(pod=plain(), schedulerName=OURS),
-            "spec.schedulerName: is not read there: spec.template.spec.schedulerName",
+            "spec.schedulerName: is ignored there: set spec.template.spec.schedulerName",
         ),
         (
             job(pod={**plain(), "schedulerName": OURS}),
-            "spec.template.schedulerName: is not read there: spec.template.spec.schedulerName is",
+            "spec.template.schedulerName: is ignored there: set spec.template.spec.schedulerName",
         ),
-        ({**job(pod=plain()), "schedulerName": OURS}, "schedulerName: is not read there: spec.template.spec"),
+        ({**job(pod=plain()), "schedulerName": OURS}, "schedulerName: is ignored there: set spec.template.spec"),
         (
             jobset(role("w", 1, 1, plain()), schedulerName=OURS),
-            "spec.schedulerName: is not read there: spec.replicatedJobs[0].template.spec.template.spec.schedulerName",
+            "spec.schedulerName: is ignored there: set spec.replicatedJobs[0].template.spec.template.spec.scheduler",
         ),
         (
             workload("apps/v1", "Deployment", "d", {"template": plain(), "schedulerName": OURS}),
-            "spec.schedulerName: is not read there: spec.template.spec.schedulerName is",
+            "spec.schedulerName: is ignored there: set spec.template.spec.schedulerName",
         ),
         (
             ray(schedulerName=OURS),
-            "spec.headGroupSpec.schedulerName: is not read there: spec.headGroupSpec.template.spec.schedulerName is",
+            "spec.headGroupSpec.schedulerName: is ignored there: set spec.headGroupSpec.template.spec.schedulerName",
         ),
         (
             {
@@ -131,7 +131,7 @@ def ray(**head: Any) -> Json:
                 "schedulerName": OURS,
                 "spec": plain()["spec"],
             },
-            "schedulerName: is not read there: spec.schedulerName is",
+            "schedulerName: is ignored there: set spec.schedulerName",
         ),
     ],
 )
@@ -143,11 +143,11 @@ def test_a_scheduler_name_beside_the_template_is_told_and_counts(made: Json, tex
 
 def test_a_scheduler_name_beside_one_that_is_read_does_not_count(tmp_path: Path) -> None:
     answer = simulate(tmp_path, *nodes(3), job(schedulerName=OURS), args=FAIL)
-    assert answer.status == 0 and "spec.schedulerName: is not read there" in answer.err
+    assert answer.status == 0 and "spec.schedulerName: is ignored there" in answer.err
     answer = simulate(tmp_path, *nodes(3), job(pod=plain(), schedulerName=THEIRS), args=FAIL)
-    assert answer.status == 0 and "spec.schedulerName: is not read there" in answer.err
+    assert answer.status == 0 and "spec.schedulerName: is ignored there" in answer.err
     submitter = {"rayClusterSpec": {"headGroupSpec": {"template": template()}}, "submitterPodTemplate": template()}
-    assert "is not read there" not in simulate(tmp_path, *nodes(1), workload("ray.io/v1", "RayJob", "r", submitter)).err
+    assert "is ignored there" not in simulate(tmp_path, *nodes(1), workload("ray.io/v1", "RayJob", "r", submitter)).err
 
 
 # -- managedBy, and what RayJobs do not make ---------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_pods_of_another_controller_are_not_made(make: Any, own: str, tmp_path: 
     made = next(iter(answer.workloads.values()))
     assert answer.bound == answer.pending == [] and answer.status == 0 and answer.gangs == {}
     assert made["made"] == 0 and made["waiting"] == [] and made["note"] == f"managed by {KUEUE}"
-    assert f"managedBy {KUEUE}: that controller makes its pods, none are made here" in answer.err
+    assert f"managedBy {KUEUE}: that controller creates its pods, koordpy does not" in answer.err
     for by in (own, None):
         answer = simulate(tmp_path, *nodes(2), make(by))
         assert len(answer.bound) == 2 and "managedBy" not in answer.err, answer.document
@@ -216,9 +216,9 @@ def test_pods_that_another_controller_has_made_are_a_gang_all_the_same(tmp_path:
 @pytest.mark.parametrize(
     ("mode", "text"),
     [
-        ("", "the pod that submits it is not made (submissionMode K8sJobMode)"),
-        ("K8sJobMode", "the pod that submits it is not made (submissionMode K8sJobMode)"),
-        ("SidecarMode", "the container of its head that submits it is not made (submissionMode SidecarMode)"),
+        ("", "the pod that submits it is not created (submissionMode K8sJobMode)"),
+        ("K8sJobMode", "the pod that submits it is not created (submissionMode K8sJobMode)"),
+        ("SidecarMode", "the container of its head that submits it is not created (submissionMode SidecarMode)"),
         ("HTTPMode", ""),
         ("InteractiveMode", ""),
     ],
@@ -247,18 +247,18 @@ def asking(resources: Json, field: str = "containers") -> Json:
 @pytest.mark.parametrize(
     ("field", "resources", "text"),
     [
-        ("containers", {"requests": {GPU: 1}}, "container main asks for nvidia.com/gpu without a limit"),
-        ("initContainers", {"requests": {GPU: 1}}, "container main asks for nvidia.com/gpu without a limit"),
-        ("containers", {"requests": {GPU: 1}, "limits": {GPU: 2}}, "asks for 1 of nvidia.com/gpu with a limit of 2"),
+        ("containers", {"requests": {GPU: 1}}, "container main requests nvidia.com/gpu without a limit"),
+        ("initContainers", {"requests": {GPU: 1}}, "container main requests nvidia.com/gpu without a limit"),
+        ("containers", {"requests": {GPU: 1}, "limits": {GPU: 2}}, "requests 1 of nvidia.com/gpu with a limit of 2"),
         ("containers", {"requests": {GPU: "1"}, "limits": {GPU: "1000m"}}, ""),
         ("containers", {"limits": {GPU: 1}}, ""),
-        ("containers", {"requests": {"rdma/hca": 1}}, "container main asks for rdma/hca without a limit"),
-        ("containers", {"requests": {"hugepages-2Mi": "4Mi", "cpu": 1}}, "asks for hugepages-2Mi without a limit"),
-        ("containers", {"limits": {"hugepages-2Mi": "4Mi"}}, "asks for huge pages without cpu or memory"),
+        ("containers", {"requests": {"rdma/hca": 1}}, "container main requests rdma/hca without a limit"),
+        ("containers", {"requests": {"hugepages-2Mi": "4Mi", "cpu": 1}}, "requests hugepages-2Mi without a limit"),
+        ("containers", {"limits": {"hugepages-2Mi": "4Mi"}}, "requests huge pages without cpu or memory"),
         ("containers", {"limits": {"hugepages-2Mi": "4Mi", "memory": "1Gi"}}, ""),
-        ("containers", {"requests": {"cpu": 2}, "limits": {"cpu": 1}}, "asks for 2 of cpu, more than its limit of 1"),
+        ("containers", {"requests": {"cpu": 2}, "limits": {"cpu": 1}}, "requests 2 of cpu, more than its limit of 1"),
         ("containers", {"requests": {"cpu": 1}, "limits": {"cpu": 2}}, ""),
-        ("containers", {"requests": {"gpu": 1}}, "asks for gpu, which is no resource of containers"),
+        ("containers", {"requests": {"gpu": 1}}, "requests gpu, which is not a container resource"),
         ("resources", {"limits": {GPU: 1}}, "resources of a pod are cpu, memory and hugepages-*"),
         ("resources", {"requests": {GPU: 1}}, "resources of a pod are cpu, memory and hugepages-*"),
         ("resources", {"requests": {"cpu": 1}, "limits": {"cpu": 2}}, ""),

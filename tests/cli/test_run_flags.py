@@ -66,10 +66,12 @@ def test_certificates_of_the_webhook_that_are_not_there_are_told_by_their_own_fl
         webhook_of(args, KoordpyConfiguration())
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_text("none")
-    with pytest.raises(InputFaultsError, match=r"^--webhook-address: is needed with --webhook-certificates$"):
+    with pytest.raises(InputFaultsError, match=r"^--webhook-address: is required with --webhook-certificates$"):
         webhook_of(parse("--webhook-certificates", str(tmp_path)), KoordpyConfiguration())
     same = parse("--webhook-address", "127.0.0.1:10259", "--webhook-certificates", str(tmp_path))
-    with pytest.raises(InputFaultsError, match=r"^--webhook-address: 10259 is the port of bindAddress, :10259, too$"):
+    with pytest.raises(
+        InputFaultsError, match=r"^--webhook-address: port 10259 is already used by bindAddress \(:10259\)$"
+    ):
         webhook_of(same, KoordpyConfiguration())
     with pytest.raises(InputFaultsError, match=r"--webhook-certificates: .*: tls\.crt and tls\.key cannot be used"):
         webhook_of(args, KoordpyConfiguration())

@@ -116,7 +116,7 @@ GROUP = "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: 
         ),
         (
             "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: p}\n",
-            "Job default/p: its pods are not made (write the pods that it would make)",
+            "Job default/p: koordpy does not create its pods (add them to the input)",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def test_the_table_has_a_line_for_each_domain_above_the_nodes(ask: Any) -> None:
         "spine                 s2     1      8     8      4",
         "block                 s2/n3  1      8     8      4      private",
         "",
-        "block: 1 node without label b, it is a domain of its own there: n3",
+        "block: 1 node without label b, it is a separate domain there: n3",
     ]
 
 
@@ -139,7 +139,7 @@ def test_a_name_in_two_places_is_told(ask: Any) -> None:
     manifests = [TWO, node("n1", s="s1", b="b1"), node("n2", s="s2", b="b1"), node("n3", s="s2", b="b2")]
     status, out, _ = ask(manifests)
     assert status == 0
-    assert "block: b1 stands in 2 places, as domains apart: s1/b1, s2/b1" in out
+    assert "block: name b1 appears below 2 parents, as separate domains; is a label wrong? s1/b1, s2/b1" in out
 
 
 def test_a_label_that_no_node_has_is_told_with_what_was_meant(ask: Any) -> None:
@@ -152,7 +152,7 @@ def test_a_label_that_no_node_has_is_told_with_what_was_meant(ask: Any) -> None:
     said = "no node has the label example.com/raks, did you mean example.com/rack?"
     assert (status, err) == (0, [])
     last = out.splitlines()[-1]
-    assert last == f"rack: {said.replace('the ', '')} Each node is a domain of its own there"
+    assert last == f"rack: {said.replace('the ', '')} Each node is a separate domain there"
     _, out, _ = ask(manifests, "-o", "json")
     (lacking,) = json.loads(out)["unlabelled"]
     assert (lacking["meant"], lacking["counts"]) == ("example.com/rack", 2)
@@ -160,7 +160,7 @@ def test_a_label_that_no_node_has_is_told_with_what_was_meant(ask: Any) -> None:
 
 def test_a_cluster_without_a_hierarchy_is_flat(ask: Any) -> None:
     status, out, _ = ask([node("n1"), node("n2")])
-    assert status == 0 and "the cluster is flat" in out and "nodeLayer" in out
+    assert status == 0 and "each node is a separate domain" in out and "nodeLayer" in out
 
 
 def test_a_bad_hierarchy_is_named_by_object_and_field(ask: Any) -> None:
@@ -184,7 +184,7 @@ def test_faults_of_hypernodes_are_named_and_the_tree_is_shown_all_the_same(ask: 
     status, out, err = ask([hyper, node("n1"), node("n2")])
     assert status == 2
     assert err == ["HyperNode/leaf-1: spec.members[1].selector.exactMatch.name: there is no Node 'gone'"]
-    assert "tier1" in out and "1 node without HyperNode, it is a domain of its own there: n2" in out
+    assert "tier1" in out and "1 node without HyperNode, it is a separate domain there: n2" in out
 
 
 def test_simulate_and_explain_warn_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

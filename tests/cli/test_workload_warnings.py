@@ -104,9 +104,9 @@ HEAD = f"headGroupSpec: {{{TEMPLATE}}}"
         (obj("Deployment", f"replica: 3, {TEMPLATE}", version="apps/v1"), unknown("spec.replica", "replicas")),
         (
             obj("Job", INDEXED, version="batch/v1beta1"),
-            "apiVersion: batch/v1beta1 is not served, batch/v1 is: an API server refuses it",
+            "apiVersion: batch/v1beta1 is not served, use batch/v1: an API server refuses it",
         ),
-        (obj("Job", INDEXED, "name: X_Y"), "metadata.name: 'X_Y' is no name of an object: an API server refuses it"),
+        (obj("Job", INDEXED, "name: X_Y"), "metadata.name: 'X_Y' is not a valid object name: an API server refuses it"),
         (
             obj("Job", INDEXED, "name: x, annotations: {gang.scheduling.koordinator.sh/min-avail: '2'}"),
             f"annotation {keys.GANG_PREFIX}min-avail is not read, did you mean annotation {keys.GANG_MIN}?",
@@ -151,8 +151,8 @@ def test_of_roles_of_two_schedulers_it_is_said_that_they_do_not_start_together(
     bare = REPLICA.replace("schedulerName: koord-scheduler, ", "")
     lines = told(tmp_path, capsys, kubeflow(f"pytorchReplicaSpecs: {{Master: {bare}, Worker: {REPLICA}}}"))
     assert (
-        "PyTorchJob default/x: master is default-scheduler's, worker is koord-scheduler's: they do not start together"
-        in lines
+        "PyTorchJob default/x: role master has schedulerName default-scheduler, "
+        "role worker has schedulerName koord-scheduler: the roles will not start together" in lines
     )
 
 
@@ -163,13 +163,13 @@ def test_a_gang_of_pods_that_come_one_by_one_is_told(
     names = f"metadata: {{annotations: {{{keys.GANG_NAME}: g, {keys.GANG_MIN}: '3'}}}}, "
     spec = f"podManagementPolicy: {policy}, replicas: 3, {TEMPLATE.replace('{spec', '{' + names + 'spec')}"
     made = obj("StatefulSet", spec, version="apps/v1")
-    found = [one for one in told(tmp_path, capsys, made) if "for ever" in one]
+    found = [one for one in told(tmp_path, capsys, made) if "OrderedReady" in one]
     path = written(tmp_path, "---\n".join((NODE, made)), "in.yaml")
     assert main(["simulate", "-f", path, "--fail-pending"]) == (policy == "OrderedReady")
     assert found == (
         [
-            "StatefulSet default/x: podManagementPolicy OrderedReady makes pods one by one: gang default/g waits for 3 "
-            "for ever (podManagementPolicy: Parallel makes them together)"
+            "StatefulSet default/x: podManagementPolicy OrderedReady makes pods one by one: gang default/g needs 3 "
+            "members and never starts (use podManagementPolicy: Parallel)"
         ]
         if policy == "OrderedReady"
         else []
@@ -194,15 +194,13 @@ def test_a_podgroup_that_no_pod_names_beside_a_job_of_its_name_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group = obj("PodGroup", "minMember: 2", version="scheduling.sigs.k8s.io/v1alpha1")
-    said = (
-        f"PodGroup default/x: no pod names it: the pods of Job x would be in it by the label {keys.LABEL_POD_GROUP}: x"
-    )
+    said = f"PodGroup default/x: no pod references it. Is the label {keys.LABEL_POD_GROUP}: x missing in the pod "
     assert any(one.startswith(said) for one in told(tmp_path, capsys, group, obj("Job", INDEXED)))
     assert main(["simulate", "-f", str(tmp_path / "in.yaml"), "-o", "json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["gangs"]
     assert listed["workload"]["kind"] == "Job"
     labelled = INDEXED.replace("{spec", f"{{metadata: {{labels: {{{keys.LABEL_POD_GROUP}: x}}}}, spec")
-    assert not any("no pod names it" in one for one in told(tmp_path, capsys, group, obj("Job", labelled)))
+    assert not any("no pod references it" in one for one in told(tmp_path, capsys, group, obj("Job", labelled)))
 
 
 def test_a_dump_without_the_workloads_of_its_pods_is_told_of(
@@ -215,8 +213,8 @@ def test_a_dump_without_the_workloads_of_its_pods_is_told_of(
         for i in range(2)
     ]
     said = (
-        "1 Job that pods belong to is not in the input: default/x: their pods count as plain ones "
-        "(of a dump: ask kubectl get for jobs, too)"
+        "1 Job that pods belong to is not in the input: default/x: their pods are scheduled one by one, not as gangs "
+        "(if this is a dump, add jobs to kubectl get)"
     )
     assert said in told(tmp_path, capsys, *pods)
     assert said not in told(tmp_path, capsys, *pods, obj("Job", INDEXED, "name: x, uid: u"))

@@ -100,7 +100,7 @@ EITHER = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata
           "spec": {"devices": {"requests": [REQUEST]}}}  # fmt: skip
 
 MISTAKES: dict[str, list[Json]] = {
-    "Left alone": [*NODES, pod(schedulerName="koordscheduler")],
+    "Ignored": [*NODES, pod(schedulerName="koordscheduler")],
     "koordpy serves koord-scheduler": [*NODES, pod(schedulerName="koordscheduler")],
     "pod is held by scheduling gates: ": [*NODES, pod(schedulingGates=[{"name": "kueue"}])],
     "gang default/trian: PodGroup not found": [*NODES, *gang(2, 2, called="trian")],

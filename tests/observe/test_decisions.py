@@ -131,7 +131,7 @@ def test_every_line_of_a_dry_run_is_marked(lines: pytest.LogCaptureFixture, plan
         pytest.param(
             evicting(["quota"], unit="", beneficiary=None, why="quota a uses 9 of 8 cpu"),
             False,
-            "evicts 1 pod (quota) for nobody in particular: team-a/a0 on n0; quota a uses 9 of 8 cpu",
+            "evicts 1 pod (quota): team-a/a0 on n0; quota a uses 9 of 8 cpu",
             id="a quota that gives back",
         ),
         pytest.param(
