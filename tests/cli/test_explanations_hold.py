@@ -16,6 +16,7 @@ from tests.cli.counterfactuals import CARRIED, Job, remedied, told, untruths
 from tests.cli.naive_reading import Reading, helpless, sentence
 from tests.cli.random_manifests import GANG, Cluster, cluster, run_again, stamped
 from tests.cli.test_random_manifests import small
+from tests.halves import own_half
 
 SEEDS = 40
 IN_ONE = 5
@@ -85,7 +86,7 @@ def gang_of(pod: dict[str, Any]) -> str:
     return str(pod["metadata"]["labels"].get(GANG, ""))
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, IN_ONE))
+@pytest.mark.parametrize("first", own_half(range(0, SEEDS, IN_ONE)))
 def test_what_is_said_of_who_waits_is_so(first: int, tmp_path: Path) -> None:
     wrong = {}
     for seed in range(first, first + IN_ONE):

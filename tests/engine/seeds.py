@@ -2,18 +2,18 @@
 that the two that CI tries play all of them; a variable asks for more, which one Python then plays alone."""
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 
 from tests.engine.virtual import one_after_the_other
+from tests.halves import own_half
 
 
 def batches(variable: str, most: int, batch: int) -> list[int]:
-    """First seeds of the batches; of as many histories as the environment says, which counts from 0, or a part of
-    `most`; a lone batch is every Python's."""
-    asked, always = int(os.environ.get(variable, "0")), list(range(0, most, batch))
-    return list(range(0, asked, batch)) or always[sys.version_info.minor // 2 % 2 :: 2] or always
+    """Returns the first seed of each batch: of as many histories as the environment variable says, or this Python's
+    half of `most`."""
+    asked = int(os.environ.get(variable, "0"))
+    return list(range(0, asked, batch)) or list(own_half(range(0, most, batch)))
 
 
 def played(seeds: Iterable[int], play: Callable[[int], Counter[str]]) -> tuple[Counter[str], dict[int, str]]:

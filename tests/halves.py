@@ -1,0 +1,23 @@
+"""Which half of a random family a Python plays.
+
+The two versions that `.ci/run` tries, 3.11 and 3.13, together play all. Only a family that takes seconds is divided.
+A seed that once showed a fault is played on every Python.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TypeVar
+
+ALL = bool(os.environ.get("KOORDPY_ALL_SEEDS"))
+"""True if this Python plays every family in full."""
+
+Played = TypeVar("Played")
+
+
+def own_half(seeds: Sequence[Played]) -> Sequence[Played]:
+    """Returns every other seed: Python 3.12 and 3.13 play the first, third, ..., Python 3.11 the second, fourth, ...
+
+    Every Python plays a lone seed, and all seeds if KOORDPY_ALL_SEEDS is set.
+    """
+    return seeds if ALL or len(seeds) < 2 else seeds[sys.version_info.minor // 2 % 2 :: 2]
