@@ -19,3 +19,14 @@ finally:
         del sys.modules[PANDAS]
     else:
         sys.modules[PANDAS] = _known
+
+
+class Model(cp_model.CpModel):
+    """A CP-SAT model without the method names of earlier OR-Tools (`NewBoolVar`).
+
+    OR-Tools adds them to every single model, which takes longer than a small model's constraints, and makes a reference
+    cycle that keeps the model until the next garbage collection.
+    """
+
+    def _add_pre_pep8_methods(self) -> None:
+        """Adds no names."""

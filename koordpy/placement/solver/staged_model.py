@@ -7,7 +7,7 @@ keep the proofs already found. A stage is not solved if a bound is already met.
 from collections.abc import Iterable, Sequence
 from math import gcd
 
-from koordpy.placement.solver.cpsat import cp_model
+from koordpy.placement.solver.cpsat import Model, cp_model
 from koordpy.placement.solver.time_budget import TimeBudget
 from koordpy.plan.limits import LEVEL_WEIGHT, STAGE_SHARE
 from koordpy.plan.round_plan import Proof
@@ -35,7 +35,7 @@ class StagedModel:
 
     def __init__(self, budget: TimeBudget) -> None:
         self.budget = budget
-        self.model = cp_model.CpModel()
+        self.model = Model()
         self.values: list[int] = []
         self.possible = True
         """False if a constraint cannot be met by any values."""
