@@ -1,8 +1,8 @@
-"""The lines of a round: whose every pod is, what its party uses, and what is its own: its min, or its share.
+"""Entitlements of a round: the tenants of each pod, their usage, and what they are entitled to: a min, or a share.
 
-Source: preemption.md 3.2 and 3.3, quota-fairness.md 3. Mins are those of quotas. Shares go by the fairness mode: in
-gpu-count the parties are users and accelerators are counted (in hundredths); in exact and kai they are queues, which
-stand in a tree, and every shared resource is counted.
+Source: preemption.md 3.2 and 3.3, quota-fairness.md 3. Mins are those of quotas. Shares depend on the fairness mode. In
+gpu-count the tenants are users, and accelerators are counted in hundredths. In exact and kai they are queues in a tree,
+and every shared resource is counted.
 """
 
 from abc import ABC, abstractmethod
@@ -27,52 +27,53 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.quota.quota_book import CARDS, Quotas, QuotaUse, ShareQueue, card_hundredths
 
 ACCELERATORS = "accelerators"
-"""What gpu-count counts, in hundredths of a device."""
+"""The resource that gpu-count counts, in hundredths of a device."""
 
 Party = ShareQueue
 Path = tuple[Party, ...]
-"""A party and those above it, from the top down."""
+"""A tenant and those above it, from the top down."""
 
 
 class EntitlementLines(ABC):
-    """Lines of one kind. Amounts in hundredths of a device, or in the units of requests."""
+    """Entitlements of one kind. Amounts in hundredths of a device, or in the units of requests."""
 
     pod_by_pod = False
-    """Whether each pod of a beneficiary asks in its own parties, rather than all in those of the first."""
+    """True if each pod of a preemptor counts in its own tenants, rather than in those of the first pod."""
 
     @abstractmethod
     def path(self, pod: PodInfo) -> Path:
-        """The parties a pod belongs to; none where nothing is shared with it."""
+        """Returns the tenants of a pod, from the top down; empty if nothing is shared with it."""
 
     def amounts(self, requests: Mapping[str, int]) -> Mapping[str, int]:
-        """What of a request is counted."""
+        """Returns the part of a request that is counted."""
         return requests
 
     @abstractmethod
     def counted(self, party: Party, resource: str) -> bool:
-        """Whether a resource is shared out to a party."""
+        """Returns True if a resource is shared out to a tenant."""
 
     @abstractmethod
     def use(self, use: QuotaUse, party: Party, resource: str) -> int:
-        """What its pods hold."""
+        """Returns the usage of a tenant's pods."""
 
     @abstractmethod
     def share(self, party: Party, resource: str) -> Fraction | int:
-        """What it deserves, rounded."""
+        """Returns the entitlement of a tenant, rounded."""
 
     def exact(self, party: Party, resource: str) -> Fraction | int:
-        """The same unrounded."""
+        """Returns the entitlement of a tenant, unrounded."""
         return self.share(party, resource)
 
     def resources(self, party: Party) -> list[str]:
-        """Resources of which a share is drawn for it, in the order of their names."""
+        """Returns the resources with a share of a tenant, sorted by name."""
         return []
 
 
 def lines_of(snapshot: Snapshot, config: Fairness, quotas: Quotas | None = None) -> EntitlementLines | None:
-    """The lines of the configured mode; None where none are drawn (mode off).
+    """Returns the fair shares of the configured mode; None in mode off.
 
-    quotas: what is shared, held and asked for, where that is not all of the snapshot's."""
+    quotas: capacity, usage and demand to share; None for those of the snapshot.
+    """
     quotas, pods = quotas or snapshot.quotas, snapshot.pods.values()
     if config.mode == "off":
         return None
@@ -84,7 +85,7 @@ def lines_of(snapshot: Snapshot, config: Fairness, quotas: Quotas | None = None)
 
 @dataclass(frozen=True)
 class Mins(EntitlementLines):
-    """Every quota by itself, with its min in each resource that its max names."""
+    """The min of every quota, in each resource that its max names."""
 
     quotas: Quotas
     pod_by_pod = True
@@ -157,10 +158,11 @@ class _Queues(EntitlementLines):
 
 
 def above(use: int, share: Fraction | int) -> int:
-    """How much is used beyond a share: taken < this, in whole units, leaves use above the share."""
+    """Returns the usage beyond a share: usage stays above the share as long as less than this is evicted, in whole
+    units."""
     return ceil(use - share)
 
 
 def spare(use: int, share: Fraction | int) -> int:
-    """What may be taken without falling below min(use, share)."""
+    """Returns how much may be evicted without falling below min(use, share)."""
     return max(0, floor(use - share))

@@ -1,4 +1,4 @@
-"""Mode exact: queues by what they hold of their exact share."""
+"""Mode exact: orders queues by usage relative to their exact share."""
 
 from fractions import Fraction
 from typing import Any
@@ -8,11 +8,11 @@ from koordpy.fairness.queue_shares import counts
 from koordpy.quota.quota_book import CARDS, ShareQueue
 
 _WITH_A_SHARE, _WITHOUT_A_SHARE, _BEYOND_ANY_SHARE = range(3)
-"""Queues of mode exact: who has a share, who asks without one and holds nothing, who holds without one."""
+"""Queues of mode exact: with a share; requesting without a share and using nothing; using without a share."""
 
 
 class Exact(ByShare):
-    """Queues by what they hold of their exact share."""
+    """Orders queues by usage relative to their exact share."""
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
         asked = job.requests()
@@ -28,7 +28,7 @@ class Exact(ByShare):
             if share:
                 ratio = max(ratio, Fraction(held) / share)
             elif held > 0:
-                standing = _BEYOND_ANY_SHARE  # its ratio is infinite
+                standing = _BEYOND_ANY_SHARE  # the ratio is infinite
             elif asked.get(resource):
                 standing = max(standing, _WITHOUT_A_SHARE)
         if standing == _BEYOND_ANY_SHARE:

@@ -1,8 +1,8 @@
 """Fair shares of one resource among queues in a tree: exact weighted max-min, and KAI-Scheduler's formula.
 
-Source: quota-fairness.md 3. Everything is exact: integers over a common denominator inside, int or Fraction
-outside, never a float that decides. Queues come as a sequence in the order of age, parents by position, and shares go
-out in the same order. `koordpy fairshare`, the queue order, reclaim and the metrics use these functions.
+Source: quota-fairness.md 3. Everything is exact: integers over a common denominator inside, int or Fraction outside,
+and no float decides. Queues are given in the order of age, parents by position, and shares are returned in the same
+order. `koordpy fairshare`, the queue order, reclaim and the metrics use these functions.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,10 +15,11 @@ Rational = int | Fraction
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one queue asks of one resource, all in one unit.
+    """Demand and settings of one queue for one resource, all in one unit.
 
-    parent: position of the parent, -1 at the top. quota: None = all that its siblings share. limit: None = none.
-    request: allocated + pending; of a queue with children it is ignored. usage: part of the cluster in the past.
+    parent: position of the parent, -1 at the top. quota: guaranteed amount; None for all that its siblings share.
+    limit: None for no limit. request: allocated + pending; ignored for a queue with children. usage: past share of the
+    cluster, 0 to 1.
     """
 
     request: Rational = 0
@@ -31,7 +32,7 @@ class Claim:
 
 
 class _Family:
-    """Who is below whom, and what each queue can take at most."""
+    """The tree of queues, and the most that each queue can use."""
 
     def __init__(self, claims: Sequence[Claim]) -> None:
         self.claims = claims
@@ -55,13 +56,13 @@ class _Family:
         self.downwards, self.caps = downwards, caps
 
     def groups(self) -> list[tuple[int, list[int]]]:
-        """(parent, siblings) from the top down."""
+        """Returns (parent, siblings) from the top down."""
         return [(i, self.children[i]) for i in (-1, *self.downwards) if i in self.children]
 
     def share_out(
         self, total: Rational, siblings: Callable[[Rational, list[int]], Sequence[Rational]]
     ) -> list[Rational]:
-        """The share of each queue, where `siblings` shares out what their parent has, or the total."""
+        """Returns the share of each queue; `siblings` shares out the parent's share, or the total at the top."""
         shares: list[Rational] = [0] * len(self.claims)
         for parent, group in self.groups():
             for i, share in zip(group, siblings(total if parent < 0 else shares[parent], group), strict=True):
@@ -69,7 +70,7 @@ class _Family:
         return shares
 
     def buckets(self, group: list[int]) -> list[list[int]]:
-        """Positions within a sibling group, by priority from high to low."""
+        """Returns positions within a sibling group, by priority from high to low."""
         out: dict[int, list[int]] = {}
         for at, i in enumerate(group):
             out.setdefault(self.claims[i].priority, []).append(at)
@@ -79,10 +80,11 @@ class _Family:
 def exact_and_whole_shares(
     total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1
 ) -> tuple[list[Rational], list[Rational]]:
-    """Unrounded shares by exact weighted max-min, a child's total being its parent's share; and those in whole units.
+    """Returns (unrounded shares, shares in whole units) by exact weighted max-min.
 
-    Units from the top down: floors, then one each by largest remainder. Ties go to the smaller usage, then to the older
-    queue. Queues with children get the sum of their leaves.
+    The total of children is their parent's share. Whole units are rounded from the top down: floors, then one more each
+    by largest remainder. Ties go to the smaller usage, then to the older queue. Queues with children get the sum of
+    their leaves.
     """
     family = _Family(claims)
     shares = family.share_out(total, lambda amount, group: _exact_siblings(amount, family, group, k))
@@ -124,14 +126,15 @@ def _exact_siblings(total: Rational, family: _Family, group: list[int], k: Ratio
 
 
 def _weights(claims: Sequence[Claim], k: Rational) -> tuple[list[int], bool]:
-    """(weights as whole numbers, whether plain ones): w, or max(0, w + k (w - usage)) with w normalised."""
+    """Returns (weights as whole numbers, True if they are unmodified): w, or max(0, w + k (w - usage)) with w
+    normalised."""
     plain = _whole_numbers([claim.weight for claim in claims])
     bent = _bent(claims, plain, k) if k else []
     return (_whole_numbers(bent), False) if any(bent) else (plain, True)
 
 
 def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rational], int]:
-    """(min(need, level * weight) each, what is left) with one level such that the rest is used up: water filling."""
+    """Returns (gains, amount left): each gain is min(need, level * weight) with one level that uses up `rest`."""
     gains: list[Rational] = [0] * len(needs)
     able = [i for i, weight in enumerate(weights) if weight > 0 and needs[i] > 0]
     asked = sum(needs[i] for i in able)
@@ -140,8 +143,8 @@ def _fill(rest: int, needs: list[int], weights: list[int]) -> tuple[list[Rationa
             gains[i] = needs[i]
         return gains, rest - asked
     total = sum(weights[i] for i in able)
-    # The level only rises while queues are filled up, so each that is at its need by the present level stays there:
-    # any order is right, and this one makes the passes few.
+    # The level only rises while queues fill up, so a queue that has its need at the present level keeps it.
+    # Any order is correct; this one needs few passes.
     able.sort(key=lambda i: (needs[i] << 16) // weights[i])
     moved = True
     while moved:
@@ -185,7 +188,7 @@ def _whole_shares(family: _Family, shares: Sequence[Rational], unit: Rational) -
 
 
 def kai_shares(total: Rational, claims: Sequence[Claim], *, k: Rational = 0, unit: Rational = 1) -> list[Rational]:
-    """Shares by the formula of KAI-Scheduler, for those who compare; quotas above the total are honoured in full."""
+    """Returns shares by the formula of KAI-Scheduler, for comparison; quotas above the total are granted in full."""
     family = _Family(claims)
     return family.share_out(total, lambda amount, group: _kai_siblings(amount, family, group, k, unit))
 
@@ -230,7 +233,8 @@ def _kai_siblings(total: Rational, family: _Family, group: list[int], k: Rationa
 
 
 def _kai_weights(claims: Sequence[Claim], k: Rational) -> list[int]:
-    """max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor; 0 where nobody has any."""
+    """Returns max(0, w + k (w - usage)) with w normalised, as whole numbers up to a common factor; all 0 if none is
+    positive."""
     plain = _whole_numbers([claim.weight for claim in claims])
     return _whole_numbers(_bent(claims, plain, k)) if k else plain
 
@@ -246,5 +250,5 @@ def _whole_numbers(values: Sequence[Rational]) -> list[int]:
 
 
 def _scale(*values: Sequence[Rational]) -> int:
-    """The common denominator."""
+    """Returns the common denominator."""
     return lcm(*{value.denominator for part in values for value in part})

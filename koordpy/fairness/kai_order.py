@@ -1,4 +1,4 @@
-"""Mode kai: queues as KAI-Scheduler compares them, cpu, memory and accelerators."""
+"""Mode kai: orders queues as KAI-Scheduler does, by cpu, memory and accelerators."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _WITHIN = tuple(resource for kind in _KINDS for resource in kind)
 
 
 class Kai(ByShare):
-    """Queues as KAI-Scheduler compares them, cpu, memory and accelerators."""
+    """Orders queues as KAI-Scheduler does, by cpu, memory and accelerators."""
 
     def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
         super().__init__(use, config, pods)
@@ -31,7 +31,7 @@ class Kai(ByShare):
         return oldest_jobs(self.quotas.queue_of, pods)
 
     def allocatable(self, queue: ShareQueue) -> Mapping[str, Any]:
-        """Resource that is counted -> min(limit, max(quota, share)); constants of the round."""
+        """Returns counted resource -> min(limit, max(quota, share)); constants of the round."""
         found = self._most.get(queue)
         if found is None:
             limits = self.quotas.tree.quotas[queue.quota].max if queue.quota else {}
@@ -62,7 +62,8 @@ class Kai(ByShare):
         return _Weakness(tuple(most.get(r) for r in self._resources), self.ages.get(queue, oldest), self.name(queue))
 
     def _above(self, queue: ShareQueue, held: Mapping[str, int], shares: Mapping[str, Any]) -> bool:
-        """Whether a queue holds more than its share of each kind that it counts; what nobody asks nobody exceeds."""
+        """Returns True if a queue uses more than its share of each kind that it counts; a kind without request is not
+        exceeded."""
         kinds = [kind for kind in _KINDS if any(counts(self.quotas, queue, r) for r in kind)]
         return bool(kinds) and all(
             sum(_weighed(r, held[r]) for r in kind if r in held)
@@ -73,10 +74,11 @@ class Kai(ByShare):
 
 @dataclass(frozen=True, slots=True)
 class _Weakness:
-    """What KAI-Scheduler looks at last: a smaller allocatable goes first, where neither is smaller the older queue.
+    """KAI-Scheduler's last criterion: the queue with the smaller allocatable is first; if neither is smaller, the older
+    one.
 
-    most: per resource, None where it is not counted, which is compared with nothing. Of two queues this decides as the
-    rule says; of more it may go round in a circle, which no order can satisfy.
+    most: per resource; None if it is not counted, which is skipped in comparisons. The relation is not transitive: of
+    three or more queues it may form a cycle, which no order can satisfy.
     """
 
     most: tuple[Any, ...]
@@ -95,12 +97,12 @@ class _Weakness:
 
 
 def _dominant(amounts: Mapping[str, int], most: Mapping[str, Any]) -> Any:
-    """The largest part of what may be had; infinite where something is held of which nothing may."""
+    """Returns the largest ratio of an amount to its maximum; infinite if an amount has a maximum of 0."""
     if any(amount > 0 and not most[r] for r, amount in amounts.items()):
         return INFINITE
     return max((Fraction(amount) / most[r] for r, amount in amounts.items() if most[r]), default=Fraction(0))
 
 
 def _weighed(resource: str, amount: Any) -> Any:
-    """An amount in its own units, of accelerators in hundredths of a device."""
+    """Returns an amount in its own units; of accelerators in hundredths of a device."""
     return amount * 100 if resource in keys.ACCELERATORS and resource not in keys.HUNDREDTHS else amount

@@ -1,4 +1,4 @@
-"""What the order of the queue looks at: a unit as a job, and the key of the queue that it waits in."""
+"""Inputs of the queue order: a unit as a job, and the key of its queue."""
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -16,7 +16,7 @@ INFINITE = float("inf")
 
 
 class Job:
-    """One unit with what the order looks at."""
+    """One unit with the values that the order compares."""
 
     __slots__ = ("age", "key", "priority", "since", "unit")
 
@@ -26,41 +26,41 @@ class Job:
         self.priority = unit.priority
         self.age = plain.created if plain is not None else unit.age
         self.since = plain.created if plain is not None else unit.waits_since
-        """When it began to wait: a gang that runs does not wait, a new member of it does."""
+        """Start of its wait in seconds since the epoch: a running gang does not wait, but a new member of it does."""
         name = plain.key if plain is not None else unit.gangs[0].key
         self.key: Any = (-self.priority, self.age, tuple(natural_key(part) for part in name.split("/", 1)), unit.id)
 
     def requests(self) -> Amounts:
-        """What its pending members ask for."""
+        """Returns the requests of its pending members."""
         return self.unit.plain.requests if self.unit.plain is not None else total_requests(self.unit.pending)
 
 
 class QueueKeys:
-    """How one mode compares queues; smaller goes first. This one: mode off, one queue."""
+    """How one mode compares queues; the queue with the smaller key is first. This class is mode off: one queue."""
 
     def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
-        """use: what users and quotas hold, which changes as units are placed; pods: all that are known."""
+        """use: usage of users and quotas, which changes as units are placed. pods: all known pods."""
         self.use, self.config = use, config
 
     def queue_of(self, job: Job) -> ShareQueue:
-        """The queue of a job: that of its member with the lowest index."""
+        """Returns the queue of a job: that of its member with the lowest index."""
         return self.queue_of_pod(job.unit.members[0])
 
     def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
-        """The queue of a pod."""
+        """Returns the queue of a pod."""
         return ShareQueue("", "")
 
     def above(self, queue: ShareQueue) -> tuple[ShareQueue, ...]:
-        """The queues above one, the nearest first."""
+        """Returns the queues above one, the nearest first."""
         return ()
 
     def key(self, queue: ShareQueue, job: Job, oldest: float) -> Any:
-        """Key of a queue with the job that it offers; oldest: age of the oldest pending job in it."""
+        """Returns the key of a queue with its next job. oldest: age of the oldest pending job in it."""
         return ()
 
 
 class ByShare(QueueKeys):
-    """What modes exact and kai share: queues of a tree, with what each deserves in this round."""
+    """Base of the modes exact and kai: queues of a tree, with the share of each in this round."""
 
     def __init__(self, use: QuotaUse, config: Fairness, pods: Iterable[PodInfo]) -> None:
         super().__init__(use, config, pods)
@@ -69,7 +69,8 @@ class ByShare(QueueKeys):
         self.shares = queue_shares(self.quotas, config, self.ages)
 
     def oldest(self, pods: Iterable[PodInfo]) -> Mapping[ShareQueue, float]:
-        """Age of the oldest job of each queue, where the order of ages decides anything: not for unrounded shares."""
+        """Returns the age of the oldest job of each queue; empty in mode exact, because unrounded shares do not depend
+        on it."""
         return {}
 
     def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
@@ -86,7 +87,7 @@ class ByShare(QueueKeys):
 
 
 class CountOrder(QueueKeys):
-    """Mode gpu-count: users by the accelerators that they hold, per weight."""
+    """Mode gpu-count: orders users by the accelerators that they use, per weight."""
 
     def queue_of_pod(self, pod: PodInfo) -> ShareQueue:
         return ShareQueue("", self.use.quotas.user_of(pod))

@@ -1,6 +1,6 @@
 """Every mode of the queue order, by its name in the configuration (`fairness.mode`).
 
-An order is `QueueKeys` in a module of its own, and one line here (docs/extending.md).
+A new order is a subclass of `QueueKeys` in a separate module, and one line here (docs/extending.md).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""What every user or queue of a cluster deserves: its claims from demand, its shares by the configured mode.
+"""Shares of every user or queue of a cluster: claims from demand, shares by the configured mode.
 
 Source: quota-fairness.md 1 and 3. An ElasticQuota is a queue with min as its quota, max as its limit and its
-shared-weight; a user outside of quotas is a queue beside the top quotas. Shares follow from running plus pending
-requests alone, never from who happens to hold the devices, and are constants of a round.
+shared-weight; a user outside of quotas is a queue beside the top quotas. Shares depend on running plus pending requests
+alone, never on which pods use the devices now, and are constants of a round.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,21 +26,24 @@ NEVER = float("inf")
 
 @dataclass(frozen=True)
 class Shares(Generic[K, V]):
-    """What everybody deserves. exact: unrounded (by KAI's formula they are whole anyway). whole: in whole units."""
+    """Shares of all queues or users. exact: unrounded (KAI's formula gives whole units anyway). whole: in whole
+    units."""
 
     exact: Mapping[K, V]
     whole: Mapping[K, V]
 
 
 QueueShares = Shares[ShareQueue, Mapping[str, Rational]]
-"""Of every queue per resource that it counts: milli-cores, whole units."""
+"""Shares of every queue per resource that it counts: milli-cores, whole units."""
 UserShares = Shares[str, Rational]
 """Accelerators of every user (mode gpu-count)."""
 
 
 def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[K, float]:
-    """Queue or user -> creation of the oldest of its pods; those that run count: a share must not move with what is
-    placed, or its line would be crossed to and fro."""
+    """Returns queue or user -> creation of its oldest pod.
+
+    Running pods count, too: a share must not change when pods are placed, or tenants would cross it to and fro.
+    """
     oldest: dict[K, float] = {}
     for pod in pods:
         if pod.bound or pod.pending:
@@ -50,7 +53,8 @@ def oldest_jobs(whose: Callable[[PodInfo], K], pods: Iterable[PodInfo]) -> dict[
 
 
 def queue_ages(quotas: Quotas, oldest: Mapping[ShareQueue, float]) -> dict[ShareQueue, float]:
-    """Every queue, from the oldest on: creation of its ElasticQuota, else its oldest job; ties by name."""
+    """Returns every queue, from the oldest on, with the creation of its ElasticQuota, else of its oldest job; ties by
+    name."""
     ages = {ShareQueue(name): quota.created for name, quota in quotas.tree.quotas.items()}
     for queue in (*quotas.queues, *quotas.queues_waiting):
         if not queue.quota:
@@ -60,7 +64,8 @@ def queue_ages(quotas: Quotas, oldest: Mapping[ShareQueue, float]) -> dict[Share
 
 
 def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[ShareQueue, float]) -> QueueShares:
-    """Shares of all queues in the modes exact and kai; ages: every queue, the oldest first (`queue_ages`)."""
+    """Returns the shares of all queues in the modes exact and kai. ages: every queue, the oldest first
+    (`queue_ages`)."""
     exact: dict[ShareQueue, dict[str, Rational]] = {queue: {} for queue in ages}
     whole: dict[ShareQueue, dict[str, Rational]] = {queue: {} for queue in ages}
     asked = {name for sums in (quotas.queues, quotas.queues_waiting) for held in sums.values() for name in held}
@@ -78,7 +83,7 @@ def queue_shares(quotas: Quotas, config: Fairness, ages: Mapping[ShareQueue, flo
 
 
 def counts(quotas: Quotas, queue: ShareQueue, resource: str) -> bool:
-    """Whether a resource is counted for a queue: the keys of max; everything for a user."""
+    """Returns True if a resource is counted for a queue: the keys of max; everything for a user."""
     return not queue.quota or resource in quotas.tree.quotas[queue.quota].max
 
 
@@ -90,7 +95,7 @@ def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], reso
         request = held[queue].get(resource, 0) if queue in held else 0
         if queue in waiting:
             request += waiting[queue].get(resource, 0)
-        if not queue.quota:  # weights in thousandths, as quotas have theirs
+        if not queue.quota:  # weights in thousandths, like those of quotas
             claims.append(Claim(request=request, weight=1000 * _weight(config, queue.user)))
             continue
         quota = every[queue.quota]
@@ -107,9 +112,9 @@ def _claims(quotas: Quotas, config: Fairness, queues: Sequence[ShareQueue], reso
 
 
 def user_shares(quotas: Quotas, config: Fairness, oldest: Mapping[str, float]) -> UserShares:
-    """What every user deserves in mode gpu-count: accelerators only, no quota, limit, tree or priority.
+    """Returns the share of every user in mode gpu-count: accelerators only, no quota, limit, tree or priority.
 
-    oldest: age of each user's oldest pending job; odd units of a tie go to the older user, then by name.
+    oldest: age of each user's oldest job. Odd units of a tie are given to the older user, then by name.
     """
     users = {*quotas.users_sharing, *quotas.users_waiting}
     order = sorted(users, key=lambda user: (oldest.get(user, NEVER), natural_key(user)))

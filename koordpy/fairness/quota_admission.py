@@ -1,8 +1,8 @@
-"""May a job start: every quota its pods are in, and each of their ancestors, before any node is looked at.
+"""Quota admission: checks a unit against the quotas of its pods and all their ancestors, before any node.
 
-Source: quota-fairness.md 5. The need of a gang is admitted together or not at all; of the members beyond it a
-quota takes as many as it has room for, which the placement problem gets as an `Allowance`. Limits are those of the
-round's snapshot, use is the draft's, so it grows with every placement and falls with every eviction.
+Source: quota-fairness.md 5. The members that a gang needs are admitted together or not at all. Of the members beyond
+that, a quota admits as many as fit; the placement problem gets that number as an `Allowance`. Limits are those of the
+round's snapshot; usage is the draft's, so it grows with every placement and falls with every eviction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,37 +24,37 @@ from koordpy.reservations.capacity_view import PLAIN, QuotaDemand, View
 from koordpy.reservations.reservation_ledger import ReservationLedger
 
 PLUGIN = "ElasticQuota"
-"""Name that the denials go by among the filters."""
+"""Plugin name of quota refusals among the filters."""
 
 
 REFUSING_QUOTA = "quotaName: "
-"""Stands in the message of whom a limit holds, before the quota that is too small."""
+"""Text before the name of the quota in the message of a pod that a quota refuses."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRefusal:
-    """A quota that does not admit a job. Amounts of the exceeded resources only; empty for a parent quota."""
+    """A quota that does not admit a unit. Amounts of the exceeded resources only; None for a parent quota."""
 
     quota: str
     path: tuple[str, ...]
     """Names from the top down to the quota of the pods."""
     limit_name: str = ""
-    """`runtime`, `max` or, of non-preemptible pods, `min`; empty where pods sit in a parent quota."""
+    """`runtime`, `max` or, for non-preemptible pods, `min`; empty if pods are in a parent quota."""
     limit: Mapping[str, int] | None = None
     used: Mapping[str, int] | None = None
     request: Mapping[str, int] | None = None
     outside: Mapping[str, int] | None = None
-    """What pods in no quota hold of these resources: that is taken off the total which quotas share."""
+    """Amounts of these resources that pods in no quota use: they are subtracted from the total that quotas share."""
     gang: str = ""
     needed: int = 0
     room: int = 0
-    """Members of the gang that the quota has room for."""
+    """Number of members of the gang that fit the quota."""
     closed: bool = False
-    """Whether the quota cannot be read."""
+    """True if the quota's object cannot be read."""
 
     @property
     def reason(self) -> str:
-        """The reason in the words of quota-fairness.md 6."""
+        """Reason as in quota-fairness.md 6."""
         if self.closed:
             return f"quota {self.quota} cannot be read: no more pods start in it"
         if not self.limit_name or self.limit is None or self.used is None or self.request is None:
@@ -74,7 +74,7 @@ class QuotaRefusal:
         return ", ".join(parts)
 
     def text(self, nodes: int) -> str:
-        """The whole message; nodes: of the snapshot."""
+        """Returns the whole message. nodes: number of nodes of the snapshot."""
         return f"0/{nodes} nodes are available: {self.reason}."
 
 
@@ -84,21 +84,21 @@ def _listed(amounts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Gate:
-    """One limit of one quota against one job. free: what is left per key of max; may be negative."""
+    """One limit of one quota against one unit; `free` may be negative."""
 
     quota: str
     limit_name: str
     limit: Mapping[str, int]
     used: Mapping[str, int]
     rigid: bool
-    """Only non-preemptible pods count."""
+    """True if only non-preemptible pods count."""
 
     def free(self, resource: str) -> int:
         return self.limit.get(resource, 0) - self.used[resource]
 
 
 class Admission:
-    """The limits of one round in one view. Asked with the use of a draft, it answers for the moment."""
+    """The limits of one round in one view. The caller passes the usage of the draft, so answers are current."""
 
     def __init__(self, draft: Draft, settings: QuotaSettings, reservations: ReservationLedger) -> None:
         self.draft, self.reservations, self.view = draft, reservations, PLAIN
@@ -107,7 +107,7 @@ class Admission:
         self._demand = QuotaDemand(self.quotas)
 
     def of_view(self, view: View) -> "Admission":
-        """The limits of the same round in another view."""
+        """Returns the limits of the same round in another view."""
         made = copy(self)
         made.view, made.figures = view, self.figures
         return made
@@ -119,11 +119,11 @@ class Admission:
 
     @property
     def limits(self) -> Mapping[str, Amounts]:
-        """Quota -> what its pods may hold at most, for the keys of its max."""
+        """Quota -> maximum usage of its pods, for the keys of its max."""
         return self._limits_beside({})
 
     def admission_limits(self) -> Mapping[str, Amounts]:
-        """Runtime limits used to admit a new unit.
+        """Returns the runtime limits for the admission of a new unit.
 
         Pods in the built-in quotas (system, default) are served first: their nominated requests are subtracted from the
         total before it is shared. With guaranteeUsage, nominated requests count as used in every quota. A preemptor's
@@ -135,8 +135,10 @@ class Admission:
         return self._limits_beside(self._reserved(), also=self._unplaced())
 
     def admission_limits_after(self, freed: Mapping[str, int], only: str = "") -> Mapping[str, Amounts]:
-        """The same once pods in no quota have given up so much more (quota-fairness.md 4). freed: by resource. only:
-        the one resource whose limits are wanted, empty for all."""
+        """Returns these limits once pods in no quota have freed more (quota-fairness.md 4).
+
+        freed: amounts by resource. only: the one resource to compute limits for; empty for all.
+        """
         if not any(freed.values()) or not self.settings.enable_runtime_quota:
             return self.admission_limits()
         views = [self._reserved(), self._unplaced()]
@@ -147,26 +149,29 @@ class Admission:
         return self._limits_beside(less[0] or {}, only, also=less[1])
 
     def limits_after(self, freed: Mapping[str, int]) -> Mapping[str, Amounts]:
-        """The limits of the snapshot, where pods in no quota use so much less. freed: by resource, above 0."""
+        """Returns the limits of the snapshot if pods in no quota used less. freed: amounts by resource, above 0."""
         return self._limits_beside({DEFAULT_QUOTA: {r: -amount for r, amount in freed.items()}} if freed else {})
 
     def _reserved(self) -> Mapping[str, Amounts]:
-        """Quota -> what is reserved in it beyond what pods hold, in this view."""
+        """Returns quota -> amounts reserved in it in this view, beyond usage."""
         view, ledger = self.view, self.reservations
         if view.placed:
             return ledger.committed_by_quota(relief=view.relief)
         return ledger.reserved_by_quota(relief=view.relief) if ledger or view.relief else {}
 
     def _unplaced(self) -> Mapping[str, Amounts] | None:
-        """What is reserved but for the placements of the round; None where these raise no limit. With guaranteeUsage
-        they raise guarantees, which the limits of the snapshot do not know: both views bind a search."""
+        """Returns the reserved amounts without placements of the round; None if placements raise no limit.
+
+        With guaranteeUsage, placements raise guarantees that the limits of the snapshot do not contain; a search then
+        respects both sets of limits.
+        """
         both = self.view.net and self.view.relief and self.settings.guarantee_usage
         return self.reservations.reserved_by_quota(relief=True) if both else None
 
     def _limits_beside(
         self, promised: Mapping[str, Amounts], only: str = "", *, also: Mapping[str, Amounts] | None = None
     ) -> Mapping[str, Amounts]:
-        """also: what is promised in another view, whose limits hold as well."""
+        """Returns limits with reserved amounts. also: reserved amounts of another view; both sets of limits apply."""
         if also is not None and also != promised:
             one, other = self._limits_beside(promised, only), self._limits_beside(also, only)
             return {q: {r: min(n, other[q][r]) for r, n in of.items()} for q, of in one.items()}
@@ -188,7 +193,7 @@ class Admission:
                 tree = self.quotas.tree.quotas
                 out = {q: {r: min(n, tree[q].max[r]) for r, n in of.items()} for q, of in out.items()}
             if promised and not guarantees:
-                # the last unit of a smaller total may be another's (quota-fairness.md 4)
+                # the last unit of a smaller total may be another quota's (quota-fairness.md 4)
                 most = self.limits
                 out = {
                     q: {r: n if off.get(r, 0) < 0 else min(n, most[q][r]) for r, n in of.items()}
@@ -199,22 +204,26 @@ class Admission:
 
     @property
     def lends(self) -> bool:
-        """Whether the demand is not that of the snapshot: no limit is above max then, whatever was used before."""
+        """True if the demand is not that of the snapshot: then no limit exceeds max, not even for earlier usage."""
         return self.view.demand is not None
 
-    # -- the job ------------------------------------------------------------------------------------------------------
+    # -- one unit -----------------------------------------------------------------------------------------------------
 
     def refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """The quota that keeps a unit from starting for certain; None where the need passes, or where members differ so
-        that another core may (the problem's allowances decide then)."""
+        """Returns the quota that certainly refuses a unit; None if it may be admitted.
+
+        If members differ, another core may be admitted; then the allowances of the placement problem decide.
+        """
         found = self.core_refusal(unit, use)
         if found is None or not found.limit_name or self._alike(unit) or self._too_much(unit, use):
             return found
         return None
 
     def core_refusal(self, unit: Unit, use: QuotaUse) -> QuotaRefusal | None:
-        """The parent quota that a pod sits in, or one that cannot be read; else the first quota, from the leaf up, that
-        has no room for the lowest-ranked need."""
+        """Returns the refusal of the lowest-ranked core of a unit; None if all quotas admit it.
+
+        A parent quota with pods, or an unreadable quota, comes first; else the first exceeded quota, from the leaf up.
+        """
         for pod in unit.pending if self.quotas.tree.quotas else ():
             name = self.quotas.quota_of(pod)
             quota = self.quotas.tree.quotas.get(name)
@@ -225,7 +234,7 @@ class Admission:
         return next(self.core_refusals(unit, use), None)
 
     def core_refusals(self, unit: Unit, use: QuotaUse) -> Iterator[QuotaRefusal]:
-        """Every limit that has no room for the lowest-ranked need, from each leaf up."""
+        """Yields every limit that does not admit the lowest-ranked core, from each leaf up."""
         if not self.quotas.tree.quotas:
             return
         core = core_members(unit)
@@ -261,7 +270,7 @@ class Admission:
         )
 
     def _outside(self, gate: _Gate, over: Iterable[str]) -> Mapping[str, int]:
-        """What the total of a runtime is short of for pods in no quota: resources of which they hold any."""
+        """Returns the amounts that pods in no quota use, if the limit is a runtime; only resources with any usage."""
         if gate.limit_name != "runtime" or self.quotas.tree.quotas[gate.quota].tree_id:
             return {}
         held = [self.quotas.own_used.get(name, {}) for name in BUILT_IN_QUOTAS]
@@ -279,21 +288,21 @@ class Admission:
         ]
 
     def _kept(self, unit: Unit, use: QuotaUse) -> QuotaUse:
-        """A use with the pods of other units that room is promised to: theirs in a quota is kept as it is on nodes.
+        """Returns usage with the reservations of other units, in quotas as on nodes.
 
-        Like that it is, first of all, what pods that are ending leave, for units that look for victims or have theirs.
+        For units that search victims or have a nomination, reserved amounts count less what terminating pods free.
         """
         net = self.view.net or any(pod.nominated_node for pod in unit.pending)
         return self.reservations.use(unit, use, net=net)
 
     def _counted(self, pods: Iterable[PodInfo], gate: _Gate) -> list[PodInfo]:
-        """The pods that a limit counts: those in the quota or below it, for min the non-preemptible ones."""
+        """Returns the pods that a limit counts: those in the quota or below it, for min only non-preemptible ones."""
         tree, quotas = self.quotas.tree, self.quotas
         inside = [pod for pod in pods if gate.quota in tree.path(quotas.quota_of(pod))]
         return [pod for pod in inside if pod.owner.rigid] if gate.rigid else inside
 
     def _alike(self, unit: Unit) -> bool:
-        """Whether any core asks what the first one asks."""
+        """Returns True if all possible cores of the unit have equal requests."""
         if unit.plain is not None:
             return True
         if not any(unit.need(gang) for gang in unit.gangs):
@@ -306,7 +315,7 @@ class Admission:
         return len({(quota_of(pod), pod.owner.rigid, *sorted(pod.requests.items())) for pod in pods})
 
     def _too_much(self, unit: Unit, use: QuotaUse) -> bool:
-        """Whether even the smallest requests are more than some limit leaves, resource by resource."""
+        """Returns True if even the smallest requests exceed some limit, resource by resource."""
         for counted, resource, room in self._rooms(unit, use):
             least = 0
             for gang in unit.gangs:
@@ -317,9 +326,10 @@ class Admission:
         return False
 
     def _rooms(self, unit: Unit, use: QuotaUse) -> Iterator[tuple[set[str], str, int]]:
-        """(keys of the pending pods that a limit counts, resource, what it leaves) of every limit that counts some.
+        """Yields (keys of the pending pods that a limit counts, resource, amount left) for every limit that counts
+        some.
 
-        Where use is beyond a limit already nothing is left, which stops those that ask and nobody else.
+        If usage exceeds a limit already, 0 is left: only pods that request the resource are refused.
         """
         first = {pod.shape: pod for pod in unit.pending}  # pods of one shape are in one quota
         names = {at for pod in first.values() for at in self.quotas.tree.path(self.quotas.quota_of(pod))}
@@ -329,12 +339,12 @@ class Admission:
                 for resource in gate.used if counted else ():
                     yield counted, resource, max(0, gate.free(resource))
 
-    # -- the problem --------------------------------------------------------------------------------------------------
+    # -- placement problem --------------------------------------------------------------------------------------------
 
     def allowances(self, unit: Unit, numbers: Mapping[bytes, int], use: QuotaUse) -> tuple[Allowance, ...]:
-        """What quotas leave for a unit, with shapes numbered as given; only limits that may bind.
+        """Returns the amounts that quotas leave for a unit, per shape number of `numbers`; only limits that may bind.
 
-        Pods of one shape are in one quota, and all or none of them non-preemptible.
+        Pods of one shape are in one quota, and all or none of them are non-preemptible.
         """
         if not self.quotas.tree.quotas:
             return ()
@@ -351,7 +361,7 @@ class Admission:
 
 
 def core_members(unit: Unit) -> tuple[PodInfo, ...]:
-    """The lowest-ranked need of every gang, at least one pod."""
+    """Returns the lowest-ranked members that every gang needs, at least one pod."""
     core: list[PodInfo] = []
     left = {gang.ref: unit.need(gang) for gang in unit.gangs}
     for pod in unit.pending:
@@ -362,7 +372,7 @@ def core_members(unit: Unit) -> tuple[PodInfo, ...]:
 
 
 def _fitting(amounts: list[int], free: int) -> int:
-    """How many of the amounts fit, the smallest first."""
+    """Returns how many of the amounts fit, the smallest first."""
     count = 0
     for amount in sorted(amounts):
         free -= amount

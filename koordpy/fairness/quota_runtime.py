@@ -1,7 +1,7 @@
-"""What every ElasticQuota may use now: its min, and its part of what the others leave (water filling by weight).
+"""The runtime of every ElasticQuota: its min as far as requested, plus a weighted part of the rest (water filling).
 
-Source: quota-fairness.md 4. The rounds of rounding are Koordinator's, so that figures stay the same after a
-migration. Per resource and per tree level; a quota takes part in the resources that its max names.
+Source: quota-fairness.md 4. Rounding follows Koordinator, so that amounts stay the same after a migration. Computed per
+resource and per tree level; a quota takes part in the resources that its max names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,29 +16,32 @@ from koordpy.quota.quota_tree import TOP, QuotaNode
 
 @dataclass(frozen=True, slots=True)
 class QuotaFigures:
-    """Figures of one quota, for the keys of its max; for a built-in one of everything that its pods ask for."""
+    """Figures of one quota, for the keys of its max; of a built-in quota for everything that its pods request."""
 
     name: str
     request: Amounts
     used: Amounts
     rigid_used: Amounts
-    """The non-preemptible part of used."""
+    """The non-preemptible part of `used`."""
     runtime: Amounts = field(default_factory=dict)
     allocated: Amounts = field(default_factory=dict)
-    """What is guaranteed below, or used: only with guaranteeUsage, else 0."""
+    """Amounts guaranteed to children plus own usage; only with guaranteeUsage, else 0."""
     guaranteed: Amounts = field(default_factory=dict)
 
     @property
     def over(self) -> Amounts:
-        """By how much used is above the runtime, per resource where it is."""
+        """Amount by which usage exceeds the runtime, per resource; empty if within it."""
         return {r: self.used[r] - most for r, most in self.runtime.items() if self.used[r] > most}
 
 
 def tree_figures(
     quotas: Quotas, settings: QuotaSettings, promised: Mapping[str, Amounts] | None = None, only: str = ""
 ) -> dict[str, QuotaFigures]:
-    """Figures of every quota in natural name order. promised: to pods that sit in a quota, which guaranteeUsage counts
-    with what is used. only: the one resource whose figures are wanted; empty for all."""
+    """Returns the figures of every quota in natural name order.
+
+    promised: reserved amounts by quota, which guaranteeUsage counts as used. only: the one resource to compute; empty
+    for all.
+    """
     tree = quotas.tree
     per: dict[str, _Level] = {}
     for resource in sorted({name for quota in tree.quotas.values() for name in quota.max}):
@@ -61,7 +64,7 @@ def tree_figures(
 
 
 def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFigures]:
-    """The same, then those of the built-in ones that pods use."""
+    """Returns the figures of every quota, then of the built-in quotas with pods."""
     out = tree_figures(quotas, settings)
     for name in (keys.DEFAULT_QUOTA, keys.SYSTEM_QUOTA):
         used, waiting = quotas.own_used.get(name, {}), quotas.own_waiting.get(name, {})
@@ -78,7 +81,7 @@ def quota_figures(quotas: Quotas, settings: QuotaSettings) -> dict[str, QuotaFig
 
 
 def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaSettings) -> dict[str, Amounts]:
-    """Quota -> what its pods may hold at most, for the keys of its max: runtime, or max where runtimes are off."""
+    """Returns quota -> maximum usage for the keys of its max: the runtime, or max if runtimes are off."""
     if settings.enable_runtime_quota:
         return {name: figures[name].runtime for name in quotas.tree.quotas}
     return {name: quota.max for name, quota in quotas.tree.quotas.items()}
@@ -87,10 +90,10 @@ def limits(figures: Mapping[str, QuotaFigures], quotas: Quotas, settings: QuotaS
 def overdue(
     quotas: Quotas, figures: Mapping[str, QuotaFigures], settings: QuotaSettings, *, now: float
 ) -> dict[str, Amounts]:
-    """Quota -> what it has to give back per resource: used above runtime for delayEvictTime without a break.
+    """Returns quota -> amounts to give back per resource: usage above the runtime for delayEvictTime without a break.
 
-    Since when is what the condition OverUsed says; a delay of 0 asks for no condition. Nothing unless monitorAllQuotas
-    is on with runtimes. In natural name order.
+    The condition OverUsed says since when; with a delay of 0 no condition is needed. Empty unless monitorAllQuotas is
+    on and runtimes are enabled. In natural name order.
     """
     if not (settings.monitor_all_quotas and settings.enable_runtime_quota):
         return {}
@@ -104,7 +107,7 @@ def overdue(
 
 
 class _Level:
-    """One resource over the whole tree."""
+    """Runtimes of one resource over the whole tree."""
 
     def __init__(self, quotas: Quotas, settings: QuotaSettings, resource: str, promised: Mapping[str, Amounts]) -> None:
         self.quotas, self.promised = quotas, promised
@@ -124,7 +127,8 @@ class _Level:
         return quota.lends and not self.settings.guarantee_usage
 
     def _ask(self, quota: QuotaNode) -> None:
-        """Request and guarantee of a quota whose children have theirs; pods in an inner quota count beside them."""
+        """Computes request and guarantee of a quota after its children; pods directly in an inner quota count as
+        well."""
         resource, name = self.resource, quota.name
         if resource not in quota.max:
             return
@@ -142,7 +146,8 @@ class _Level:
         return min(self.request[name], self.quotas.tree.quotas[name].max[self.resource])
 
     def _totals(self) -> dict[str, int]:
-        """tree-id -> what its top quotas share; the default tree gets what the others and the built-in quotas leave."""
+        """Returns tree-id -> total of its top quotas. The default tree gets the rest, without usage of built-in
+        quotas."""
         tree, resource = self.quotas.tree, self.resource
         totals: dict[str, int] = {}
         for name in tree.children.get(TOP, ()):
@@ -156,11 +161,11 @@ class _Level:
         return {**totals, "": max(0, rest)}
 
     def _share(self, names: Sequence[str], total: int) -> None:
-        """Runtimes of siblings that share `total`, then of what is below them."""
+        """Computes the runtimes of siblings that share `total`, then of the quotas below them."""
         todo = [(names, total)]
         for siblings, amount in todo:
             self._siblings([name for name in siblings if name in self.request], amount)
-            # below a quota that does not count the resource, children that do share what it would have shared
+            # below a quota that does not count the resource, children that count it share its part
             children = self.quotas.tree.children
             todo += [(children[name], self.runtime.get(name, amount)) for name in siblings if name in children]
 
@@ -181,7 +186,8 @@ class _Level:
         self._distribute(sharing, total - sum(self.runtime[name] for name in names))
 
     def _distribute(self, sharing: list[str], rest: int) -> None:
-        """Steps 3 and 4: by weight in whole units; who has enough leaves, and what that frees is shared again."""
+        """Steps 3 and 4: shares by weight in whole units; a quota with enough drops out, and its excess is shared
+        again."""
         quotas = self.quotas.tree.quotas
         while rest > 0 and sharing:
             weights = {name: quotas[name].weight.get(self.resource, 0) for name in sharing}

@@ -1,4 +1,4 @@
-"""Usage of quotas and users to which pods are added that start in place of pods that leave."""
+"""Usage of quotas and users with reservations, in which a terminating pod and the pod that replaces it count once."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -8,8 +8,11 @@ from koordpy.quota.quota_book import QuotaUse, ShareQueue
 
 
 class NettedUse(QuotaUse):
-    """Usage in quotas and of users of some pods, and all above them: what they hold, plus what is coming beyond what is
-    leaving there. Elsewhere: what they hold without what is leaving."""
+    """Usage with reservations and terminating pods.
+
+    In quotas and for users of some pods, and all above them: usage plus the reserved amounts that exceed the
+    terminating ones. Elsewhere: usage without terminating pods.
+    """
 
     def __init__(
         self, base: QuotaUse, *, pods: Collection[PodInfo], leaving: Iterable[PodInfo], coming: Iterable[PodInfo]

@@ -1,22 +1,21 @@
-"""Who went for whom within the hour: what keeps reclaim from turning in a circle (preemption.md 3.6).
+"""Evictions of the last hour, by victim and preemptor: they keep reclaim from cycling (preemption.md 3.6).
 
-Where jobs cannot all run, each may lawfully take from the next, round and round. Every circle takes back a share
-somewhere, or takes by quota a unit that brings its quota below its min. Who was evicted therefore takes nothing back by
-fair share from those who gained by it, be it along a chain, and by quota only what leaves their quota its min: then
-what is evicted is always below its beneficiary in one order, and the running units grow in that order with every plan.
-Units are known by id, so one that is made again under its name is who it was. A memory that is lost costs one more turn
-of a circle.
+If not all jobs can run, each may lawfully evict the next in a cycle. Every cycle contains a reclaim by share, or a
+reclaim by quota with a unit that brings its quota below min. Therefore an evicted unit reclaims nothing by fair share
+from the units that gained by it, also along a chain. By quota it reclaims only what leaves their quotas their min. Then
+every plan moves up in one order of units, so that no cycle repeats. Units are known by id: a recreated unit with the
+same name is the same unit. If the history is lost, a cycle runs once more.
 """
 
 from collections.abc import Mapping
 
 YIELD_SECONDS = 3600.0
-"""So long an eviction is remembered. What jobs ask for changes meanwhile, and with it what anybody deserves."""
+"""Seconds for which an eviction is remembered; after that demand, and so entitlements, may have changed."""
 YIELDS = 10_000
-"""Evictions of that time that are remembered, the latest."""
+"""Maximum number of evictions that are remembered, the latest ones."""
 
 Yielded = Mapping[str, tuple[str, ...]]
-"""Id of a unit -> ids of those that it was evicted for."""
+"""Id of a unit -> ids of the units that it was evicted for."""
 
 
 class PreemptionHistory:
@@ -24,12 +23,12 @@ class PreemptionHistory:
 
     def __init__(self) -> None:
         self.at: dict[tuple[str, str], float] = {}
-        """(loser, gainer) -> when, the latest last."""
+        """(loser, gainer) -> time in seconds since the epoch, the latest last."""
         self._seen: Yielded | None = None
-        """The view, while nothing was added to it."""
+        """Cached result of `view`; None after a change."""
 
     def add(self, loser: str, gainer: str, now: float) -> None:
-        """A unit is evicted for another (ids)."""
+        """Records that unit `loser` was evicted for unit `gainer`."""
         self._seen = None
         self.at.pop((loser, gainer), None)
         self.at[loser, gainer] = now
@@ -37,7 +36,7 @@ class PreemptionHistory:
             del self.at[next(iter(self.at))]
 
     def view(self, now: float) -> Yielded:
-        """What is remembered by now. Every snapshot asks: it is the same until something is added, or an hour old."""
+        """Returns the evictions that are remembered now. Cached between snapshots until one is added or expires."""
         if self._seen is not None and (
             not self.at
             or (next(iter(self.at.values())) > now - YIELD_SECONDS and next(reversed(self.at.values())) <= now)
@@ -46,7 +45,7 @@ class PreemptionHistory:
         for pair, at in list(self.at.items()):
             if at <= now - YIELD_SECONDS:
                 del self.at[pair]
-            elif at > now:  # of a clock that was set back, or read a moment later than this
+            elif at > now:  # the clock was set back, or read a moment later than `now`
                 self.at[pair] = now
         out: dict[str, list[str]] = {}
         for loser, gainer in self.at:
@@ -56,7 +55,7 @@ class PreemptionHistory:
 
 
 def gainers(yielded: Yielded, loser: str) -> frozenset[str]:
-    """Ids of the units that gained by the eviction of one, themselves or along a chain."""
+    """Returns the ids of the units that gained by the eviction of a unit, directly or along a chain."""
     found, open_ = set[str](), [loser]
     while open_:
         more = [one for one in yielded.get(open_.pop(), ()) if one not in found]

@@ -1,8 +1,8 @@
-"""Which quota and user every pod belongs to, and what they hold: kept per event, summed per snapshot.
+"""The quota and user of every pod, and their usage: updated per event, summed per snapshot.
 
-Source: quota-fairness.md 1. Pods are told apart by the few labels that decide where they belong (`Owner`), so
-50,000 pods are some hundred sums, and a quota that comes or goes moves sums, not pods. A Draft has a `QuotaUse` on top
-of the snapshot's `Quotas`, which follows every placement, eviction and undo.
+Source: quota-fairness.md 1. Pods are grouped by the few labels that decide their quota and user (`Owner`), so that
+50,000 pods are some hundred sums, and a new or deleted quota moves sums, not pods. A Draft has a `QuotaUse` on top of
+the snapshot's `Quotas`, which follows every placement, eviction and undo.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,9 +25,9 @@ from koordpy.quota.quota_reading import ReadQuotas, read_quotas
 from koordpy.quota.quota_tree import QuotaTree, over_since
 
 COUNT = "pods"
-"""Beside the resources of an owner: its number of pods."""
+"""Key for the number of an owner's pods, beside its resources."""
 CARDS = "cards"
-"""Likewise, in sums over pods: their accelerators in hundredths, each counted once."""
+"""Key for accelerators in hundredths, in sums over pods; each card is counted once."""
 
 _NOTHING: Mapping[str, int] = {}
 _DEVICES = frozenset(keys.ACCELERATORS)
@@ -35,14 +35,15 @@ K = TypeVar("K")
 
 
 def device_hundredths(requests: Mapping[str, int]) -> int:
-    """Accelerators of a request, in hundredths of a device."""
+    """Returns the accelerators of a request, in hundredths of a device."""
     return sum(
         requests[name] * (1 if name in keys.HUNDREDTHS else 100) for name in keys.ACCELERATORS if name in requests
     )
 
 
 def card_hundredths(amounts: Mapping[str, int]) -> int:
-    """Accelerators of one node or pod, in hundredths: a card is one card under however many names it is listed."""
+    """Returns the accelerators of one node or pod, in hundredths; a card with several resource names is counted
+    once."""
     gpus = npus = 0
     for name, amount in amounts.items():
         if name in _DEVICES and amount:
@@ -67,39 +68,39 @@ Sums = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Quotas:
-    """Quotas and users of one moment. Amounts in milli-cores and whole units."""
+    """Quotas and users at one moment. Amounts in milli-cores and whole units."""
 
     tree: QuotaTree = field(default_factory=QuotaTree)
     total: Amounts = field(default_factory=dict)
     """Allocatable of all nodes that are not being deleted."""
     held: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
-    """Requests of assigned pods, with their number under COUNT."""
+    """Requests of assigned pods by owner, with their number under COUNT."""
     waiting: Mapping[Owner, Mapping[str, int]] = field(default_factory=dict)
-    """Requests of pending pods that are ours and ungated, likewise."""
+    """Requests of ungated pending pods of koordpy's schedulers by owner, with their number under COUNT."""
     cards: int = 0
-    """Accelerators of all these nodes, in hundredths, each counted once."""
+    """Accelerators of all nodes that are not being deleted, in hundredths, each card counted once."""
 
-    # -- who is whose -------------------------------------------------------------------------------------------------
+    # -- quota and user of a pod --------------------------------------------------------------------------------------
 
     def quota_of(self, pod: PodInfo) -> str:
-        """Name of a pod's quota; one of the built-in ones where it has none of its own."""
+        """Returns the name of a pod's quota; a built-in one if no other applies."""
         return self._quota(pod.owner)
 
     def user_of(self, pod: PodInfo) -> str:
-        """User of a pod: its label, else its quota unless that is built in, else its namespace."""
+        """Returns the user of a pod: its label, else its quota unless that is built in, else its namespace."""
         return self._users[pod.owner]
 
     def queue_of(self, pod: PodInfo) -> ShareQueue:
-        """Queue of a pod in the modes exact and kai."""
+        """Returns the queue of a pod in the modes exact and kai."""
         return self._queues[pod.owner]
 
     def unknown(self, pod: PodInfo) -> str:
-        """A quota that the pod's label names and nobody knows; empty for none."""
+        """Returns the quota that the pod's label names if no such quota exists; empty for none."""
         label = pod.pod.metadata.labels.get(keys.QUOTA_NAME, "")
         return label if label and label not in self.tree.quotas and label not in keys.BUILT_IN_QUOTAS[:2] else ""
 
     def ignored(self, pod: PodInfo) -> list[str]:
-        """Words for each label of a pod that does not count because its namespace may not say that."""
+        """Returns a message for each label of a pod that has no effect, because its namespace may not set it."""
         namespace, labels = pod.namespace, pod.pod.metadata.labels
         unheard = ignored_labels(namespace, labels, self.tree.settings)
         said = [f"label {key}: it does not count in pods of namespace {namespace}" for key in unheard]
@@ -132,12 +133,12 @@ class Quotas:
 
     @cached_property
     def own_used(self) -> Sums:
-        """Quota, built-in ones too -> requests of the assigned pods that sit in it itself."""
+        """Quota, also built-in -> requests of the assigned pods directly in it."""
         return _summed((self._quota(owner), held) for owner, held in self.held.items())
 
     @cached_property
     def own_waiting(self) -> Sums:
-        """Quota, built-in ones too -> requests of the pending pods that sit in it itself."""
+        """Quota, also built-in -> requests of the pending pods directly in it."""
         return _summed((self._quota(owner), asked) for owner, asked in self.waiting.items())
 
     @cached_property
@@ -147,7 +148,7 @@ class Quotas:
 
     @cached_property
     def rigid_used(self) -> Sums:
-        """Quota -> the part of `used` that is non-preemptible."""
+        """Quota -> the non-preemptible part of `used`."""
         return self._upwards(_summed((self._quota(one), held) for one, held in self.held.items() if one.rigid))
 
     @cached_property
@@ -161,23 +162,24 @@ class Quotas:
 
     @cached_property
     def users_sharing(self) -> Sums:
-        """The same without the pods of the system quota, whose use is taken off the total before it is shared."""
+        """User -> requests of its assigned pods outside the system quota, which is subtracted from the total before
+        sharing."""
         return _summed((self._users[owner], held) for owner, held in self._sharing())
 
     @cached_property
     def shared(self) -> Amounts:
-        """What is shared among users or queues: all nodes less what the system quota uses (quota-fairness.md 3)."""
+        """Total that users or queues share: all nodes less usage of the system quota (quota-fairness.md 3)."""
         system = self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING)
         return {name: max(0, amount - system.get(name, 0)) for name, amount in self.total.items() if name != COUNT}
 
     @cached_property
     def shared_cards(self) -> int:
-        """Accelerators that are shared among users, in hundredths, likewise."""
+        """Accelerators that users share, in hundredths: all nodes less usage of the system quota."""
         return max(0, self.cards - self.own_used.get(keys.SYSTEM_QUOTA, _NOTHING).get(CARDS, 0))
 
     @cached_property
     def queues(self) -> Mapping[ShareQueue, Mapping[str, int]]:
-        """Queue -> requests of its assigned pods, those of the system quota left out (they are off the total)."""
+        """Queue -> requests of its assigned pods, without the system quota, which is subtracted from the total."""
         return _summed((self._queues[owner], held) for owner, held in self._sharing())
 
     @cached_property
@@ -188,7 +190,7 @@ class Quotas:
         return ((owner, held) for owner, held in self.held.items() if self._quota(owner) != keys.SYSTEM_QUOTA)
 
     def _upwards(self, own: Sums) -> Sums:
-        """Sums of subtrees; the built-in quotas stand beside the tree."""
+        """Returns sums of subtrees; the built-in quotas are beside the tree."""
         out: dict[str, Amounts] = {name: dict(amounts) for name, amounts in own.items()}
         for name in reversed(self.tree.downwards):
             parent = self.tree.quotas[name].parent
@@ -198,7 +200,7 @@ class Quotas:
 
 
 class _Known(dict[Owner, K]):
-    """What is found of owners, once of each."""
+    """A cache of one value per owner."""
 
     def __init__(self, find: Callable[[Owner], K]) -> None:
         self._find = find
@@ -209,21 +211,22 @@ class _Known(dict[Owner, K]):
 
 
 class QuotaUse:
-    """What quotas and users hold with a plan's changes on top of a snapshot. `change` is its own undo."""
+    """Usage of quotas and users: a snapshot with a plan's changes on top. `change` with the opposite sign undoes a
+    change."""
 
     def __init__(self, quotas: Quotas) -> None:
         self.quotas = quotas
         self._sums: dict[Owner, list[Amounts]] = {}
-        """Which of the sums below an owner's pods count in."""
+        """The sums below that an owner's pods count in."""
         self._used: dict[str, Amounts] = {}
         self._rigid: dict[str, Amounts] = {}
         self._users: dict[str, Amounts] = {}
         self._queues: dict[ShareQueue, Amounts] = {}
         self.losses = 0
-        """Grows with every pod that is taken away: somebody's use may have fallen."""
+        """Number of pods removed: if it has changed, usage may have fallen."""
 
     def change(self, pod: PodInfo, sign: int) -> None:
-        """Counts a pod that was placed (1) or taken away (-1)."""
+        """Counts a pod that was placed (1) or removed (-1)."""
         owner = pod.owner
         self.losses += sign < 0
         sums = self._sums.get(owner)
@@ -248,31 +251,31 @@ class QuotaUse:
         return sums
 
     def used(self, quota: str, resource: str) -> int:
-        """What the pods in a quota and below it hold of a resource."""
+        """Returns the usage of a resource by pods in a quota and below it."""
         return _both(self.quotas.used.get(quota), self._used.get(quota), resource)
 
     def rigid_used(self, quota: str, resource: str) -> int:
-        """The non-preemptible part of `used`."""
+        """Returns the non-preemptible part of `used`."""
         return _both(self.quotas.rigid_used.get(quota), self._rigid.get(quota), resource)
 
     def user(self, user: str, resource: str) -> int:
-        """What a user's pods hold of a resource."""
+        """Returns the usage of a resource by a user's pods."""
         return _both(self.quotas.users.get(user), self._users.get(user), resource)
 
     def queue(self, queue: ShareQueue, resource: str) -> int:
-        """What the pods of one queue hold of a resource; of a quota with all that is below it."""
+        """Returns the usage of a resource by pods of a queue; for a quota with everything below it."""
         if queue.quota:
             return self.used(queue.quota, resource)
         return _both(self.quotas.queues.get(queue), self._queues.get(queue), resource)
 
 
 class QuotaBook:
-    """ElasticQuotas and owners' sums as objects come and go. Not thread-safe."""
+    """ElasticQuotas and sums by owner, updated per event. Not thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.objects: dict[str, ElasticQuota] = {}
-        """By `namespace/name`."""
+        """ElasticQuotas by `namespace/name`."""
         self._read: ReadQuotas = {}
         self._tree: QuotaTree | None = read_quotas((), settings, self._read)
         self._held: Tally[Owner, str] = Tally()
@@ -280,7 +283,7 @@ class QuotaBook:
         self.version = 0
         """Grows with every change, also of an object's status."""
         self.tree_version = 0
-        """Grows with every change that the tree is read anew for."""
+        """Grows with every change after which the tree must be read again."""
 
     def put(self, quota: ElasticQuota) -> None:
         key = object_key(quota)
@@ -305,16 +308,18 @@ class QuotaBook:
         return self._tree
 
     def account(self, pod: PodInfo, sign: int) -> None:
-        """An assigned pod comes (1) or goes (-1)."""
+        """Adds (1) or removes (-1) an assigned pod."""
         self._count(self._held, pod, sign)
 
     def wait(self, pod: PodInfo, sign: int) -> None:
-        """A pending pod of ours comes (1) or goes (-1)."""
+        """Adds (1) or removes (-1) a pending pod of koordpy's schedulers."""
         self._count(self._waiting, pod, sign)
 
     def view(self, total: Amounts, cards: int) -> Quotas:
-        """The picture of this moment; total: allocatable of all nodes that are not being deleted; cards: their
-        accelerators, in hundredths."""
+        """Returns the quotas and sums at this moment.
+
+        total: allocatable of all nodes that are not being deleted. cards: their accelerators, in hundredths.
+        """
         return Quotas(self.tree, total, self._held.frozen(), self._waiting.frozen(), cards)
 
     def _count(self, tally: Tally[Owner, str], pod: PodInfo, sign: int) -> None:
@@ -323,7 +328,7 @@ class QuotaBook:
 
 
 def _marks(quota: ElasticQuota) -> object:
-    """What of the metadata counts."""
+    """Returns the part of the metadata that has an effect."""
     meta = quota.metadata
     said = {**meta.annotations, **meta.labels}
     own = {key: text for key, text in said.items() if key.startswith(keys.QUOTA_PREFIX)}

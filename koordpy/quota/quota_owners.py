@@ -1,7 +1,7 @@
-"""Whose word counts about quotas: which ElasticQuotas count, what they may say of others, whose pods may name them.
+"""Rights on quotas: which ElasticQuotas take effect, what they may set, and pods of which namespaces may name them.
 
-Without configuration everybody's does (quota-fairness.md 1). Each setting of `quota` takes a right from tenants. What
-is said without a right is as if it were not written, and its author is told.
+Without configuration every author has all rights (quota-fairness.md 1). Each setting of `quota` takes a right from
+tenants. A setting without the right has no effect, and its author gets a message.
 """
 
 import json
@@ -22,43 +22,43 @@ from koordpy.config.configuration import Quota as Settings
 from koordpy.pods.object_book import object_key
 
 EVERYBODY = Settings()
-"""What holds without configuration."""
+"""The settings without configuration: every author has all rights."""
 PARENT = f"metadata.labels[{keys.QUOTA_PARENT}]"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaFault:
-    """One fault of one ElasticQuota: its key, the field, what is wrong, and what to do about it."""
+    """One fault of one ElasticQuota: its key, the field, the error, and the remedy."""
 
     key: str
     field: str
     text: str
     remedy: str
     about: str = ""
-    """What the fault is of, where that is no single object: the parent whose children ask too much."""
+    """Subject of the fault if that is no single object, such as the children of a parent; empty otherwise."""
     excess: int = 0
-    """By how much a bound is passed; 0 where there is none."""
+    """Amount by which a bound is exceeded; 0 without a bound."""
     of_rights: bool = False
-    """Whether it is a right that the configuration does not give: the manifest may be right elsewhere."""
+    """True if the configuration does not give the right to set it: the manifest may be valid elsewhere."""
 
     @property
     def told(self) -> str:
-        """Of the object's condition and event."""
+        """Text of the object's condition and event."""
         return f"{self.field}: {self.text} ({self.remedy})"
 
     @property
     def place(self) -> tuple[str, str]:
-        """The same for as long as the fault is there, whatever its numbers."""
+        """Identity of the fault while it persists, independent of its numbers."""
         return self.about or self.key, self.field
 
 
 def counts_in(namespace: str, settings: Settings) -> bool:
-    """Whether ElasticQuotas of a namespace count at all."""
+    """Returns True if ElasticQuotas of a namespace take effect."""
     return not settings.namespaces or namespace in settings.namespaces
 
 
 def uncounted(objects: Iterable[ElasticQuota], settings: Settings) -> str:
-    """One sentence about all ElasticQuotas outside `quota.namespaces`; empty where there are none."""
+    """Returns one sentence about all ElasticQuotas outside `quota.namespaces`; empty if there are none."""
     spaces = [one.metadata.namespace for one in objects if not counts_in(one.metadata.namespace, settings)]
     if not spaces:
         return ""
@@ -70,12 +70,12 @@ def uncounted(objects: Iterable[ElasticQuota], settings: Settings) -> str:
 
 
 def trusted(namespace: str, settings: Settings) -> bool:
-    """Whether ElasticQuotas of a namespace may be at the top, below any parent, and list any namespace."""
+    """Returns True if ElasticQuotas of a namespace may be at the top, below any parent, and list any namespace."""
     return not settings.trusted_namespaces or namespace in settings.trusted_namespaces
 
 
 def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings) -> list[str]:
-    """Labels of a pod that do not count for want of a right; of its quota QuotaTree knows."""
+    """Returns the labels of a pod that have no effect for lack of a right; QuotaTree checks the quota label."""
     if settings.labels_count(namespace):
         return []
     rigid = {keys.QUOTA_PREEMPTIBLE: "false", keys.DISABLE_PREEMPTIBLE: "true"}
@@ -84,7 +84,7 @@ def ignored_labels(namespace: str, labels: Mapping[str, str], settings: Settings
 
 
 def json_in(text: str) -> Any:
-    """The value of a JSON annotation, its odd numbers as text; None where it is none, or longer than is read."""
+    """Returns the value of a JSON annotation, with floats as text; None if it is invalid JSON or too long."""
     if too_long(text):
         return None
     try:
@@ -96,7 +96,7 @@ def json_in(text: str) -> Any:
 
 @once
 def names_in(key: str, meta: ObjectMeta) -> tuple[str, ...] | None:
-    """Namespaces that an annotation lists; None where it is no JSON list of names."""
+    """Returns the namespaces that an annotation lists; None if it is not a JSON list of names."""
     if key not in meta.annotations:
         return ()
     raw = json_in(meta.annotations[key])
@@ -105,16 +105,17 @@ def names_in(key: str, meta: ObjectMeta) -> tuple[str, ...] | None:
 
 
 def parent_of(obj: ElasticQuota) -> str:
-    """Name of the quota above; empty at the top."""
+    """Returns the name of the parent quota; empty at the top."""
     name = obj.metadata.labels.get(keys.QUOTA_PARENT, "")
     return "" if name == keys.ROOT_QUOTA else name
 
 
 def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[list[ElasticQuota], list[QuotaFault]]:
-    """The ElasticQuotas that count, one of a name, and why the others do not.
+    """Returns the ElasticQuotas that take effect, one for each name, and the faults of the others.
 
-    In the order of their rank, which also decides between two of a name: trusted ones first, then as `namespaces` lists
-    them, then the older. An untrusted one counts below a parent that counts and allows its namespace.
+    In the order of their rank, which also decides between two of one name: trusted ones first, then in the order of
+    `namespaces`, then the older. An untrusted one takes effect below a parent that takes effect and allows its
+    namespace.
     """
     order = {name: i for i, name in reversed(list(enumerate(settings.namespaces)))}
 
@@ -128,7 +129,7 @@ def that_count(objects: Iterable[ElasticQuota], settings: Settings) -> tuple[lis
     waiting: dict[str, list[ElasticQuota]] = {}
     level: list[ElasticQuota] = []
     objects = [obj for obj in objects if obj.metadata.name not in keys.BUILT_IN_QUOTAS]
-    # tenants may have written any number of those that do not count, which are not worth an order
+    # tenants may have created any number of quotas without effect, so these are not sorted
     faults += [_uncounted(obj) for obj in objects if not counts_in(obj.metadata.namespace, settings)]
     for obj in sorted((one for one in objects if counts_in(one.metadata.namespace, settings)), key=rank):
         if trusted(obj.metadata.namespace, settings):

@@ -1,4 +1,4 @@
-"""ElasticQuotas as a tree: what each asks for and grants, its parent, and what is wrong with it."""
+"""Reads ElasticQuotas as a tree: the limits and settings of each, its parent, and its faults."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -33,24 +33,24 @@ from koordpy.quota.quota_owners import (
 from koordpy.quota.quota_tree import TOP, QuotaNode, QuotaTree, over_since
 
 ReadQuotas = dict[str, tuple[ElasticQuota, QuotaNode, tuple[QuotaFault, ...]]]
-"""Key -> object as it was read, and what it says by itself."""
+"""Key -> object as it was read, with its node and its faults."""
 
 
 def read_quotas(
     objects: Iterable[ElasticQuota], settings: Settings = EVERYBODY, known: ReadQuotas | None = None
 ) -> QuotaTree:
-    """The tree of all ElasticQuotas, whatever order they come in. known: what was read before by these settings."""
+    """Returns the tree of all ElasticQuotas, in any input order. known: results read earlier with the same settings."""
     return _QuotaReading(objects, settings, {} if known is None else known).tree()
 
 
 class _QuotaReading:
-    """One pass over the objects by rank, so that the one of two that conflict that counts is read before the other."""
+    """One pass over the objects by rank, so that of two conflicting objects the one that takes effect is read first."""
 
     def __init__(self, objects: Iterable[ElasticQuota], settings: Settings, known: ReadQuotas) -> None:
         self.settings = settings
         self.quotas: dict[str, QuotaNode] = {}
         self._circles: dict[str, tuple[list[str], int]] = {}
-        """Name -> the circle of parents that it is in, upwards, and its place there; an empty one for none."""
+        """Name -> the cycle of parents that it is in, upwards, and its position there; an empty one for none."""
         counted, self.faults = that_count(objects, settings)
         for obj in counted:
             key = object_key(obj)
@@ -140,7 +140,8 @@ class _QuotaReading:
     def _annotated(
         self, key: str, notes: Mapping[str, str], name: str, read: Callable[[str, RawQuantity], int]
     ) -> Amounts | None:
-        """A resource list in an annotation, each amount as `read` has it; None where it is absent or no mapping."""
+        """Returns a resource list in an annotation, each amount read by `read`; None if it is absent or not a
+        mapping."""
         if name not in notes:
             return None
         where, remedy = f"metadata.annotations[{name}]", 'it is ignored: write JSON such as {"cpu": 8}'
@@ -163,7 +164,7 @@ class _QuotaReading:
         return out
 
     def _listed(self, obj: ElasticQuota) -> tuple[str, ...]:
-        """The namespaces that a quota lists and may list."""
+        """Returns the namespaces that a quota lists and may list."""
         meta = obj.metadata
         key, notes = object_key(obj), meta.annotations
         for name in (keys.QUOTA_NAMESPACES, keys.QUOTA_CHILDREN_FROM):
@@ -184,7 +185,7 @@ class _QuotaReading:
     # -- between objects ----------------------------------------------------------------------------------------------
 
     def _parents(self) -> None:
-        """Takes quotas without a proper parent to the top, with min 0."""
+        """Moves quotas without a valid parent to the top, with min 0."""
         loose = []
         where, remedy = PARENT, "it counts at the top with min 0: "
         for quota in self.quotas.values():
@@ -206,8 +207,10 @@ class _QuotaReading:
             self.quotas[quota.name] = replace(quota, parent=TOP, min={})
 
     def _circle(self, name: str) -> list[str]:
-        """Names on the way up from a quota that lead back to it, of a long circle the first; empty where none do. Each
-        quota is walked over once, however many are below it."""
+        """Returns the names on the way up from a quota that lead back to it; empty for none.
+
+        Of a long cycle only the first names. Each quota is visited once, however many are below it.
+        """
         if name not in self._circles:
             self._walk(name)
         circle, begin = self._circles[name]
@@ -216,7 +219,7 @@ class _QuotaReading:
         return names if len(circle) <= CYCLE_NAMES else [*names, "..."]
 
     def _walk(self, name: str) -> None:
-        """Says of a quota and those above it what circle they are in."""
+        """Records for a quota and those above it the cycle they are in."""
         way: dict[str, int] = {}
         at = name
         while at in self.quotas and at not in way and at not in self._circles:
@@ -227,7 +230,7 @@ class _QuotaReading:
         self._circles |= {one: ([], 0) for one in names[:begin]} | {one: (circle, i) for i, one in enumerate(circle)}
 
     def _below(self) -> None:
-        """What children and their parent must agree on."""
+        """Checks the settings that children and their parent must agree on."""
         families: dict[str, list[QuotaNode]] = {}
         for quota in self.quotas.values():
             if quota.parent:
@@ -250,7 +253,8 @@ class _QuotaReading:
             self._fault(child.key, where, text, "it counts in its parent's tree: give both the same tree-id")
 
     def _sum(self, parent: QuotaNode, children: list[QuotaNode]) -> None:
-        """Told of the child, in the order of age, with which the sum goes over."""
+        """Checks the sum of mins. The fault is that of the child, in order of age, with which the sum exceeds the
+        parent's min."""
         for resource in sorted({name for child in children for name in child.min}):
             total, over = 0, None
             for child in children:
@@ -265,7 +269,7 @@ class _QuotaReading:
                 self._fault(over.key, key_path("spec.min", resource), text, remedy, about=about, excess=excess)
 
     def _namespaces(self) -> dict[str, str]:
-        """Namespace -> quota: the one in it that is named like it, else the first that lists it."""
+        """Returns namespace -> quota: the quota in it with the namespace's name, else the first quota that lists it."""
         listed: dict[str, QuotaNode] = {}
         for quota in self.quotas.values():
             for namespace in quota.namespaces:
@@ -285,7 +289,8 @@ class _QuotaReading:
 
 
 def _thousandths(resource: str, raw: RawQuantity) -> int:
-    """A weight, which may be a part of a device; rounded up. Raises ValueError: unreadable or negative."""
+    """Returns a weight, which may be a fraction of a device, rounded up. Raises ValueError if unreadable or
+    negative."""
     value = parse_exact(raw)
     if value < 0:
         raise ValueError(f"{str(raw)!r} is negative")

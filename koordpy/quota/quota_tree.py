@@ -1,8 +1,8 @@
-"""ElasticQuotas as a tree: limits in fixed units, who is whose parent, and every fault with what counts in its place.
+"""The tree of ElasticQuotas: limits in fixed units, parents, and every fault with the value that applies instead.
 
-Source: quota-fairness.md 1 and 7. A faulty quota never takes the others down: each fault has a reading that
-the scheduler works on with, and a remedy for the owner. Names are unique over all namespaces; which of two counts, and
-whose word counts at all, is quota_owners' to say.
+Source: quota-fairness.md 1 and 7. A faulty quota never affects other quotas: each fault has a defined reading that the
+scheduler continues with, and a remedy for the owner. Names are unique over all namespaces; `quota_owners` decides which
+of two objects counts, and which settings their author may make.
 """
 
 from collections.abc import Mapping
@@ -21,18 +21,18 @@ from koordpy.quota.quota_owners import (
 )
 
 OVER_USED = "OverUsed"
-"""Condition of a quota whose use is above its runtime."""
+"""Condition of a quota with usage above its runtime."""
 TOP = ""
 """Parent of the quotas at the top."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaNode:
-    """One ElasticQuota as it counts. Amounts in milli-cores of cpu and whole units of everything else.
+    """One ElasticQuota as it takes effect. Amounts in milli-cores of cpu and whole units of everything else.
 
-    max: limit per counted resource; a resource that it does not name is free. min: within max, zeros left out.
-    weight: for every key of max, in thousandths of what is written (of cores, devices, bytes). total: of a top quota,
-    what its own tree shares (annotation total-resource).
+    max: limit per counted resource; a resource that it does not name is unlimited. min: within max, zeros left out.
+    weight: for every key of max, in thousandths of the written amount (of cores, devices, bytes). total: of a top
+    quota, the amounts that its own tree shares (annotation total-resource); None without the annotation.
     """
 
     name: str
@@ -49,32 +49,32 @@ class QuotaNode:
     total: Amounts | None = None
     namespaces: tuple[str, ...] = ()
     over_since: float | None = None
-    """Since when its condition OverUsed is True; None while it is not."""
+    """Time since when its condition OverUsed is True, in seconds since the epoch; None while it is not."""
     closed: bool = False
-    """Whether its object cannot be read: what it says now may be less than what counts."""
+    """True if its object cannot be read: its readable part may be less strict than its author meant."""
     doubts: tuple[str, ...] = ()
-    """Settings that cannot be read and decide nothing."""
+    """Messages on settings that cannot be read and have no effect."""
 
     def least(self, resource: str) -> int:
-        """min of a resource; a key that min lacks is 0."""
+        """Returns min of a resource; a key that min lacks is 0."""
         return self.min.get(resource, 0)
 
 
 @dataclass(frozen=True)
 class QuotaTree:
-    """All quotas that count, by name in natural order; `faults` in the order of the objects' keys."""
+    """All quotas that take effect, by name in natural order; `faults` in the order of the objects' keys."""
 
     quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
     faults: tuple[QuotaFault, ...] = ()
     objects: Mapping[str, str] = field(default_factory=dict)
-    """Key of an ElasticQuota that counts -> its name."""
+    """Key of an ElasticQuota that takes effect -> its name."""
     namespaces: Mapping[str, str] = field(default_factory=dict)
     """Namespace -> quota of its pods without a label."""
     settings: Settings = EVERYBODY
 
     @cached_property
     def warnings(self) -> tuple[tuple[str, str], ...]:
-        """(object, text) of what they say in vain, and of what is wrong with them."""
+        """(object, text) for each setting without effect, and for each fault."""
         doubts = ((quota.key, text) for quota in self.quotas.values() for text in quota.doubts)
         faults = ((fault.key, fault.told) for fault in self.faults)
         return tuple((f"ElasticQuota/{key}", text) for key, text in (*doubts, *faults))
@@ -89,7 +89,7 @@ class QuotaTree:
 
     @cached_property
     def paths(self) -> Mapping[str, tuple[str, ...]]:
-        """Name -> names from the top down to it."""
+        """Name of a quota -> names from the top down to it."""
         out: dict[str, tuple[str, ...]] = {}
         for name in self.downwards:
             parent = self.quotas[name].parent
@@ -98,25 +98,25 @@ class QuotaTree:
 
     @cached_property
     def downwards(self) -> tuple[str, ...]:
-        """Every name, parents before children."""
+        """All names, parents before children."""
         out = list(self.children.get(TOP, ()))
         for name in out:
             out.extend(self.children.get(name, ()))
         return tuple(out)
 
     def path(self, name: str) -> tuple[str, ...]:
-        """Names from the top down to a quota; empty for the built-in ones, which have no limit and no place."""
+        """Returns the names from the top down to a quota; empty for the built-in quotas, which are not in the tree."""
         return self.paths.get(name, ())
 
     def closed(self, name: str) -> str:
-        """The lowest quota from this one up that cannot be read; empty for none."""
+        """Returns the lowest quota from this one up that cannot be read; empty for none."""
         return next((at for at in reversed(self.path(name)) if self.quotas[at].closed), "")
 
     def quota_of(self, namespace: str, label: str, queue: str = "") -> str:
-        """Quota of a pod by its namespace, its label and the queue of its group, empty for none (quota-fairness.md 1).
+        """Returns the quota of a pod by its namespace, its label and the queue of its group (quota-fairness.md 1).
 
-        A label that nobody knows means the default quota, a queue that nobody knows means nothing: Volcano gives each
-        group the queue `default`.
+        label, queue: empty for none. An unknown label means the default quota. An unknown queue is ignored, because
+        Volcano gives each group the queue `default`.
         """
         if label and self.may_name(namespace, label):
             known = label in self.quotas or label in keys.BUILT_IN_QUOTAS
@@ -129,15 +129,17 @@ class QuotaTree:
         return keys.SYSTEM_QUOTA if namespace == keys.SYSTEM_NAMESPACE else keys.DEFAULT_QUOTA
 
     def tenant_of(self, namespace: str) -> str:
-        """Who has one part of planning time with the namespace where that is shared by quota: what its pods say of
-        theirs is no matter."""
+        """Returns the tenant that a namespace shares planning time with, if that is shared by quota. Labels of pods are
+        ignored."""
         found = self.namespaces.get(namespace)
         return namespace if found is None else f"ElasticQuota {found}"
 
     def may_name(self, namespace: str, label: str) -> bool:
-        """Whether the label of a pod counts. Where quotas say who may name them, pods of their own namespace may and of
-        those that they list. One that nobody knows says nothing then: else it would lead out of the namespace's own
-        quota."""
+        """Returns True if pods of a namespace may name a quota in their label.
+
+        Unless `quota.podLabels` is any, a quota is open to pods of its own namespace and of those that it lists. An
+        unknown quota is then ignored, because otherwise the label would take the pod out of the namespace's quota.
+        """
         if self.settings.pod_labels == "any":
             return True
         quota = self.quotas.get(label)
@@ -145,6 +147,6 @@ class QuotaTree:
 
 
 def over_since(obj: ElasticQuota) -> float | None:
-    """Since when the condition OverUsed of an object is True, in seconds since the epoch."""
+    """Returns the time since when the condition OverUsed is True, in seconds since the epoch; None while it is not."""
     found = condition_of(obj.status.conditions, OVER_USED)
     return seconds(found.last_transition_time) if found is not None and found.status == "True" else None

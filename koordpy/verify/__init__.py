@@ -6,6 +6,5 @@ not carried out.
 Main types: `check_plan` (`plan_check.py`): placements; `VictimCheck` (`preemption_check.py`): victims; `PlanFault`
 (`plan_fault.py`): a fault.
 
-Must not use figures of the planner.
-Start reading at `plan_check.py`, then `preemption_check.py`.
+Must not use arrays or sums of the planner. Start reading at `plan_check.py`, then `preemption_check.py`.
 """

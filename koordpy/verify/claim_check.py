@@ -1,12 +1,13 @@
-"""An independent check of what the claims of a plan's pods take: volumes and devices that their nodes reach, each once.
+"""An independent check of the claims of a plan's pods: volumes and devices that their nodes reach, each used once.
 
-Claim by claim over the objects, after the pods are on the draft; it shares nothing with the filters that chose.
-Source: kube-parity.md 2.8 and 6, preemption.md 4 (what is promised to nominated pods).
+Claim by claim over the objects, after the pods are on the draft; it shares no code with the filters that chose. Source:
+kube-parity.md 2.8 and 6, preemption.md 4 (volumes and devices of nominated pods).
 """
 
 from collections.abc import Iterable
 
 from koordpy.api.claim_objects import ResourceSliceSpec
+from koordpy.api.counted_nouns import counted
 from koordpy.api.label_selectors import term_matches
 from koordpy.api.storage_objects import SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, claim_size
 from koordpy.cache.plan_draft import Draft
@@ -18,7 +19,7 @@ from koordpy.pods.volume_book import NO_PROVISIONER, VolumeObjects, is_bound, si
 
 
 def faults_of_claims(pods: Iterable[PodInfo], draft: Draft) -> list[str]:
-    """Faults of the claims of pods that the draft has placed."""
+    """Returns the faults of the claims of pods that the draft has placed."""
     faults, devices = [], _Devices(draft)
     for pod in pods:
         node = draft.snapshot.nodes[draft.placed[pod.key]]
@@ -64,34 +65,34 @@ def _reached(name: str, node: NodeInfo, objects: VolumeObjects) -> list[str]:
 def _chosen(
     pod: PodInfo, key: str, claim: PersistentVolumeClaim, node: NodeInfo, draft: Draft, objects: VolumeObjects
 ) -> list[str]:
-    """Of a claim whose volume is taken, or made, with the pod."""
+    """Returns the faults of an unbound claim that gets an existing or a new volume with the pod."""
     promise = draft.promised.get(key)
     name = promise.volume if promise is not None else ""
     if not name:
         made_for = promise.node if promise is not None else claim.metadata.annotations.get(SELECTED_NODE, "")
         found = objects.classes.get(objects.class_of(claim))
         if made_for not in ("", node.name):
-            return [f"the volume of claim {key} is made for {made_for}"]
+            return [f"the volume of claim {key} is provisioned for {made_for}"]
         makes = found is not None and found.provisioner not in ("", NO_PROVISIONER)
-        return [] if makes else [f"claim {key} gets no volume, and none is made"]
+        return [] if makes else [f"claim {key} gets no volume, and none is provisioned"]
     volume = objects.volumes.get(name)
     faults = _reached(name, node, objects)
     if volume is not None:
         faults += [f"volume {name} {text} claim {key}" for text in _unfit(volume, claim, objects)]
     other = draft.taken.get(name, key)
     kept = reserved_volumes(draft.reserved_claims(pod)).get(name, key)
-    return faults + [f"volume {name} is taken by claim {one}, not {key}" for one in {other: 0, kept: 0} if one != key]
+    return faults + [f"volume {name} is used by claim {one}, not {key}" for one in {other: 0, kept: 0} if one != key]
 
 
 def _unfit(volume: PersistentVolume, claim: PersistentVolumeClaim, objects: VolumeObjects) -> list[str]:
-    """What keeps a volume from a claim."""
+    """Returns the reasons why a volume does not suit a claim, as parts of a sentence."""
     spec, theirs, meta = volume.spec, volume.spec.claim_ref, claim.metadata
     own = theirs is not None and (theirs.namespace, theirs.name) == (meta.namespace, meta.name)
-    faults = ["is held for another than"] if theirs is not None and not own else []
+    faults = ["is reserved for another claim than"] if theirs is not None and not own else []
     if not own:
-        faults += ["is of another class than"] if spec.storage_class_name != objects.class_of(claim) else []
+        faults += ["has another storage class than"] if spec.storage_class_name != objects.class_of(claim) else []
         missing = [mode for mode in claim.spec.access_modes if mode not in spec.access_modes]
-        faults += ["is not accessed as asked by"] if missing else []
+        faults += ["lacks an access mode of"] if missing else []
     return faults + (["is too small for"] if volume_bytes(volume) < size_bytes(claim_size(claim)) else [])
 
 
@@ -99,7 +100,7 @@ def _unfit(volume: PersistentVolume, claim: PersistentVolumeClaim, objects: Volu
 
 
 class _Devices:
-    """Who holds which device, and which slices offer it."""
+    """The claim that uses each device, and the slices that offer it."""
 
     def __init__(self, draft: Draft) -> None:
         self.draft, self.objects = draft, claim_view(draft.snapshot.families).objects
@@ -117,11 +118,11 @@ class _Devices:
             requests = objects.claims[name].spec.devices.requests
             asked = sum(1 if request.exact.count is None else request.exact.count for request in requests)
             if len({device for _, device in taken}) != asked:
-                faults.append(f"resource claim {name} asks for {asked} devices, {len(taken)} can be given")
+                faults.append(f"resource claim {name} requests {counted(asked, 'device')} and gets {len(taken)}")
             for _, device in taken:
                 what = f"device {device.device} of pool {device.pool}"
                 if device in objects.allocated or self.holder[device] != name or kept.get(device, name) != name:
-                    faults.append(f"{what} is not for resource claim {name} to take")
+                    faults.append(f"{what} is not available to resource claim {name}")
                 if not any(_offered(spec, node) for spec in self.slices.get(device, ())):
                     faults.append(f"{what} is not offered there")
         return faults

@@ -1,7 +1,7 @@
-"""The independent check of pods that leave, for whatever reason: who may go at all, whole units, budgets; and of those
-that leave for nobody, as quotas give back and as stale gangs do.
+"""The independent check of evicted pods: protected pods, whole units, budgets.
 
-Sources: preemption.md 2, 3.5 and 7, quota-fairness.md 5.
+Also checks evictions without a preemptor: of quotas that give back, and of stale gangs. Sources: preemption.md 2, 3.5
+and 7, quota-fairness.md 5.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ STALE_GANG = "stale-gang"
 
 @dataclass(frozen=True, eq=False)
 class EvictedUnit:
-    """Pods that go together, and the rule that takes them."""
+    """Pods that are evicted together, and the rule that allows it."""
 
     pods: tuple[PodInfo, ...]
     rule: str
@@ -36,8 +36,11 @@ class EvictedUnit:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What the check reads of a round. lines: shares, where fair share is reclaimed at all; budgets: with what each
-    allows now; known: what the check has worked out of tenants' shares in the round."""
+    """The inputs of the check from a round.
+
+    lines: fair shares; None if fair share is not reclaimed. budgets: with the evictions that each still allows. known:
+    cached shares of tenants.
+    """
 
     figures: RoundState
     lines: EntitlementLines | None
@@ -46,7 +49,7 @@ class Round:
 
 
 def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at: Round) -> list[PlanFault]:
-    """Faults of what a quota above its limit gives back, on the draft as it was before."""
+    """Returns the faults of units that a quota above its limit gives back, on the draft as it was before."""
     plan = EvictionCheck(at)
     faults = [*found(Check.VICTIMS, plan.may_go(taken)), *found(Check.UNITS, plan.whole(taken))]
     if faults:
@@ -73,7 +76,7 @@ def check_given_back(name: str, limit: Amounts, taken: Sequence[EvictedUnit], at
 
 
 def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFault]:
-    """Faults of a stale gang that gives up, on the draft as it was before."""
+    """Returns the faults of the eviction of a stale gang, on the draft as it was before."""
     plan, taken = EvictionCheck(at), [EvictedUnit(tuple(pods), STALE_GANG)]
     texts, going = plan.may_go(taken), {pod.key for pod in pods}
     here = [pod for pod in gang.pods if pod.bound and pod.key not in plan.draft.evicted]
@@ -82,7 +85,7 @@ def check_stale(gang: Gang, pods: Sequence[PodInfo], at: Round) -> list[PlanFaul
         texts.append(f"gang {gang.key} is not stale, with {have} of {gang.min_member} members")
     texts += [f"{pod.key} stays" for pod in here if pod.key not in going and not pod.pod.metadata.deletion_timestamp]
     members = {pod.key for pod in gang.pods}
-    texts += [f"{key} is of another gang" for key in going if key not in members]
+    texts += [f"{key} is a member of another gang" for key in going if key not in members]
     return [*found(Check.VICTIMS, texts), *found(Check.BUDGETS, plan.budgets(taken))]
 
 
@@ -93,13 +96,13 @@ def rejection(
     nodes: Sequence[tuple[str, str]] = (),
     way: str = "",
 ) -> RejectedPlan:
-    """A plan that is not carried out, with all that is needed to look into it."""
+    """Returns the record of a plan that is not carried out, with all that is needed to analyse it."""
     victims = tuple((pod.key, one.rule) for one in taken for pod in one.pods)
     return RejectedPlan(unit, tuple((str(one.check), str(one)) for one in faults), way, victims, tuple(nodes))
 
 
 class EvictionCheck:
-    """Pods that leave the draft. back: pod key -> node position of those that are moved."""
+    """The check of pods that are evicted from the draft. back: pod key -> new node position of moved pods."""
 
     def __init__(self, at: Round, back: Mapping[str, int] | None = None) -> None:
         self.at, self.back = at, back or {}
@@ -109,7 +112,7 @@ class EvictionCheck:
         self._known_covers: dict[object, list[int]] = {}
 
     def may_go(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Who may go at all."""
+        """Returns the faults of pods that may not be evicted at all."""
         faults, seen = list[str](), set[str]()
         names = self.snapshot.scheduler_names
         for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
@@ -123,11 +126,11 @@ class EvictionCheck:
             if pod.key in self.draft.placed:
                 faults.append(f"{pod.key} is bound in this round")
             if rule != PRIORITY and pod.pod.spec.scheduler_name not in names:
-                faults.append(f"{pod.key} is of another scheduler, whose pods go by priority alone")
+                faults.append(f"{pod.key} belongs to another scheduler: its pods are evicted by priority only")
         return faults
 
     def whole(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Units are taken whole, and gangs keep their minimum."""
+        """Returns the faults of units that are not evicted as a whole, and of gangs below their minimum."""
         going = {pod.key for one in taken for pod in one.pods}
         seen, faults = set[object](), list[str]()
         for gang in (pod.gang for one in taken for pod in one.pods):
@@ -148,23 +151,23 @@ class EvictionCheck:
                 continue
             whole = len(bound) + gang.succeeded >= gang.min_member
             if left and (gang.one_victim or not whole):
-                faults.append(f"gang {gang.key} is to be disrupted as one and keeps {left}")
+                faults.append(f"gang {gang.key} must be disrupted as a whole and keeps {left}")
             elif left and left < gang.min_member:
                 faults.append(f"gang {gang.key} keeps {left} of minMember {gang.min_member}")
             core |= not left and whole and (gang.min_member > 0 or gang.one_victim)
         if core and stays:
-            faults.append(f"gang {group.group_id}: its core goes, and some of the gangs linked to it stay")
+            faults.append(f"gang {group.group_id}: its core is evicted, but some linked gangs stay")
         if not core and stays and not any(key in self.back for key in going):
             faults += self._multiples(group, going)
         return faults
 
     def _standing(self, gang: Gang) -> list[PodInfo]:
-        """Members that are bound and not ending."""
+        """Returns the members that are bound and not terminating."""
         evicted = self.draft.evicted
         return [pod for pod in gang.bound if pod.key not in evicted and not pod.pod.metadata.deletion_timestamp]
 
     def _multiples(self, group: Unit, going: set[str]) -> list[str]:
-        """podCountMultiple of what stays, where surplus goes."""
+        """Returns the faults of the remaining members by podCountMultiple, where surplus is evicted."""
         layers, index = self.snapshot.tree.layers, self.snapshot.index
         rules = [(layers.level(r.layer), r) for gang in group.gangs for r in gang.wish.gather if r.multiple > 1]
         bound = [pod for gang in group.gangs for pod in self._standing(gang) if pod.node in index]
@@ -189,24 +192,24 @@ class EvictionCheck:
         return faults
 
     def budgets(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """3.5: budgets forbid what reclaim and consolidation carry."""
+        """Returns the faults by PodDisruptionBudgets (3.5): reclaim and consolidation must not violate any."""
         strict = {pod.key for one in taken if one.rule != PRIORITY for pod in one.pods}
         counts, forbid, several = Counter[int](), set[int](), list[str]()
         for pod in (pod for one in taken for pod in one.pods) if strict and self.at.budgets else ():
             if pod.key in strict and len(self._covering(pod)) > 1:
-                several.append(f"{pod.key} has more than one budget: the eviction API refuses it")
+                several.append(f"{pod.key} has more than one budget: the eviction API rejects it")
             for b in self._covering(pod):
                 counts[b] += 1
                 if pod.key in strict:
                     forbid.add(b)
         return several + [
-            f"budget {self.at.budgets[b].budget.metadata.name} allows {allowed}, {counts[b]} would go"
+            f"budget {self.at.budgets[b].budget.metadata.name} allows {allowed}, {counts[b]} would be evicted"
             for b in sorted(forbid)
             if counts[b] > (allowed := self.at.budgets[b].allowed)
         ]
 
     def _covering(self, pod: PodInfo) -> list[int]:
-        """Budgets that an eviction of a pod counts against."""
+        """Returns the numbers of the budgets that an eviction of a pod counts against."""
         labels = pod.pod.metadata.labels
         key = pod.namespace, tuple(sorted(labels.items()))
         known = self._known_covers.get(key)

@@ -1,7 +1,7 @@
 """An independent check of a unit's plan before anything is committed.
 
-It shares no arithmetic with the methods that plan: plain Python over the objects, names and labels. A plan that fails
-is a bug and is not carried out; the unit stays pending with reason SchedulerError.
+It shares no arithmetic with the planner: plain Python over the objects, names and labels. A plan that fails is a bug
+and is not carried out; the unit stays pending with reason SchedulerError.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from koordpy.verify.tie_check import check_ties
 
 
 def found(check: Check, texts: Iterable[str]) -> list[PlanFault]:
-    """The texts of one check as faults."""
+    """Returns the texts of one check as faults."""
     return [PlanFault(text, check) for text in texts]
 
 
@@ -40,10 +40,10 @@ def check_plan(
     *,
     whole: bool = False,
 ) -> list[PlanFault]:
-    """Faults of a plan (pod key -> node name) on the draft as it was before it; none where it may be carried out.
+    """Returns the faults of a plan (pod key -> node name) on the draft as it was before it; empty for a valid plan.
 
-    given: pod key -> devices of each family that it is given by name; notes: what Bindings say; whole: a pod alone is
-    held against all others, too.
+    given: pod key -> devices of each family allocated by name. notes: pod key -> annotations of its Binding. whole: a
+    single pod is checked against all pods of the cluster, too.
     """
     pods = {pod.key: pod for pod in unit.members}
     unknown = [f"{key} is no pending member" for key in nodes if key not in pods or not pods[key].pending]
@@ -69,7 +69,7 @@ def check_plan(
 def check_filters(
     placed: Sequence[tuple[PodInfo, str]], figures: RoundState, *, whole: bool = False
 ) -> list[PlanFault]:
-    """Faults by what nodes say, and by what pods ask of each other."""
+    """Returns the faults by filters on nodes, and by constraints between pods."""
     faults = found(Check.NODES, _static(placed, figures))
     whole = whole or len(placed) > 1
     if whole or any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed):
@@ -78,14 +78,16 @@ def check_filters(
 
 
 def check_returns(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[PlanFault]:
-    """Faults of pods that are moved, as they are made again, and the names of their nodes; the draft has them out, and
-    the beneficiary in place."""
+    """Returns the faults of moved pods, as they are recreated, on their new nodes.
+
+    The draft has them evicted and the preemptor placed.
+    """
     faults = [*_room(placed, figures), *_promised(placed, figures), *check_quotas([pod for pod, _ in placed], figures)]
     return found(Check.RETURNS, [*faults, *check_filters(placed, figures)])
 
 
 def check_claims(placed: Iterable[PodInfo], draft: Draft) -> list[PlanFault]:
-    """Faults of the volumes and devices that the claims of pods on the draft were given."""
+    """Returns the faults of the volumes and devices that are allocated to the claims of pods on the draft."""
     claiming = [pod for pod in placed if pod.pod.spec.resource_claims or pod.pod.spec.volumes]
     return found(Check.CLAIMS, faults_of_claims(claiming, draft)) if claiming else []
 
@@ -112,7 +114,10 @@ def _room(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[st
 
 
 def _promised(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[str]:
-    """Room that pods take from those that are nominated there, each with those beside it that are no more important."""
+    """Returns the faults of pods that use capacity of pods nominated to their node.
+
+    Each pod counts together with placed pods on that node of the same or a lower priority.
+    """
     draft: Draft = figures.draft
     index, columns = figures.snapshot.index, figures.snapshot.columns
     faults = []
@@ -128,11 +133,11 @@ def _promised(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> lis
             asked = sum(one.requests.get(resource, 0) for one in coming)
             used = int(draft.used[index[node], columns[resource]])
             if pod.requests.get(resource) and used + held + asked > allocatable.get(resource, 0):
-                faults.append(f"{pod.key}: {held} {resource} of node {node} are promised to others")
+                faults.append(f"{pod.key}: {held} {resource} of node {node} are reserved for other pods")
         seats = [(one, index[node]) for one in coming]
         devices = takes_promised(seats, {index[node]: promised}, figures.scene)
         if devices:
-            faults.append(f"{pod.key}: {devices} of node {node} are promised to others")
+            faults.append(f"{pod.key}: {devices} of node {node} are reserved for other pods")
     return faults
 
 
@@ -148,7 +153,7 @@ def _static(placed: Sequence[tuple[PodInfo, str]], figures: RoundState) -> list[
 
 
 def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
-    """Faults of a pod on a node by its taints, node selector and node affinity."""
+    """Returns the faults of a pod on a node by its taints, node selector and node affinity."""
     faults, spec, name = [], pod.pod.spec, node.name
     for taint in node.taints:
         effect = taint.effect in node_filters.FILTERING_EFFECTS
@@ -164,7 +169,7 @@ def _refusals(pod: PodInfo, node: NodeInfo) -> list[str]:
 
 
 def allows(pod: PodInfo, node: NodeInfo, config: KoordpyConfiguration) -> bool:
-    """Whether a pending pod may be on a node by its labels, taints and cordon."""
+    """Returns True if a pending pod may be on a node by its labels, taints and cordon."""
     if node.unschedulable and not node_filters.tolerated(UNSCHEDULABLE_TAINT, pod.pod.spec.tolerations):
         return False
     added = config.filters.node_affinity.added_affinity
@@ -184,13 +189,14 @@ def _minimum(unit: Unit, nodes: Mapping[str, str]) -> list[str]:
 
 
 def path_of(name: str, snapshot: Snapshot) -> tuple[object, ...]:
-    """The domains of a node by its labels, from the top down, itself the last."""
+    """Returns the domains of a node by its labels, from the top down; the last one is the node itself."""
     labels = snapshot.nodes[snapshot.index[name]].labels
     return (*domain_parts(snapshot.tree.layers, name, labels), (False, name))
 
 
 def check_gathered(unit: Unit, nodes: Mapping[str, str], figures: RoundState) -> list[str]:
-    """MustGather, of parts too, and podCountMultiple by the nodes' labels, over bound and new members together."""
+    """Returns the faults by MustGather (also of parts) and podCountMultiple, by node labels, over bound and new
+    members."""
     if not any(gang.wish.gather or gang.hard_keys or gang.has_parts for gang in unit.gangs):
         return []
     snapshot = figures.snapshot

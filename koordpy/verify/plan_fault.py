@@ -1,11 +1,11 @@
-"""What a check finds wrong with a plan."""
+"""Faults that checks find in a plan."""
 
 from enum import StrEnum
 from typing import Self
 
 
 class Check(StrEnum):
-    """The independent checks, as `koordpy_rejected_plans_total` counts what they refuse."""
+    """The independent checks; `koordpy_rejected_plans_total` counts rejected plans by these names."""
 
     MEMBERS = "members"
     ROOM = "room"
@@ -29,12 +29,12 @@ class Check(StrEnum):
 
 
 def check_of(family: str) -> Check:
-    """Returns the check that counts faults of a family of devices: its own, `DEVICES` for families without one."""
+    """Returns the check that counts faults of a device family: the check of its name, else `DEVICES`."""
     return Check(family) if family in set(Check) else Check.DEVICES
 
 
 class PlanFault(str):
-    """One fault as text, and the check that found it."""
+    """The text of one fault, and the check that found it."""
 
     check: Check
 

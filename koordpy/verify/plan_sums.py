@@ -1,6 +1,6 @@
-"""Sums for the check of a preemption plan: requests and losses by quota, limits and minimums of quotas.
+"""Sums for the check of a preemption plan: requests and evictions by quota, limits and minimums of quotas.
 
-Read of the draft as it was before the plan, and computed pod by pod; no code is shared with the search.
+Read from the draft as it was before the plan, and computed pod by pod; no code is shared with the search.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ Sums = Mapping[str, Counter[str]]
 
 
 class PlanSums(EvictionCheck):
-    """One plan in sums over its pods. "Below the LCA" are the quotas of one path that another path lacks."""
+    """Sums over the pods of one plan. "Below the LCA" are the quotas of one path that another path does not contain."""
 
     def __init__(self, unit: Unit, nodes: Mapping[str, int], back: Mapping[str, int], at: Round) -> None:
         super().__init__(at, back)
@@ -43,19 +43,20 @@ class PlanSums(EvictionCheck):
         return [name for name in path if name not in theirs]
 
     def victim_quotas(self, pod: PodInfo) -> list[str]:
-        """Quotas of a victim below the LCA."""
+        """Returns the quotas of a victim below the LCA."""
         return self._beside(self.tree.path(self.quotas.quota_of(pod)), self.tree.path(self.leaf))
 
     def preemptor_quotas(self, pod: PodInfo) -> list[str]:
-        """Quotas of the preemptor below the LCA with a victim."""
+        """Returns the quotas of the preemptor below the LCA with a victim."""
         return self._beside(self.tree.path(self.leaf), self.tree.path(self.quotas.quota_of(pod)))
 
     def counted_resources(self, name: str) -> list[str]:
-        """Resources that the members request and a quota limits."""
+        """Returns the resources that the members request and a quota limits."""
         return sorted(self.requested & set(self.tree.quotas[name].max))
 
     def limits_after(self, gone: Iterable[PodInfo]) -> Mapping[str, Mapping[str, int]]:
-        """Returns quota -> resource -> limit once some pods are gone: what pods in no quota used is shared as well."""
+        """Returns quota -> resource -> limit once some pods are gone: usage of pods in no quota is then shared as
+        well."""
         freed: Counter[str] = Counter()
         for pod in gone if self.config.quota.no_quota_yields != "never" else ():
             if self.quotas.quota_of(pod) not in self.tree.quotas:
@@ -63,7 +64,7 @@ class PlanSums(EvictionCheck):
         return self.figures.admission.admission_limits_after(freed)
 
     def faults_below_min(self, names: Iterable[str], lost: Sums) -> list[str]:
-        """Faults of quotas that would break used_after >= min(used_before, min) in a counted resource."""
+        """Returns the faults of quotas that would violate used_after >= min(used_before, min) in a counted resource."""
         faults = []
         for name in dict.fromkeys(names):
             for resource in self.tree.quotas[name].max:
@@ -75,7 +76,8 @@ class PlanSums(EvictionCheck):
         return faults
 
     def is_guaranteed(self, pod: PodInfo, lost: Sums) -> bool:
-        """True if the preemptor ends within its guarantee against a pod: below the LCA, in the requested resources."""
+        """Returns True if the preemptor ends within its guarantee against a pod: below the LCA, in the requested
+        resources."""
         ours = self.preemptor_quotas(pod)
         if not ours or not self.counted_resources(self.leaf):
             return False
@@ -87,7 +89,7 @@ class PlanSums(EvictionCheck):
         )
 
     def quotas_within_min(self, pod: PodInfo, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Quotas of a pod below the LCA that use no more than their min of all that its unit holds."""
+        """Returns the quotas of a pod below the LCA that use no more than their min of all that its unit uses."""
         [unit] = [one for one in taken if pod in one.pods]
         held = self.sum_by_quota(unit.pods)
         return [
@@ -114,10 +116,10 @@ class PlanSums(EvictionCheck):
 
 
 def of_sums(sums: Sums, name: str, resource: str) -> int:
-    """Returns an amount, 0 for a quota without any."""
+    """Returns an amount of a quota; 0 for a quota without any."""
     return sums[name][resource] if name in sums else 0
 
 
 def crosses_once(parts: Sequence[int], over: int | Fraction) -> bool:
-    """True if all parts but the largest one together stay below the excess over a line."""
+    """Returns True if all parts except the largest one sum to less than the excess over an entitlement."""
     return sum(parts) - max(parts, default=0) < over

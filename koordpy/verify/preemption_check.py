@@ -1,9 +1,9 @@
-"""The independent check of the victims of a plan: would evicting them break a promise?
+"""The independent check of the victims of a plan: rules, quotas, budgets and protections.
 
-Checks which pods may be evicted at all, whole units, every rule, budgets, quotas and protection, pod by pod over the
-objects. Usage, shares and nominations are read as the round has them; everything that follows is computed here and
-shares no code with the search. `verify.plan` checks the members' nodes on a draft without the victims.
-A plan that fails is a bug of the planner. Minimality is no such promise: `needless` only counts (preemption.md 5).
+Checks pod by pod over the objects which pods may be evicted, whole units, every rule, budgets, quotas and protection.
+Usage, shares and nominations are those of the round; everything else is computed here and shares no code with the
+search. `verify/plan_check.py` checks the members' nodes on a draft without the victims. A plan that fails is a bug of
+the planner. Minimality is not required: `needless` only counts (preemption.md 5).
 """
 
 from collections import Counter
@@ -31,20 +31,25 @@ from koordpy.verify.tenant_check import TenantCheck
 def check_victims(
     unit: Unit, taken: Sequence[EvictedUnit], nodes: Mapping[str, int], back: Mapping[str, int], at: Round
 ) -> list[PlanFault]:
-    """Faults of evicting units for members of a unit, on the draft as it was before. nodes: pod key -> node position
-    of each member placed; back: the same of pods that are moved."""
+    """Returns the faults of evicting units for members of a unit, on the draft as it was before.
+
+    nodes: pod key -> node position of each member placed. back: pod key -> node position of moved pods.
+    """
     plan = VictimCheck(unit, nodes, back, at)
     faults = [*found(Check.VICTIMS, plan.who(taken)), *found(Check.UNITS, plan.whole(taken))]
-    return faults or plan.lawful(taken)  # sums over what is not there mean nothing
+    return faults or plan.lawful(taken)  # sums over invalid victims mean nothing
 
 
 def check_moves(unit: Unit, moved: Mapping[str, str], figures: RoundState) -> list[PlanFault]:
-    """Faults of where the members of a gang stand once some have moved (pod key -> node name): no further apart than
-    before, and as the gang asks. A gang of which those alone count that wait has to come back with its minimum."""
+    """Returns the faults of the new nodes of a gang's moved members (pod key -> node name).
+
+    Members must be no further apart than before, and satisfy the gang's constraints. A gang for which only waiting
+    members count must move with at least its minimum.
+    """
     snapshot = figures.snapshot
 
     def together(nodes: Mapping[str, str]) -> int:
-        """Layers, from the top, of which one domain holds all."""
+        """Returns how many layers, from the top, have one domain with all members."""
         paths = [
             path_of(name, snapshot)
             for pod in unit.members
@@ -68,24 +73,24 @@ class VictimCheck(PlanSums):
     # --- section 2 ----------------------------------------------------------------------------------------------------
 
     def who(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """Who may go at all."""
-        faults = [*([] if self.nodes else ["somebody is evicted for nobody"]), *self.may_go(taken)]
+        """Returns the faults of pods that may not be evicted for this unit."""
+        faults = [*([] if self.nodes else ["pods are evicted for no member"]), *self.may_go(taken)]
         own = {gang.ref for gang in self.unit.gangs}
         for pod, rule in ((pod, one.rule) for one in taken for pod in one.pods):
             if pod.gang is not None and pod.gang in own:
                 faults.append(f"{pod.key} is a member of the gang that it is evicted for")
             if (rule == MOVE) != (pod.key in self.back):
                 faults.append(
-                    f"{pod.key} goes by {rule} and {'comes' if pod.key in self.back else 'does not come'} back"
+                    f"{pod.key} is evicted by {rule} and has {'a' if pod.key in self.back else 'no'} new node"
                 )
         if any(one.rule == MOVE for one in taken) and not all(one.rule == MOVE for one in taken):
-            faults.append("some are moved and some are evicted")
+            faults.append("some victims are moved and some are evicted")
         return faults
 
     # --- section 3 ----------------------------------------------------------------------------------------------------
 
     def lawful(self, taken: Sequence[EvictedUnit]) -> list[PlanFault]:
-        """What the rules ask of all that goes together."""
+        """Returns the faults of all victims together, by every rule."""
         gone = [pod for one in taken for pod in one.pods if pod.key not in self.back]
         lost = self.sum_by_quota(gone)
         by = {rule: [one for one in taken if one.rule == rule] for rule in (PRIORITY, QUOTA, SHARE, MOVE)}
@@ -109,7 +114,7 @@ class VictimCheck(PlanSums):
         return [*check_harm(self.placed, taken, self.config), *spared]
 
     def _admitted(self, lost: Sums, gone: Sequence[PodInfo]) -> list[str]:
-        """No quota ends above its limit, nominated pods included."""
+        """Returns the faults of quotas that end above their limit, nominated pods included."""
         limits = self.limits_after(gone)
         faults = []
         for name, asked in self.added.items():
@@ -137,7 +142,7 @@ class VictimCheck(PlanSums):
         if across == "never":
             quota_of, quotas = self.quotas.quota_of, self.tree.quotas
             faults += [
-                f"{p.key} is of another quota" for p in own if quota_of(p) in quotas and quota_of(p) != self.leaf
+                f"{p.key} is in another quota" for p in own if quota_of(p) in quotas and quota_of(p) != self.leaf
             ]
         elif across == "overMin":
             faults += self.faults_below_min((name for pod in own for name in self.victim_quotas(pod)), lost)
@@ -150,7 +155,7 @@ class VictimCheck(PlanSums):
         if self.config.fairness.reclaim == "off" or self.config.preemption.across_quotas == "any":
             return ["reclaim by quota is off"]
         if self.leaf not in quotas or not self.counted_resources(self.leaf):
-            return ["the beneficiary has no guarantee to take back"]
+            return ["the preemptor has no guarantee to reclaim"]
         faults = []
         own = [pod for one in taken for pod in one.pods]
         others = quotas.keys() - {self.leaf}
@@ -158,8 +163,8 @@ class VictimCheck(PlanSums):
             others |= {DEFAULT_QUOTA}
             out = [pod for pod in own if self.quotas.quota_of(pod) == DEFAULT_QUOTA]
             if out and not any(self.use.used(DEFAULT_QUOTA, r) > 0 for r in self.requested):
-                faults.append(f"quota {DEFAULT_QUOTA} uses nothing that is asked for")
-        faults += [f"{pod.key} is of no other quota" for pod in own if self.quotas.quota_of(pod) not in others]
+                faults.append(f"quota {DEFAULT_QUOTA} uses no requested resource")
+        faults += [f"{pod.key} is in no other quota" for pod in own if self.quotas.quota_of(pod) not in others]
         for name in dict.fromkeys(name for pod in own for name in self.preemptor_quotas(pod)):
             for resource in self.counted_resources(name):
                 after = self.use.used(name, resource) - of_sums(lost, name, resource)
@@ -186,12 +191,12 @@ class VictimCheck(PlanSums):
         return out
 
     def _aside(self, pod: PodInfo, other: PodInfo, lines: EntitlementLines) -> list[ShareQueue]:
-        """The parties of a pod that are not the other's, from the top down."""
+        """Returns the tenants of a pod that are not the other pod's, from the top down."""
         theirs = set(lines.path(other))
         return [party for party in lines.path(pod) if party not in theirs]
 
     def _share_floors(self, own: Sequence[PodInfo], gone: Sequence[PodInfo]) -> list[str]:
-        """3.1: with fair share reclaimed, priority leaves another party min(used_before, share)."""
+        """3.1: if fair share is reclaimed, priority leaves another tenant min(used_before, share)."""
         lines = self.at.lines
         if lines is None:
             return []
@@ -227,7 +232,7 @@ class VictimCheck(PlanSums):
             pod = next(pod for pod in own if lines.path(pod) == path)
             mine, theirs = self._aside(first, pod, lines), self._aside(pod, first, lines)
             if not mine or not theirs:
-                faults.append(f"{pod.key} is of the same party")
+                faults.append(f"{pod.key} belongs to the same tenant")
                 continue
             losers.update(dict.fromkeys(theirs))
             for party in mine:
@@ -244,10 +249,10 @@ class VictimCheck(PlanSums):
                 ):  # fmt: skip
                     faults.append(f"{other.quota or other.user} would be as far below its share as it was above")
         for unit in sorted({self._unit_of(pod) for pod in own} & self._gainers):
-            faults.append(f"{self.unit.id} takes back from {unit} what it was evicted for")
+            faults.append(f"{self.unit.id} reclaims from {unit} what it was evicted for")
         for one in taken:
             if not any(lines.amounts(pod.requests).get(r) for pod in one.pods for r in wanted):
-                faults.append(f"{one.pods[0].key} holds nothing that is asked for")
+                faults.append(f"{one.pods[0].key} uses no requested resource")
         for party in losers:
             inside = [held[party] for one in taken if party in (held := self._held(one.pods, lines))]
             if not any(
@@ -283,7 +288,7 @@ class VictimCheck(PlanSums):
         return faults
 
     def _tenants(self, lost: Sums) -> TenantCheck:
-        """The check of what other tenants lose. lost: what quotas lose with the plan."""
+        """Returns the check of evictions from other tenants. lost: amounts that quotas lose with the plan."""
         known = self.at.known
         return TenantCheck(
             self.unit, self.placed, self.figures, known, gate_open=lambda pod: self.is_guaranteed(pod, lost)
@@ -294,9 +299,9 @@ class VictimCheck(PlanSums):
     def needless(self, taken: Sequence[EvictedUnit]) -> list[str]:
         """Returns the first pod of each unit that could stay, by itself, with the members where the plan puts them.
 
-        A lower bound: members are not tried on other nodes. Not looked at are plans that move pods, nodes with capacity
-        reserved for a nominated pod, and units with claims where members have some, too.
-        At most `NEEDLESS_UNITS_TRIED` units are tried with all filters.
+        A lower bound: members are not tried on other nodes. Three cases are not checked: plans that move pods, nodes
+        with capacity reserved for a nominated pod, and units with claims if members have claims, too. At most
+        `NEEDLESS_UNITS_TRIED` units are tried with all filters.
         """
         if self.back:
             return []
@@ -321,7 +326,7 @@ class VictimCheck(PlanSums):
         return out
 
     def _free_after(self, taken: Sequence[EvictedUnit]) -> Ints:
-        """[nodes, columns] what is free once the plan is carried out."""
+        """Returns [nodes, columns]: free amounts after the plan."""
         free, index = self.snapshot.allocatable - self.draft.used, self.snapshot.index
         for pod in (pod for one in taken for pod in one.pods if pod.node in index):
             free[index[pod.node]] += self._vector([pod])
@@ -330,7 +335,7 @@ class VictimCheck(PlanSums):
         return free
 
     def _vector(self, pods: Iterable[PodInfo]) -> Ints:
-        """[columns] what pods ask together; column 0 counts the pods."""
+        """Returns [columns]: total requests of pods; column 0 counts the pods."""
         out = np.zeros(self.snapshot.allocatable.shape[1], dtype=np.int64)
         for pod in pods:
             out[0] += 1
@@ -339,7 +344,7 @@ class VictimCheck(PlanSums):
         return out
 
     def _holds_without(self, taken: Sequence[EvictedUnit]) -> bool:
-        """Whether the members stand where they are, by every filter, with these units alone evicted."""
+        """Returns True if the members pass every filter on their nodes with only these units evicted."""
         names = {key: self.snapshot.nodes[node].name for key, node in self.nodes.items()}
         with self.draft.trial(without=(pod for one in taken for pod in one.pods)):
             given = give(self.nodes, self.figures)
@@ -349,5 +354,5 @@ class VictimCheck(PlanSums):
 
 
 def _claims(pod: PodInfo) -> bool:
-    """Whether a pod has volumes or resource claims."""
+    """Returns True if a pod has volumes or resource claims."""
     return bool(pod.pod.spec.resource_claims or pod.ties.volumes)

@@ -1,6 +1,6 @@
-"""The independent check of what a plan may cost: the harm that each rule does, and gangs that surplus members spare.
+"""The independent check of limits on a plan: the harm of each rule, and gangs that surplus members must not break.
 
-Sources: preemption.md 3.7. Pod by pod, with arithmetic of its own.
+Source: preemption.md 3.7. Computed pod by pod, without code of the search.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ _KINDS = ("accelerators", "cpu", "pods")
 
 
 def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: KoordpyConfiguration) -> list[str]:
-    """Rules whose victims are more than their factor times what is placed (4.1)."""
+    """Returns the faults of rules with more harm than their factor times the gain."""
     limits = config.protection.max_harm
     factors = {
         PRIORITY: limits.priority,
@@ -34,10 +34,14 @@ def check_harm(placed: Sequence[PodInfo], taken: Sequence[EvictedUnit], config: 
         harm = sum(_counted(pod, kind) for pod in gone)
         if harm > Fraction(str(factor)) * gain:
             faults.append(
-                f"{rule} takes {float(harm):g} {kind} for {float(gain):g}, more than {factor:g} times as many"
+                f"{rule} evicts {float(harm):g} {kind} for {float(gain):g}, more than {factor:g} times as many"
             )
         if kind != "accelerators":
-            faults += [f"{p.key} holds accelerators, for pods without any" for p in gone if _counted(p, "accelerators")]
+            faults += [
+                f"{p.key} uses accelerators, but the placed pods request none"
+                for p in gone
+                if _counted(p, "accelerators")
+            ]
     return faults
 
 
@@ -55,8 +59,10 @@ def _counted(pod: PodInfo, kind: str) -> Fraction:
 def check_surplus(
     unit: Unit, placed: Iterable[PodInfo], taken: Sequence[EvictedUnit], groups: Groups, gone: Mapping[str, PodInfo]
 ) -> list[str]:
-    """Gangs, or what is left of some, that go for members above minMember by another rule than quota (4.2). gone: pods
-    that are off the draft already."""
+    """Returns the faults of gangs that are evicted for members above minMember by another rule than quota.
+
+    That includes broken gangs. gone: pods that are off the draft already.
+    """
     here: dict[object, int] = {}
     for pod in placed:
         here[pod.gang] = here.get(pod.gang, 0) + 1
@@ -77,7 +83,7 @@ def check_surplus(
             before, after = _staying(gang.pods, gone), _staying(gang.pods, leaving)
             broken = len(before) + gang.succeeded < gang.min_member
             if broken or (not after and (gang.min_member > 0 or gang.one_victim)):
-                faults.append(f"gang {gang.key} goes for members of gang {above[0]} above its minMember")
+                faults.append(f"gang {gang.key} is evicted for members of gang {above[0]} above its minMember")
     return faults
 
 

@@ -1,6 +1,6 @@
 """The independent check of a plan against quotas: no limit is exceeded at any ancestor (preemption.md 9, I3 and I10).
 
-Requests are added up pod by pod and quota by quota, not by the sums and slots that placement works with.
+Requests are added up pod by pod and quota by quota, without the sums and slots of placement.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 def check_quotas(placed: Iterable[PodInfo], figures: RoundState) -> list[str]:
-    """Faults of pods that are to be placed on the draft as it is; none where every quota holds them."""
+    """Returns the faults of pods that are to be placed on the draft as it is; empty if no quota is exceeded."""
     snapshot, draft = figures.snapshot, figures.draft
     quotas = snapshot.quotas
     tree = quotas.tree
@@ -44,12 +44,15 @@ def check_quotas(placed: Iterable[PodInfo], figures: RoundState) -> list[str]:
 
 
 def _limits(figures: RoundState) -> Mapping[str, Amounts]:
-    """What quotas may hold. Once victims are off the draft: beside what pods in no quota still hold or are promised,
-    added up pod by pod."""
+    """Returns quota -> limits.
+
+    Once victims are off the draft, these leave room for usage and reservations of pods in no quota, added up pod by
+    pod.
+    """
     admission, ledger, quotas = figures.admission, figures.reservations, figures.snapshot.quotas
     guarantees = figures.config.quota.guarantee_usage
     if not figures.view.relief or not figures.config.quota.enable_runtime_quota:
-        # what is used is guaranteed there, and with it what is promised in its place
+        # usage is guaranteed there, and so are the pods that replace it
         return admission.admission_limits() if guarantees else admission.limits
     if guarantees:
         return admission.admission_limits()

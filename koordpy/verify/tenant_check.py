@@ -1,8 +1,8 @@
-"""The independent check of what a plan takes of other tenants, or moves: priority between users, and entitlements.
+"""The independent check of evictions and moves from other tenants: priority between users, and entitlements.
 
-Source: docs/rules/preemption.md 3.1 and 3.4. Pod by pod over the objects: the nodes that count by labels, taints and
-size, what each tenant holds and asks for there, and each condition of the rules. Only the formula of shares is the
-round's.
+Source: docs/rules/preemption.md 3.1 and 3.4. Computed pod by pod over the objects: the nodes that count by labels,
+taints and size, usage and demand of each tenant there, and each condition of the rules. Only the formula of shares is
+the round's.
 """
 
 from collections import Counter
@@ -22,11 +22,14 @@ from koordpy.verify.eviction_check import EvictedUnit
 from koordpy.verify.plan_check import allows
 
 Known = dict[object, Any]
-"""What is worked out once in a round: of kinds of members the lines on their nodes and the names of these (None: all),
-of such names the use there and how many changes of the draft it counts."""
+"""Cache of a round.
+
+Kinds of members -> (entitlements on their nodes, names of these nodes or None for all). Names of nodes -> [usage there,
+number of changes of the draft that it contains].
+"""
 Sums = dict[Owner, Counter[str]]
 GateOpen = Callable[[PodInfo], bool]
-"""Whether the plan ends within the beneficiary's guarantee against a pod."""
+"""Returns True if the plan ends within the preemptor's guarantee against a pod."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,7 @@ class _Scene:
 
 
 class TenantCheck:
-    """One plan: the members that it places, and the gates of the guarantee."""
+    """The check of one plan: the members that it places, and their guarantees."""
 
     def __init__(
         self, unit: Unit, placed: Sequence[PodInfo], figures: RoundState, known: Known, *, gate_open: GateOpen
@@ -48,10 +51,10 @@ class TenantCheck:
         self.least = min((pod.priority for pod in placed), default=0)
         self._scene: _Scene | None = None
 
-    # --- whose, and where ---------------------------------------------------------------------------------------------
+    # --- tenants and nodes --------------------------------------------------------------------------------------------
 
     def tenant(self, pod: PodInfo) -> ShareQueue | None:
-        """The user or queue of a pod; None for the system quota."""
+        """Returns the user or queue of a pod; None for the system quota."""
         if self.quotas.quota_of(pod) == keys.SYSTEM_QUOTA:
             return None
         if self.config.fairness.mode == "gpu-count":
@@ -59,13 +62,13 @@ class TenantCheck:
         return self.quotas.queue_of(pod)
 
     def _is_quota(self, pod: PodInfo) -> bool:
-        """Whether the tenant of a pod is an ElasticQuota."""
+        """Returns True if the tenant of a pod is an ElasticQuota."""
         if self.quotas.quota_of(pod) not in self.quotas.tree.quotas:
             return False
         return self.config.fairness.mode != "gpu-count" or not pod.owner.user
 
     def _usable(self) -> frozenset[str] | None:
-        """Names of the nodes that count; None for all."""
+        """Returns the names of the nodes that count; None for all."""
         members = {pod.shape: pod for pod in self.placed}.values()
         names, every = set[str](), True
         for node in self.snapshot.nodes:
@@ -76,13 +79,13 @@ class TenantCheck:
         return None if every else frozenset(names)
 
     def _could_hold(self, node: NodeInfo, pod: PodInfo) -> bool:
-        """Whether an empty node could take a pod."""
+        """Returns True if an empty node could take a pod."""
         asked = {"pods": 1, **{r: n for r, n in pod.requests.items() if not self.figures.ignored(r)}}
         return allows(pod, node, self.config) and all(node.allocatable.get(r, 0) >= n for r, n in asked.items())
 
     @property
     def scene(self) -> _Scene | None:
-        """The lines and what is held; None in mode off."""
+        """Entitlements and usage on the nodes that count; None in mode off."""
         if self._scene is None and self.config.fairness.mode != "off":
             kinds = frozenset(pod.shape for pod in self.placed)
             if kinds not in self.known:
@@ -119,7 +122,7 @@ class TenantCheck:
         sums.setdefault(pod.owner, Counter()).update({**pod.requests, "pods": 1, CARDS: card_hundredths(pod.requests)})
 
     def _use(self, names: frozenset[str] | None) -> QuotaUse:
-        """What tenants hold on the draft before the plan, with what is promised."""
+        """Returns the usage of tenants on the draft before the plan, with reservations."""
         draft, nodes = self.figures.draft, self.snapshot.nodes
         if names is None:
             return self.figures.reservations.use(self.unit, draft.quotas, net=True)
@@ -137,10 +140,10 @@ class TenantCheck:
         there = {position for position, node in enumerate(nodes) if node.name in names}
         return self.figures.reservations.use(self.unit, use, net=True, at=there.__contains__)
 
-    # --- who is asked for ---------------------------------------------------------------------------------------------
+    # --- protected tenants --------------------------------------------------------------------------------------------
 
     def asks(self, pod: PodInfo) -> bool:
-        """Whether priority between users asks for the tenant of a pod."""
+        """Returns True if priority between users protects the tenant of a pod."""
         own, other = self.tenant(self.placed[0]), self.tenant(pod)
         if self.scene is None or self.least >= SYSTEM_PRIORITY_FLOOR or own is None or other is None or own == other:
             return False
@@ -149,7 +152,7 @@ class TenantCheck:
         return bool(self._wanted(self.scene)) and not self.gate_open(pod)
 
     def _wanted(self, scene: _Scene) -> dict[str, int]:
-        """What the members ask for, of what is shared out to their tenant."""
+        """Returns the requests of the members, as far as they are shared out to their tenant."""
         own, asked = self.tenant(self.placed[0]), Counter[str]()
         for pod in self.placed:
             asked.update(scene.lines.amounts(pod.requests))
@@ -163,7 +166,7 @@ class TenantCheck:
         return out
 
     def _gain(self, tenant: ShareQueue, scene: _Scene) -> Counter[str]:
-        """What members bring to a tenant."""
+        """Returns the requests of placed members of a tenant."""
         out = Counter[str]()
         for pod in self.placed:
             if self.tenant(pod) == tenant:
@@ -173,14 +176,14 @@ class TenantCheck:
     # --- the rules ----------------------------------------------------------------------------------------------------
 
     def preempted(self, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo]) -> list[str]:
-        """3.1 of what goes by rule priority. gone: all pods that leave with the plan."""
+        """Returns the faults of victims by rule priority (3.1). gone: all pods that are evicted with the plan."""
         across = self.config.preemption.across_users
         asked = [pod for one in taken for pod in one.pods if across != "any" and self.asks(pod)]
         scene = self.scene
         if not asked or scene is None:
             return []
         if across == "never":
-            return [f"{pod.key} is of another tenant" for pod in asked]
+            return [f"{pod.key} belongs to another tenant" for pod in asked]
         if self.config.fairness.reclaim == "all":
             return []
         own, faults = self.tenant(self.placed[0]), []
@@ -195,13 +198,13 @@ class TenantCheck:
                 self._passes_on(own, tenant, r, gain[r] - given[r], units, scene)
                 for r, n in self._wanted(scene).items()
             ):
-                faults.append(f"{tenant.quota or tenant.user} would lose what is within its share")
+                faults.append(f"{tenant.quota or tenant.user} would lose capacity within its share")
         return faults
 
     def _keeps_share(
         self, tenant: ShareQueue, taken: Sequence[EvictedUnit], gone: Sequence[PodInfo], scene: _Scene
     ) -> bool:
-        """(a)"""
+        """Returns True if condition (a) of 3.1 is satisfied: the tenant keeps min(use, share)."""
         lost, gain = self._held(tenant, gone, scene), self._gain(tenant, scene)
         held = self._held(tenant, (pod for one in taken for pod in one.pods), scene)
         for resource, amount in held.items():
@@ -215,7 +218,8 @@ class TenantCheck:
     def _passes_on(
         own: ShareQueue, tenant: ShareQueue, resource: str, more: int, units: Sequence[Mapping[str, int]], scene: _Scene
     ) -> bool:
-        """(b) in one resource. more: what the own tenant gains of it."""
+        """Returns True if condition (b) of 3.1 is satisfied in one resource. more: what the preemptor's tenant gains of
+        it."""
         lines = scene.lines
         if not lines.counted(tenant, resource):
             return False
@@ -228,7 +232,7 @@ class TenantCheck:
         return mine + more - lines.exact(own, resource) <= before
 
     def may_move(self, pods: Sequence[PodInfo], running: Iterable[PodInfo]) -> bool:
-        """Whether pods may move although consolidation is off: step 5b. running: pods on their nodes."""
+        """Returns True if pods may move although consolidation is off: step 5b. running: pods on their nodes."""
         if not self.config.preemption.enabled or self.config.preemption.across_users != "overShare":
             return False
         if any(pod.preemption_policy == "Never" for pod in self.placed):
@@ -238,10 +242,13 @@ class TenantCheck:
         return any(pod.priority < self.least and self.asks(pod) for pod in running)
 
     def disturbed(self, taken: Sequence[EvictedUnit]) -> list[str]:
-        """3.4: who is within its share and moves for one that would end above its own; who is not to be moved."""
+        """Returns the faults of moved pods by marks and entitlements (3.4).
+
+        A pod of a tenant within its share must not move for a tenant that would end above its share.
+        """
         if self.least >= SYSTEM_PRIORITY_FLOOR:
             return []
-        faults = [f"{pod.key} is not to be moved" for one in taken for pod in one.pods if self._stays(pod)]
+        faults = [f"{pod.key} must not be moved" for one in taken for pod in one.pods if self._stays(pod)]
         scene, own = self.scene, self.tenant(self.placed[0])
         if scene is None or own is None:
             return faults
@@ -255,7 +262,7 @@ class TenantCheck:
                 held = [r for r, n in self._held(tenant, one.pods, scene).items() if n and lines.counted(tenant, r)]
                 counted = held or [r for r in wanted if lines.counted(tenant, r)]
                 if all(lines.use(scene.use, tenant, r) <= lines.share(tenant, r) for r in counted):
-                    faults.append(f"{one.pods[0].key} is moved, and {tenant.quota or tenant.user} is within its share")
+                    faults.append(f"{one.pods[0].key} is moved, but {tenant.quota or tenant.user} is within its share")
         return faults
 
     def _stays(self, pod: PodInfo) -> bool:

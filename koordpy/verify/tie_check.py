@@ -1,9 +1,9 @@
-"""The part of a plan's independent check that concerns pods and pods: ports, disks, affinity and spread.
+"""The part of a plan's independent check on constraints between pods: ports, disks, affinity and spread.
 
-Pod by pod over the objects, no counts and no arrays shared with the filters; terms are read where they may speak of a
-pod by what was read of both as they came (`pods/pod_ties.py`, `Audience`). Ports, disks and anti-affinity: of the
-pods outside of the plan those on the same node are looked at; members of the plan are held against each other wherever
-they stand. Affinity, anti-affinity and spread of a plan of several pods are held against every pod there is.
+Computed pod by pod over the objects, without counts and arrays of the filters. A prefilter skips terms that cannot
+match a pod (`pods/pod_ties.py`, `Audience`). Ports, disks and anti-affinity: pods outside the plan are checked on the
+same node only; members of the plan are checked against each other on any nodes. Affinity, anti-affinity and spread of a
+plan of several pods are checked against every pod of the cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,10 @@ Placed = tuple[PodInfo, str]
 
 
 def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bool = False) -> list[str]:
-    """Faults of the placements (pod, node name) towards each other and the pods that hold the same node. Of one pod by
-    itself the pods elsewhere are looked at only where that is asked for: that takes time by the size of the cluster."""
+    """Returns the faults of placements (pod, node name) towards each other, and towards pods on the same nodes.
+
+    whole: a single pod is checked against pods on other nodes, too, which takes time by the size of the cluster.
+    """
     whole = whole or len(placed) > 1
     own = any(pod.ties or pod.pod.spec.topology_spread_constraints for pod, _ in placed)
     if not own and not (whole and _is_shunned(placed, draft)):
@@ -53,7 +55,7 @@ def check_ties(placed: Sequence[tuple[PodInfo, str]], draft: Draft, *, whole: bo
 
 
 def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
-    """Whether required anti-affinity of some pod that is there speaks of one of these, near or far."""
+    """Returns True if required anti-affinity of any running pod matches one of the placed pods."""
     snapshot, kinds = draft.snapshot, {pod.shape: pod for pod, _ in placed}.values()
     own = (TermClass(pod.namespace, pod.ties.terms) for pod in draft.shunning.values())
     return any(
@@ -66,7 +68,7 @@ def _is_shunned(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> bool:
 
 
 def _in_the_end(placed: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """Faults by affinity, anti-affinity and spread towards every pod there is, all of the plan's in place."""
+    """Returns the faults by affinity, anti-affinity and spread towards every pod, with the whole plan in place."""
     own = any(pod.ties.terms or _constraints(pod) for pod, _ in placed)
     if not own and not _is_shunned(placed, draft):
         return []
@@ -106,9 +108,10 @@ def _constraints(pod: PodInfo) -> list[TopologySpreadConstraint]:
 
 
 def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed], draft: Draft) -> list[str]:
-    """Required affinity of a plan's pods by shape (kube-parity.md 2.7). before: the pods that stand without the plan.
+    """Returns the faults by required affinity of a plan's pods by shape (kube-parity.md 2.7). before: pods outside the
+    plan.
 
-    A pod with an unlinked match somewhere stands beside one; linked pods without any open one place together.
+    A pod must be placed near an unlinked match if any exists; linked pods without one share one domain.
     """
     own = {shape: same for shape, same in placed.items() if _wanted(same[0][0])}
     rest = [*before, *(one for shape, same in placed.items() if shape not in own for one in same)]
@@ -129,19 +132,21 @@ def _affinity(placed: Mapping[bytes, Sequence[Placed]], before: Sequence[Placed]
             for key, names in first.items():
                 opened.setdefault(key, set()).update(names)
         several = [key for key, names in opened.items() if len(names) > 1]
-        faults += [f"{own[linked[0]][0][0].key}: linked pods open several domains of {key}" for key in several]
+        faults += [f"{own[linked[0]][0][0].key}: linked pods are placed in several domains of {key}" for key in several]
         if opened and not several:
             labels = {key: next(iter(names)) for key, names in opened.items()}
             if not any(labels.items() <= node.labels.items() for node in draft.snapshot.nodes):
-                faults.append(f"{own[linked[0]][0][0].key}: linked pods open domains without a node in common")
+                faults.append(f"{own[linked[0]][0][0].key}: linked pods are placed in domains without a common node")
     return faults
 
 
 def _near(
     same: Sequence[Placed], rest: Sequence[Placed], linked: Sequence[Placed], draft: Draft
 ) -> tuple[list[str], dict[str, set[str]]]:
-    """(faults of pods of one shape, topology key -> names of the domains that they open). rest: pods that are linked
-    with none; linked: placed pods with terms that match, those of the shape included."""
+    """Returns (faults of pods of one shape, topology key -> names of the domains in which they are the first).
+
+    rest: pods that are linked with none of them. linked: placed pods with matching terms, those of the shape included.
+    """
     terms, faults = _wanted(same[0][0]), list[str]()
     there = [(other, at) for other, at in rest if _matches(same[0][0], other, draft)]
     unlinked = [[_label(at, term.topology_key, draft) for term in terms] for _, at in there]
@@ -154,19 +159,20 @@ def _near(
             if here is None:
                 faults.append(f"{pod.key}: node {node} lacks a label of its pod affinity")
             elif all(labels[i] != here for labels in matches):
-                faults.append(f"{pod.key} on {node}: nothing that its affinity asks for is near ({term.topology_key})")
+                faults.append(f"{pod.key} on {node}: no pod that its affinity requires is near ({term.topology_key})")
             elif not unlinked:
                 opened.setdefault(term.topology_key, set()).add(here)
     return faults, opened
 
 
 def _matches(pod: PodInfo, other: PodInfo, draft: Draft) -> bool:
-    """Whether another pod matches all terms of required affinity of a pod."""
+    """Returns True if another pod matches all terms of required affinity of a pod."""
     return all(_speaks(term, pod.namespace, other, draft.snapshot.namespaces) for term in _wanted(pod))
 
 
 def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInfo, str]], draft: Draft) -> list[str]:
-    """DoNotSchedule constraints of pods of one shape: their domains against the one that holds the fewest."""
+    """Returns the faults by DoNotSchedule constraints of pods of one shape: their domains against the one with the
+    fewest."""
     one, faults = same[0][0], []
     constraints, own = _constraints(one), one.pod.metadata.labels
     for constraint in constraints:
@@ -194,7 +200,7 @@ def _spread(same: Sequence[tuple[PodInfo, str]], everyone: Sequence[tuple[PodInf
 
 
 def _counts(node: NodeInfo, constraint: TopologySpreadConstraint, pod: PodInfo) -> bool:
-    """Whether nodeAffinityPolicy and nodeTaintsPolicy let a node's pods count."""
+    """Returns True if nodeAffinityPolicy and nodeTaintsPolicy include a node's pods in the count."""
     spec = pod.pod.spec
     if constraint.node_affinity_policy != "Ignore":
         if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
@@ -221,12 +227,12 @@ def _ports(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
         for protocol2, number2, address2 in _host_ports(other):
             same = address == address2 or address in _WILDCARDS or address2 in _WILDCARDS
             if (protocol, number) == (protocol2, number2) and same:
-                return [f"{pod.key} and {other.key}: both hold port {number}/{protocol} of node {node}"]
+                return [f"{pod.key} and {other.key}: both use port {number}/{protocol} of node {node}"]
     return []
 
 
 def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
-    """Inline disks that two pods of a node may not share."""
+    """Returns the faults of inline disks that two pods of a node may not share."""
     for one in pod.pod.spec.volumes:
         for two in other.pod.spec.volumes:
             for kind, identity in (("gce_persistent_disk", "pd_name"), ("iscsi", "iqn")):
@@ -234,15 +240,15 @@ def _disks(pod: PodInfo, other: PodInfo, node: str) -> list[str]:
                 if mine is None or theirs is None or (mine.read_only and theirs.read_only):
                     continue
                 if getattr(mine, identity) == getattr(theirs, identity):
-                    return [f"{pod.key} and {other.key}: both hold disk {getattr(mine, identity)} on node {node}"]
+                    return [f"{pod.key} and {other.key}: both mount disk {getattr(mine, identity)} on node {node}"]
             ours, their = one.aws_elastic_block_store, two.aws_elastic_block_store
             if ours is not None and their is not None and ours.volume_id == their.volume_id:
-                return [f"{pod.key} and {other.key}: both hold disk {ours.volume_id} on node {node}"]
+                return [f"{pod.key} and {other.key}: both mount disk {ours.volume_id} on node {node}"]
     return []
 
 
 def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draft) -> list[str]:
-    """Required anti-affinity of one pod towards another."""
+    """Returns the faults by required anti-affinity of one pod towards another."""
     affinity, labels = pod.pod.spec.affinity, other.pod.metadata.labels
     if affinity is None or affinity.pod_anti_affinity is None or not pod.ties:
         return []
@@ -257,7 +263,7 @@ def _anti_affinity(pod: PodInfo, node: str, other: PodInfo, at: str, draft: Draf
         if place is None or place != there.get(term.topology_key):
             continue
         if _speaks(term, pod.namespace, other, snapshot.namespaces):
-            return [f"{pod.key} on {node}: its anti-affinity shuns {other.key} on {at} ({term.topology_key})"]
+            return [f"{pod.key} on {node}: its anti-affinity excludes {other.key} on {at} ({term.topology_key})"]
     return []
 
 
@@ -267,7 +273,7 @@ def _label(node: str, key: str, draft: Draft) -> str | None:
 
 
 def _speaks(term: PodAffinityTerm, owner: str, other: PodInfo, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether a term of a pod in a namespace means another pod."""
+    """Returns True if a term of a pod in namespace `owner` matches another pod."""
     if term.namespaces or term.namespace_selector is not None:
         labels = namespaces.get(other.namespace, {})
         inside = other.namespace in term.namespaces or selector_matches(term.namespace_selector, labels)

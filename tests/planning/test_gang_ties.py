@@ -158,8 +158,8 @@ def test_a_late_member_joins_its_bound_siblings() -> None:
 
 
 FAULTS: dict[str, tuple[Any, dict[str, str], str]] = {
-    "lonely": ({"affinity": near(term("zone", WEB))}, {"p-0": "a", "p-1": "b"}, "open several domains of zone"),
-    "crowded": ({"affinity": anti(term("zone", WEB))}, {"p-0": "a", "p-1": "a"}, "its anti-affinity shuns"),
+    "lonely": ({"affinity": near(term("zone", WEB))}, {"p-0": "a", "p-1": "b"}, "placed in several domains of zone"),
+    "crowded": ({"affinity": anti(term("zone", WEB))}, {"p-0": "a", "p-1": "a"}, "its anti-affinity excludes"),
     "skewed": ({"topology_spread_constraints": spread("zone")}, {"p-0": "a", "p-1": "a"}, "more than the fewest"),
     "without the key": ({"topology_spread_constraints": spread("zone")}, {"p-0": "a", "p-1": "x"}, "is in no domain"),
     "without the label": ({"affinity": near(term("zone", WEB))}, {"p-0": "a", "p-1": "x"}, "lacks a label"),

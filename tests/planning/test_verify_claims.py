@@ -62,11 +62,11 @@ def texts(
         (["c"], {"default/c": "v2"}, "volume v2 cannot be used there"),
         (["there"], {}, "volume v2 cannot be used there"),
         (["c"], {"default/c": "small"}, "volume small is too small for claim default/c"),
-        (["c"], {"default/c": "foreign"}, "volume foreign is of another class than claim default/c"),
+        (["c"], {"default/c": "foreign"}, "volume foreign has another storage class than claim default/c"),
         (["c"], {"default/c": "gone"}, "volume gone does not exist"),
-        (["c"], {"default/c": ""}, "claim default/c gets no volume, and none is made"),
-        (["c"], {}, "claim default/c gets no volume, and none is made"),
-        (["c", "d"], {"default/c": "v1", "default/d": "v1"}, "volume v1 is taken by claim default/d, not default/c"),
+        (["c"], {"default/c": ""}, "claim default/c gets no volume, and none is provisioned"),
+        (["c"], {}, "claim default/c gets no volume, and none is provisioned"),
+        (["c", "d"], {"default/c": "v1", "default/d": "v1"}, "volume v1 is used by claim default/d, not default/c"),
         (["none"], {}, "claim default/none does not exist"),
     ],
 )
@@ -78,7 +78,7 @@ def test_volumes(claims: list[str], given: dict[str, str], fault: str) -> None:
 def test_a_volume_that_a_nominated_pod_counts_on() -> None:
     held = nominated(volume_user("h", "d", priority=10), "n1")
     assert texts([*STORES, volume_user("p", "c", priority=5), held], {"p": {"default/c": "v1"}}) == [
-        "default/p on n1: volume v1 is taken by claim default/d, not default/c"
+        "default/p on n1: volume v1 is used by claim default/d, not default/c"
     ]
 
 
@@ -100,12 +100,12 @@ def grant(pool: str, *names: str) -> Grant:
     ("taken", "fault"),
     [
         ({"c": grant("n1", "d0")}, ""),
-        ({"c": ()}, "resource claim default/c asks for 1 devices, 0 can be given"),
-        ({"c": grant("n1", "d0", "d1")}, "resource claim default/c asks for 1 devices, 2 can be given"),
+        ({"c": ()}, "resource claim default/c requests 1 device and gets 0"),
+        ({"c": grant("n1", "d0", "d1")}, "resource claim default/c requests 1 device and gets 2"),
         ({"c": grant("n2", "d0")}, "device d0 of pool n2 is not offered there"),
         (
             {"c": grant("n1", "d0"), "d": grant("n1", "d0")},
-            "device d0 of pool n1 is not for resource claim default/c to take",
+            "device d0 of pool n1 is not available to resource claim default/c",
         ),
     ],
 )

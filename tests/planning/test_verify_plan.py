@@ -292,7 +292,7 @@ CASES: dict[str, Case] = {
     "members on one node that shun each other": Case(
         [node("n1:9"), group("g", 2), gang_pods("g", 2, labels={"app": "w"}, affinity=anti(term(HOST, {"app": "w"})))],
         {"p-0": "n1", "p-1": "n1"},
-        [f"default/{one} on n1: its anti-affinity shuns default/{other} on n1 ({HOST})" for one, other in BOTH],
+        [f"default/{one} on n1: its anti-affinity excludes default/{other} on n1 ({HOST})" for one, other in BOTH],
     ),
     "NPUs by name": Case([npu_node("n1"), npu_pod("p", 2)], {"p": "n1"}, chips={"p": (0, 1)}),
     "NPUs without names": Case([npu_node("n1"), npu_pod("p", 2)], {"p": "n1"}, ["default/p: 0 chips of 2"]),

@@ -25,7 +25,7 @@ PAIRS: dict[str, tuple[Any, Any, dict[str, str], str]] = {
         with_port("a", ("TCP", 80, "")),
         with_port("b", ("TCP", 80, "10.0.0.1")),
         {"a": "n1", "b": "n1"},
-        "both hold port 80/TCP of node n1",
+        "both use port 80/TCP of node n1",
     ),
     "one port, two nodes": (
         with_port("a", ("TCP", 80, "")),
@@ -43,13 +43,13 @@ PAIRS: dict[str, tuple[Any, Any, dict[str, str], str]] = {
         pod("a", affinity=anti(term("zone", WEB))),
         pod("b", labels=WEB),
         {"a": "n1", "b": "n2"},
-        "its anti-affinity shuns default/b on n2",
+        "its anti-affinity excludes default/b on n2",
     ),
     "shunning from either side": (
         pod("b", labels=WEB),
         pod("a", affinity=anti(term("zone", WEB))),
         {"a": "n1", "b": "n2"},
-        "its anti-affinity shuns default/b on n2",
+        "its anti-affinity excludes default/b on n2",
     ),
     "no zone, no conflict": (
         pod("a", affinity=anti(term("zone", WEB))),
@@ -57,7 +57,7 @@ PAIRS: dict[str, tuple[Any, Any, dict[str, str], str]] = {
         {"a": "n1", "b": "n3"},
         "",
     ),
-    "one disk": (disk("a"), disk("b", True), {"a": "n1", "b": "n1"}, "both hold disk d on node n1"),
+    "one disk": (disk("a"), disk("b", True), {"a": "n1", "b": "n1"}, "both mount disk d on node n1"),
     "one disk, both reading": (disk("a", True), disk("b", True), {"a": "n1", "b": "n1"}, ""),
 }
 
@@ -92,7 +92,7 @@ def test_members_that_say_nothing_are_shunned_by_pods_elsewhere(how: str) -> Non
     elif how == "evicted":
         draft.evict(snapshot.pods["default/a"])
     placed = [(snapshot.pods["default/b"], "n2"), (snapshot.pods["default/c"], "n3")]
-    fault = "default/a on n1: its anti-affinity shuns default/b on n2 (zone)"
+    fault = "default/a on n1: its anti-affinity excludes default/b on n2 (zone)"
     assert set(check_ties(placed, draft)) == (set() if how == "evicted" else {fault})
     assert set(check_ties(placed[:1], draft, whole=True)) == (set() if how == "evicted" else {fault})
 

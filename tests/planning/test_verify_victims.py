@@ -127,24 +127,24 @@ CASES = [
     Case("another scheduler's pod by quota", [("other", "quota")], Check.VICTIMS, "another scheduler",
          who="small", to="n2"),
     Case("twice", [("a", "quota"), ("a", "quota")], Check.VICTIMS, "evicted twice"),
-    Case("for nobody", [("a", "quota")], Check.VICTIMS, "for nobody", who=""),
+    Case("for nobody", [("a", "quota")], Check.VICTIMS, "for no member", who=""),
     Case("a surplus pod, and another scheduler's by priority", [("d", "priority"), ("g-0", "priority"),
          ("other", "priority")], None, to="n2", across="any"),
     Case("a gang below its minimum", [("g-0", "priority"), ("g-1", "priority")], Check.UNITS, "keeps 1 of minMember 2",
          who="small", to="n2"),
-    Case("a budget forbids reclaim", [("e", "quota")], Check.BUDGETS, "budget guard allows 0, 1 would go", who="small",
-         to="n2"),
+    Case("a budget forbids reclaim", [("e", "quota")], Check.BUDGETS, "budget guard allows 0, 1 would be evicted",
+         who="small", to="n2"),
     Case("fair share is not reclaimed", [("a", "fair-share")], Check.SHARES, "is off", who="small"),
     Case("fair share of a party below its share", [("d", "fair-share")], Check.SHARES, "q2", who="small", to="n2",
          reclaim="all"),
     Case("consolidation is off", [("a", "consolidation")], Check.CONSOLIDATION, "is off", who="small",
          back={"a": "n3"}),
-    Case("a move without a return", [("a", "consolidation")], Check.VICTIMS, "does not come back", who="small",
+    Case("a move without a return", [("a", "consolidation")], Check.VICTIMS, "has no new node", who="small",
          consolidation=True),
     Case("more important than who it moves for", [("high", "consolidation")], Check.CONSOLIDATION, "above 10",
          who="small", back={"high": "n3"}, consolidation=True),
     Case("a move", [("a", "consolidation")], None, who="tied", back={"a": "n3"}, consolidation=True),
-    Case("a move beside an eviction", [("a", "consolidation"), ("b", "quota")], Check.VICTIMS, "some are moved",
+    Case("a move beside an eviction", [("a", "consolidation"), ("b", "quota")], Check.VICTIMS, "some victims are moved",
          back={"a": "n3"}, consolidation=True),
     Case("a quota above its max", [("a", "quota"), ("b", "quota")], Check.QUOTAS, "quota q0 would use 12 of 9",
          who="p large"),
@@ -248,8 +248,8 @@ def circling(*went: str) -> World:
         ((), []),
         (("cb", "ca"), []),
         (("bx", "yc"), []),
-        (("bc",), ["default/b takes back from default/c what it was evicted for"]),
-        (("ba", "ac"), ["default/b takes back from default/c what it was evicted for"]),
+        (("bc",), ["default/b reclaims from default/c what it was evicted for"]),
+        (("ba", "ac"), ["default/b reclaims from default/c what it was evicted for"]),
     ],
 )
 def test_who_went_takes_nothing_back_from_who_gained_by_it(went: Sequence[str], fault: list[str]) -> None:
@@ -345,7 +345,7 @@ def test_a_move_leaves_room_that_is_promised_to_who_is_no_less_important(priorit
     figures.draft.evict(snapshot.pods["default/a"])
     assert not check_returns([(snapshot.pods["default/a"], "n1")], figures)
     faults = check_returns([(snapshot.pods["default/a"], "n2")], figures)
-    told = [(Check.RETURNS, "default/a: 2000 cpu of node n2 are promised to others")] if priority else []
+    told = [(Check.RETURNS, "default/a: 2000 cpu of node n2 are reserved for other pods")] if priority else []
     assert [(fault.check, str(fault)) for fault in faults] == told
 
 
@@ -414,7 +414,7 @@ def at_first(world: World) -> Round:
         ("other", Check.VICTIMS, "another scheduler"),
         ("rigid", Check.VICTIMS, "rigid must not be evicted"),
         ("g-0 g-1", Check.UNITS, "keeps 1 of minMember 2"),
-        ("e", Check.BUDGETS, "budget guard allows 0, 1 would go"),
+        ("e", Check.BUDGETS, "budget guard allows 0, 1 would be evicted"),
     ],
 )
 def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, text: str) -> None:
@@ -434,7 +434,7 @@ def test_what_a_quota_gives_back_is_checked(taken: str, check: Check | None, tex
         (4, "g-0 g-1 g-2", ""),
         (3, "g-0 g-1 g-2", "gang default/g is not stale, with 3 of 3 members"),
         (4, "g-0 g-1", "g-2 stays"),
-        (4, "g-0 g-1 g-2 a", "a is of another gang"),
+        (4, "g-0 g-1 g-2 a", "a is a member of another gang"),
     ],
 )
 def test_a_gang_that_gives_up_is_checked(least: int, going: str, text: str) -> None:

@@ -1,11 +1,10 @@
 """Which pods may be evicted for which unit: each rule of docs/rules/preemption.md 3, with its limits.
 
-A rule is a class and one line in `VICTIM_RULES`. Its limits are linear sums over victim units, for every method of
-choice.
+A rule is a class and one line in `VICTIM_RULES`. Its limits are linear sums over victim units, so that every way of
+choosing victims can apply them.
 
 Main types: `VictimRule` (`rule_protocol.py`): the interface; `Reclaim` (`reclaim.py`): reclaim; `AcrossUsers`
 (`across_users.py`): priority between users.
 
-Must not search for victims.
-Start reading at `victim_rules.py`, then `rule_protocol.py`.
+Must not search for victims. Start reading at `victim_rules.py`, then `rule_protocol.py`.
 """

@@ -1,9 +1,10 @@
-"""Priority between users (`preemption.acrossUsers`): what rule `priority` may take from another tenant.
+"""Priority between users (`preemption.acrossUsers`): victims of other tenants that rule `priority` allows.
 
-Source: docs/rules/preemption.md 3.1. A tenant is a user (gpu-count) or a queue (exact, kai). The lines are the shares
-on the nodes that the beneficiary could use (`usable_shares`). Units of another tenant may go if (a) the tenant keeps
-min(use, share), or (b) its use is above its share before each unit is taken, and the beneficiary's tenant ends with no
-larger excess than it had. Between two ElasticQuotas, for system priorities and for a guarantee the rule does not ask.
+Source: docs/rules/preemption.md 3.1. A tenant is a user (gpu-count) or a queue (exact, kai). Entitlements are the
+shares on the nodes that the preemptor could use (`usable_shares`). Units of another tenant may be evicted in two cases:
+(a) the tenant keeps min(use, share), or (b) its use is above its share before each unit is evicted, and the preemptor's
+tenant ends with no larger excess than that tenant had. The rule does not protect tenants between two ElasticQuotas,
+against system priorities, and against a guarantee.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 class AcrossUsers:
-    """The tenants of the victims of one beneficiary, by their shares on the nodes that it could use."""
+    """The tenants of the victims of one preemptor, with their shares on the nodes that it could use."""
 
     def __init__(
         self,
@@ -36,20 +37,20 @@ class AcrossUsers:
         across: str,
         by_share: bool,
     ) -> None:
-        """use: of the shares, before the plan; own: whose the beneficiary is; across: `preemption.acrossUsers`;
-        by_share: whether fair share is reclaimed, so that its own lines limit priority."""
+        """use: usage on these nodes before the plan. own: the preemptor's tenant. across: `preemption.acrossUsers`.
+        by_share: True if fair share is reclaimed, so that its limits apply to priority instead."""
         self.pool, self.mins, self.own = pool, mins, own
         self.across, self.by_share = across, by_share
         self.holdings = shares.holdings(pool)
         self.lines = Reclaim(pods, pool=pool, use=use, lines=shares.lines, holdings=self.holdings, pod_by_pod=True)
         self.requested = [r for r in self.lines.counted(own.tenant) if self.lines.requested[r]]
-        """Resources that the beneficiary asks for and that are shared out to its tenant."""
+        """Resources that the preemptor requests and that are shared out to its tenant."""
         self._gates: dict[Path, list[tuple[Party, str, int]] | None] = {}
 
-    # --- who is asked for ---------------------------------------------------------------------------------------------
+    # --- protected tenants --------------------------------------------------------------------------------------------
 
     def asked(self, i: int) -> Iterator[Tenancy]:
-        """Other tenants with pods in a unit for which the rule asks."""
+        """Yields the other tenants with pods in a unit that the rule protects."""
         return (one for one in self.holdings.owned(i) if self._asks(one))
 
     def _asks(self, other: Tenancy) -> bool:
@@ -58,12 +59,15 @@ class AcrossUsers:
         return bool(self.requested) and self.gate(other) != []
 
     def any_asked(self, free: Mask) -> bool:
-        """Whether the rule asks for a tenant of some units."""
+        """Returns True if the rule protects a tenant of some units."""
         return any(any(True for _ in self.asked(i)) for i, _ in self.holdings.tally(free))
 
     def gate(self, other: Tenancy) -> list[tuple[Party, str, int]] | None:
-        """What of the beneficiary's own quotas has to go, as (quota, resource, amount), so that the plan is within its
-        guarantee against a tenant: nothing where it is within it anyway, None where it has none."""
+        """Returns what must be evicted from the preemptor's quotas, so that the plan is within its guarantee against a
+        tenant.
+
+        As (quota, resource, amount); empty if it is within the guarantee anyway, None if it has no guarantee.
+        """
         own = tuple(below(self.mins.path, other.quota))
         if own not in self._gates:
             self._gates[own] = self._gate(own)
@@ -82,10 +86,10 @@ class AcrossUsers:
                 out += [(party, resource, least)] if least > 0 else []
         return out
 
-    # --- who may go ---------------------------------------------------------------------------------------------------
+    # --- eligible units -----------------------------------------------------------------------------------------------
 
     def eligible(self, free: Mask) -> Mask:
-        """The units that may go by themselves."""
+        """Returns the units that may be evicted by themselves."""
         if self.across == "any" or (self.across == "overShare" and self.by_share) or not self.requested:
             return free
         return self.holdings.of_kinds(free, self._may_go)
@@ -100,7 +104,7 @@ class AcrossUsers:
         return self._keeps_share(tenant, held) or any(self._passes_on(tenant, r) for r in self.requested)
 
     def held(self, i: int, tenant: Party) -> Amounts:
-        """What a unit's pods of a tenant hold on the nodes that count."""
+        """Returns what a unit's pods of a tenant use on the nodes that count."""
         out: Amounts = {}
         for path, amounts in self.holdings.held(i).items():
             if path and path[-1] == tenant:
@@ -108,7 +112,7 @@ class AcrossUsers:
         return out
 
     def _keeps_share(self, tenant: Party, taken: Mapping[str, int]) -> bool:
-        """(a) for what is taken of a tenant in all."""
+        """Returns True if condition (a) is satisfied for all that is evicted from a tenant."""
         return all(
             amount <= self.lines.spare(tenant, resource)
             for resource, amount in taken.items()
@@ -116,24 +120,28 @@ class AcrossUsers:
         )
 
     def _passes_on(self, tenant: Party, resource: str) -> bool:
-        """Whether (b) may hold in a resource: the tenant is above its share, and the beneficiary's would end with no
-        larger excess if all that its tenant holds were gone."""
+        """Returns True if condition (b) is possible in a resource.
+
+        The tenant is above its share, and the preemptor's tenant would end with no larger excess if all its pods were
+        evicted.
+        """
         if not self.lines.lines.counted(tenant, resource) or self.lines.over(tenant, resource) <= 0:
             return False
         return self._excess_lacking(tenant, resource) <= self.lines.used(self.own.tenant, resource)
 
     def _excess_lacking(self, tenant: Party, resource: str) -> int:
-        """What of the beneficiary's own tenant has to go in a resource so that it ends with no larger excess than
-        another one has."""
+        """Returns what must be evicted from the preemptor's tenant, so that it ends with no larger excess than another
+        tenant."""
         lines, own = self.lines, self.own.tenant
         mine = lines.after(own, resource) - lines.lines.exact(own, resource)
         theirs = lines.used(tenant, resource) - lines.lines.exact(tenant, resource)
         return max(0, ceil(mine - theirs))
 
-    # --- what must hold together --------------------------------------------------------------------------------------
+    # --- limits on all victims ----------------------------------------------------------------------------------------
 
     def bind(self, own: Mapping[int, int], every: Pairs) -> tuple[list[Limit], list[Crossing], list[Either]]:
-        """What must hold of units that go by rule `priority` (unit -> option). every: (option, unit) of all rules."""
+        """Returns the limits on units evicted by rule `priority` (own: unit -> option). every: (option, unit) of all
+        rules."""
         groups: dict[Party, dict[tuple[tuple[Party, str, int], ...] | None, list[int]]] = {}
         for i, o in own.items():
             for one in self.asked(i):
@@ -164,7 +172,7 @@ class AcrossUsers:
         return limits, crossings, eithers
 
     def _by_tenant(self, pairs: Iterable[tuple[int, int]]) -> dict[Party, dict[int, Amounts]]:
-        """Tenant -> option -> what its unit's pods of the tenant hold. pairs: (option, unit)."""
+        """Returns tenant -> option -> what its unit's pods of the tenant use. pairs: (option, unit)."""
         out: dict[Party, dict[int, Amounts]] = {}
         for o, i in pairs:
             for path, amounts in self.holdings.held(i).items():
@@ -174,7 +182,7 @@ class AcrossUsers:
 
     @staticmethod
     def _when(limit: Limit, options: Sequence[int]) -> Limit:
-        """The limit of a branch where one of some options is taken."""
+        """Returns the limit of a branch, applied if one of some options is chosen."""
         those = frozenset(limit.when)
         when = dict.fromkeys(o for o in options if not those or o in those)
         only = all(o in when for o, _ in limit.terms) and limit.least is None
@@ -183,8 +191,10 @@ class AcrossUsers:
     def _line_branches(
         self, tenant: Party, held: Mapping[int, Amounts], leaving: Mapping[Party, Mapping[int, Amounts]]
     ) -> list[Branch]:
-        """(a), and (b) in each resource, as far as they may hold. held: what units hold that go by the rule; leaving:
-        the same by tenant of all rules."""
+        """Returns the branches (a), and (b) for each resource, as far as they are possible.
+
+        held: option -> amounts of units evicted by the rule. leaving: tenant -> option -> amounts, of all rules.
+        """
         if self.across != "overShare":
             return []
         taken = leaving.get(tenant, {})
@@ -203,14 +213,14 @@ class AcrossUsers:
             lacking = self._excess_lacking(tenant, resource)
             if not lacking and resources == [resource]:
                 return [Branch((), (crossing,))]  # (a) is a part of it
-            # the own tenant may have to give some up
+            # some units of the preemptor's tenant may have to be evicted
             given = _at_least(terms_of(leaving.get(self.own.tenant, {}), resource), lacking) if lacking else ()
             if given is not None:
                 out.append(Branch(given, (crossing,)))
         return out
 
     def _guarantee(self, gate: Iterable[tuple[Party, str, int]], every: Pairs) -> Branch | None:
-        """That the plan is within the beneficiary's guarantee; None where it cannot be."""
+        """Returns the branch in which the plan is within the preemptor's guarantee; None if that is impossible."""
         out: list[Limit] = []
         for party, resource, least in gate:
             limits = _at_least(terms_of(self.mins.held_in(party, every), resource), least)
@@ -219,11 +229,13 @@ class AcrossUsers:
             out += limits
         return Branch(tuple(out))
 
-    # --- words --------------------------------------------------------------------------------------------------------
+    # --- messages -----------------------------------------------------------------------------------------------------
 
     def refusal(self, free: Mask) -> str:
-        """Why a tenant keeps what it has, with its numbers: of the naturally first one of which all of some units
-        together would break (a) and (b). Empty where there is none."""
+        """Returns why a tenant is protected, with its numbers; empty if none is.
+
+        It is the first tenant in natural order for which evicting all of some units would violate (a) and (b).
+        """
         if self.across != "overShare":
             return ""
         whole = self.pool.without_lent(free)
@@ -252,7 +264,7 @@ class AcrossUsers:
         )
 
     def _told(self, tenant: Party, total: Mapping[str, int]) -> str:
-        """The resource that is told of: a requested one of which too much would go, if there is one."""
+        """Returns the resource for the message: a requested one of which too much would be evicted, if there is one."""
         broken = [
             r
             for r, n in sorted(total.items())
@@ -261,14 +273,14 @@ class AcrossUsers:
         return next((r for r in broken if r in self.requested), (broken or self.requested)[0])
 
     def uses(self, tenant: Party, resource: str) -> str:
-        """`user alice uses 2, share 2`."""
+        """Returns text such as `user alice uses 2, share 2`."""
         used, share = self.lines.used(tenant, resource), self.lines.lines.share(tenant, resource)
         return (
             f"{party_name(tenant, resource)} uses {amount_text(resource, used)}, share {amount_text(resource, share)}"
         )
 
     def would_use(self, resource: str) -> str:
-        """`user bob would use 3, share 2`: the beneficiary's tenant."""
+        """Returns text on the preemptor's tenant such as `user bob would use 3, share 2`."""
         own = self.own.tenant
         after, share = self.lines.after(own, resource), self.lines.lines.share(own, resource)
         name = party_name(own, resource)
@@ -276,7 +288,7 @@ class AcrossUsers:
 
 
 def _inside(crossings: Iterable[Crossing], options: Sequence[int]) -> bool:
-    """Whether crossings speak of some options alone."""
+    """Returns True if crossings have terms for some options only."""
     those = frozenset(options)
     return all(o in those for crossing in crossings for terms, _ in crossing.resources for o, _ in terms)
 
@@ -286,12 +298,12 @@ def _at_least(terms: Terms, least: int) -> tuple[Limit, ...] | None:
 
 
 def party_order(party: Party) -> tuple[NaturalKey, str]:
-    """Natural order of tenants."""
+    """Returns the sort key for the natural order of tenants."""
     return natural_key(party.quota or party.user), party.user
 
 
 def party_name(party: Party, resource: str) -> str:
-    """`user alice` where accelerators of users are counted, else `queue alice`."""
+    """Returns `user alice` if accelerators of users are counted, else `queue alice`."""
     return f"{'user' if resource == ACCELERATORS else 'queue'} {party.quota or party.user}"
 
 

@@ -1,9 +1,9 @@
-"""Units that consolidation does not move: those of tenants within their entitlement, and those that say so themselves.
+"""Units that consolidation does not move: units of tenants within their entitlement, and units with an annotation.
 
-Source: docs/rules/preemption.md 3.4. A quota within its min is not disturbed for a beneficiary without a guarantee, a
-user or queue within its share is not disturbed for one that would end above its own (lines and tenants of
-`across_users`). Annotations that other evictors know keep a unit where it is; live also a missing controller, because
-nothing would make the pod again.
+Source: docs/rules/preemption.md 3.4. A unit of a quota within its min is not moved for a preemptor without a guarantee.
+A unit of a user or queue within its share is not moved for a preemptor that would end above its own share (entitlements
+and tenants of `across_users`). Annotations of other evictors are respected. Live, a pod without a controller is not
+moved, because nothing would recreate it.
 """
 
 from collections.abc import Iterator
@@ -22,17 +22,19 @@ from koordpy.preemption.search.victim_pool import Mask, Pool
 
 @dataclass(frozen=True, eq=False)
 class Entitlement:
-    """Who is within its entitlement against one beneficiary. users: None where no shares are drawn, or the beneficiary
-    belongs to none."""
+    """The tenants within their entitlement, against one preemptor.
+
+    users: None if no shares are computed, or if the preemptor belongs to no tenant.
+    """
 
     pool: Pool
     mins: Reclaim
     users: AcrossUsers | None
     priority: int
-    """Of the beneficiary."""
+    """Priority of the preemptor."""
 
     def undisturbed(self, free: Mask) -> Mask:
-        """The units that may be moved without disturbing a tenant within its entitlement."""
+        """Returns the units that may be moved without disturbing a tenant within its entitlement."""
         if self.priority >= SYSTEM_PRIORITY_FLOOR:
             return free
         out = self.mins.holdings.of_kinds(free, lambda i: next(self._quotas(i), None) is None)
@@ -42,7 +44,7 @@ class Entitlement:
         return out
 
     def refusal(self, units: list[int]) -> str:
-        """Of the naturally first tenant within its entitlement with one of some units."""
+        """Returns a sentence on the first tenant, in natural order, within its entitlement with one of some units."""
         found: list[tuple[Party, str]] = []
         for i in units:
             found += [(party, f"quota {party.quota} is within its min") for party in self._quotas(i)]
@@ -54,7 +56,7 @@ class Entitlement:
         return f"consolidation: {min(found, key=lambda one: party_order(one[0]))[1]}" if found else ""
 
     def _quotas(self, i: int) -> Iterator[Party]:
-        """Quotas of a unit below the LCA that use no more than their min of all that it holds."""
+        """Yields the quotas of a unit below the LCA that use no more than their min of every resource that it uses."""
         mins, held = self.mins, self.mins.holdings
         for path in held.held(i):
             if not self._is_guaranteed(tuple(below(mins.path, path))):
@@ -68,7 +70,8 @@ class Entitlement:
                         yield party
 
     def _is_guaranteed(self, own: tuple[Party, ...]) -> bool:
-        """Whether the beneficiary ends within its guarantee: its quotas of `own` within their min, nothing gone."""
+        """Returns True if the preemptor ends within its guarantee: the quotas of `own` are within their min without
+        evictions."""
         mins = self.mins
         if not own or not mins.counted(mins.path[-1]):
             return False
@@ -85,7 +88,8 @@ class Entitlement:
 
     @staticmethod
     def _tenants(i: int, users: AcrossUsers) -> Iterator[Party]:
-        """Tenants of a unit that use no more than their share of what it holds, or of what is asked for."""
+        """Yields the tenants of a unit within their share of what it uses, or of what the preemptor requests if it uses
+        nothing."""
         lines = users.lines
         for one in users.asked(i):
             held = [r for r, n in users.held(i, one.tenant).items() if n and lines.lines.counted(one.tenant, r)]
@@ -95,7 +99,7 @@ class Entitlement:
 
 
 def wants_to_stay(pod: PodInfo, snapshot: Snapshot) -> bool:
-    """Whether a pod, or its PodGroup, says that it is not to be moved; live also one that nothing would make again."""
+    """Returns True if a pod or its PodGroup is marked as not to be moved; live also if the pod has no controller."""
     notes = pod.pod.metadata.annotations
     group = snapshot.pod_groups.get(pod.gang.key) if pod.gang is not None else None
     return (

@@ -1,7 +1,7 @@
 """Limits of a plan beyond its rules: a limit on its harm; and members above minMember may not break gangs.
 
-Source: preemption.md 3.7. Both are conditions of the choice, so the plan of least cost that keeps them is
-found. A guard may be waived, to learn whether a plan exists without it. Plans for system priorities have no guards.
+Source: preemption.md 3.7. Both are conditions of the choice, so the search finds the plan of least cost that satisfies
+them. A guard may be waived, to find out whether a plan exists without it. Plans for system priorities have no guards.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ _WOULD: Mapping[RuleName, str] = {
 
 
 def factor_of(rule: RuleName, limits: MaxHarm) -> Fraction | None:
-    """The largest harm of a rule as a multiple of what the plan places; None without a limit."""
+    """Returns the largest harm of a rule as a multiple of what the plan places; None without a limit."""
     factors = {
         RuleName.PRIORITY: limits.priority,
         RuleName.QUOTA: limits.quota,
@@ -44,12 +44,12 @@ def factor_of(rule: RuleName, limits: MaxHarm) -> Fraction | None:
 
 
 class PlanGuards:
-    """The guards of one beneficiary's plan."""
+    """The guards of one preemptor's plan."""
 
     def __init__(
         self, unit: Unit, pods: Sequence[PodInfo], config: KoordpyConfiguration, waived: frozenset[Guard] = NO_GUARD
     ) -> None:
-        """pods: those of the unit that are placed together. waived: guards that are left out."""
+        """pods: the members of the unit that are placed together. waived: guards that are left out."""
         exempt = min(pod.priority for pod in pods) >= keys.SYSTEM_PRIORITY_FLOOR
         limited = not exempt and Guard.HARM not in waived
         self._factors = {
@@ -67,8 +67,10 @@ class PlanGuards:
     # --- surplus ------------------------------------------------------------------------------------------------------
 
     def allowed(self, rule: RuleName, pool: Pool, eligible: Mask) -> Mask:
-        """[units] those that a rule may evict or move. For members above minMember these are no gangs and no rests of
-        broken gangs; the quota rule is exempt."""
+        """Returns [units] that a rule may evict or move.
+
+        For members above minMember these are no cores and no units of broken gangs; rule `quota` is exempt.
+        """
         if not self._spares_gangs or rule is RuleName.QUOTA:
             return eligible
         out = eligible.copy()
@@ -79,19 +81,20 @@ class PlanGuards:
     # --- harm ---------------------------------------------------------------------------------------------------------
 
     def harm(self, unit: VictimUnit) -> int:
-        """The harm of evicting a unit: accelerators in hundredths; milli-cores of cpu if the members request no
+        """Returns the harm of evicting a unit: accelerators in hundredths; milli-cores of cpu if the members request no
         accelerator; pods if they request no cpu either."""
         if self.accelerators:
             return unit.devices
         return sum(pod.requests.get(CPU, 0) for pod in unit.pods) if self.cpu else len(unit.pods)
 
     def most(self, rule: RuleName) -> int | None:
-        """The most harm that victims of a rule may do; None without a limit."""
+        """Returns the most harm that victims of a rule may do; None without a limit."""
         factor = self._factors.get(rule)
         return None if factor is None else floor(factor * (self.accelerators or self.cpu or self.pods))
 
     def limits(self, rule: RuleName, own: Mapping[int, int], pool: Pool) -> list[Limit]:
-        """The limits on the victims of one rule, for the solver. own: index of a unit in the pool -> its option."""
+        """Returns the limits on the victims of one rule, for the solver. own: index of a unit in the pool -> its
+        option."""
         most = self.most(rule)
         if most is None:
             return []
@@ -103,10 +106,10 @@ class PlanGuards:
             out.append(Limit(terms, most=most))
         return out
 
-    # --- what is withheld ---------------------------------------------------------------------------------------------
+    # --- withheld plans -----------------------------------------------------------------------------------------------
 
     def may_withhold(self, guard: Guard) -> bool:
-        """Whether a guard is on at all for these members."""
+        """Returns True if a guard is active for these members."""
         if guard is Guard.SURPLUS:
             return self._spares_gangs
         if guard is Guard.ENTITLEMENT:
@@ -114,7 +117,8 @@ class PlanGuards:
         return any(self._moves or rule is not RuleName.CONSOLIDATION for rule in self._factors)
 
     def bears(self, guard: Guard, rules: Mapping[RuleName, Mask], pool: Pool) -> bool:
-        """True if a guard changes the victims of one step of rules. rules: the units that each of its rules allows."""
+        """Returns True if a guard changes the victims of one step of rules. rules: the units that each of its rules
+        allows."""
         if guard is Guard.SURPLUS:
             return any((mask & ~self.allowed(rule, pool, mask)).any() for rule, mask in rules.items())
         every = ((rule, {i: i for i in np.nonzero(mask)[0].tolist()}) for rule, mask in rules.items())
@@ -123,7 +127,7 @@ class PlanGuards:
     def withheld(
         self, guard: Guard, victims: Iterable[tuple[RuleName, VictimUnit]], config: KoordpyConfiguration
     ) -> str:
-        """The sentence for the message of a pod that waits. victims: those of the least plan without the guard."""
+        """Returns the sentence for the message of a pending pod. victims: of the least plan without the guard."""
         if guard is Guard.SURPLUS:
             return BREAKS_NO_GANG
         units: dict[RuleName, list[VictimUnit]] = {}
@@ -133,7 +137,7 @@ class PlanGuards:
         return " ".join(filter(None, texts))
 
     def _too_much(self, rule: RuleName, units: Sequence[VictimUnit], limits: MaxHarm) -> str:
-        """Describes units above the limit of their rule; empty if they are within it."""
+        """Returns a sentence on units above the limit of their rule; empty if they are within it."""
         factor = factor_of(rule, limits)
         devices, harm = sum(unit.devices for unit in units), sum(map(self.harm, units))
         gain = self.accelerators or self.cpu or self.pods
@@ -152,7 +156,7 @@ class PlanGuards:
 
 
 def places_surplus(unit: Unit, pods: Sequence[PodInfo]) -> bool:
-    """Whether a plan places more members of some gang than it lacks of its minimum."""
+    """Returns True if a plan places more members of some gang than it lacks of its minimum."""
     return any(
         gang.min_member >= 1
         and sum(pod.gang == gang.ref for pod in pods) > max(0, gang.min_member - len(gang.standing) - gang.succeeded)
@@ -165,7 +169,7 @@ def _terms(amounts: Iterable[tuple[int, int]]) -> Terms:
 
 
 def _rounded(limit: Fraction, *amounts: int) -> int:
-    """A limit in hundredths, rounded down: to whole accelerators, unless parts of some are counted."""
+    """Returns a limit in hundredths, rounded down: to whole accelerators, unless fractions of some are counted."""
     whole = not any(amount % 100 for amount in amounts)
     return floor(limit / 100) * 100 if whole else floor(limit)
 

@@ -1,8 +1,8 @@
-"""Reclaim over a line: what a beneficiary takes back from parties that hold more than theirs, and what must hold then.
+"""Reclaim by an entitlement: which units of tenants above their entitlement may be evicted, and the limits on them.
 
-The line of a quota is its min (preemption.md 3.2), that of a user or a queue its share (3.3; only with
-`fairness.reclaim: all`). Parties stand in a tree; compared are those below the lowest common ancestor (LCA) of the
-beneficiary's path and the victim's. Rounding never starts an eviction: in the end unrounded shares are compared.
+The entitlement of a quota is its min (preemption.md 3.2); of a user or a queue it is its share (3.3; only with
+`fairness.reclaim: all`). Tenants form a tree; the rules compare tenants below the lowest common ancestor (LCA) of the
+preemptor's path and the victim's. Rounding never starts an eviction: unrounded shares are compared, too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,11 +22,11 @@ from koordpy.preemption.selection.victim_choice import Crossing, Limit, Terms
 from koordpy.quota.quota_book import QuotaUse
 
 Pairs = Sequence[tuple[int, int]]
-"""(option, unit) of all that can be taken."""
+"""(option, unit) of all units that can be chosen."""
 
 
 class Reclaim:
-    """The lines of one kind against one beneficiary. `use` is the draft's before the plan."""
+    """The entitlements of one kind against one preemptor. `use` is the draft's usage before the plan."""
 
     def __init__(
         self,
@@ -39,34 +39,34 @@ class Reclaim:
         holdings: TenantUsage | None = None,
         pod_by_pod: bool | None = None,
     ) -> None:
-        """holdings: what the units hold by the lines, where that is not all that their pods hold. gainers:
-        ids of the units that gained by an eviction of the beneficiary lately, along chains too. pod_by_pod: whether
-        each pod asks in its own parties; None: as the lines say."""
+        """holdings: usage of the units by tenant; None for all that their pods use. gainers: ids of the units that
+        gained by a recent eviction of the preemptor, also along chains. pod_by_pod: True if each pod counts in its own
+        tenants; None: as the entitlements say."""
         self.pool, self.use, self.lines, self.gainers = pool, use, lines, gainers
         self.spared = ""
-        """One of them that would go but for that."""
+        """Id of a unit that may not be evicted only because it gained; empty for none."""
         self.path = lines.path(pods[0])
         self.holdings = holdings if holdings is not None else pool.holdings(lines)
         self.requested: Amounts = {}
         self.asked: dict[Party, Amounts] = {}
-        """Party -> what the beneficiary asks in it and below it."""
+        """Tenant -> requests of the preemptor in it and below it."""
         for pod in pods:
             amounts = {resource: n for resource, n in lines.amounts(pod.requests).items() if n > 0}
             add_amounts(self.requested, amounts)
             for party in lines.path(pod) if (lines.pod_by_pod if pod_by_pod is None else pod_by_pod) else self.path:
                 add_amounts(self.asked.setdefault(party, {}), amounts)
 
-    # --- one party --------------------------------------------------------------------------------------------------
+    # --- one tenant -------------------------------------------------------------------------------------------------
 
     def counted(self, party: Party) -> list[str]:
-        """Requested resources that have a line there."""
+        """Returns the requested resources for which a tenant has an entitlement."""
         return [resource for resource in sorted(self.requested) if self.lines.counted(party, resource)]
 
     def used(self, party: Party, resource: str) -> int:
         return self.lines.use(self.use, party, resource)
 
     def after(self, party: Party, resource: str) -> int:
-        """What a party of the beneficiary holds once it is placed."""
+        """Returns the usage of a preemptor's tenant once the preemptor is placed."""
         return self.used(party, resource) + self._brings(party, resource)
 
     def _brings(self, party: Party, resource: str) -> int:
@@ -76,13 +76,14 @@ class Reclaim:
         return above(self.used(party, resource), self.lines.share(party, resource))
 
     def spare(self, party: Party, resource: str) -> int:
-        """What may be taken without leaving less than min(used before, line), what members of the beneficiary bring
-        there counted."""
+        """Returns how much may be evicted such that min(used before, entitlement) is left, with members placed there
+        counted."""
         return spare(self.used(party, resource), self.lines.share(party, resource)) + self._brings(party, resource)
 
     @cached_property
     def closed(self) -> str:
-        """Why the beneficiary has nothing to claim, with its numbers; empty for none to tell."""
+        """Why the preemptor has nothing to reclaim, with its numbers; empty if it may reclaim, or has no counted
+        request."""
         for party in self.path[-1:]:
             for resource in self.counted(party):
                 after = self.after(party, resource)
@@ -90,10 +91,10 @@ class Reclaim:
                     return f"reclaim: {self._uses(party, resource, 'would use', after)}"
         return ""
 
-    # --- who may go -------------------------------------------------------------------------------------------------
+    # --- eligible units ---------------------------------------------------------------------------------------------
 
     def eligible(self, free: Mask) -> Mask:
-        """Units of other parties above their line."""
+        """Returns the units of other tenants above their entitlement."""
         if not self.path or not self.counted(self.path[-1]):
             return np.zeros(len(free), dtype=bool)
         known: dict[Path, bool] = {}
@@ -112,8 +113,10 @@ class Reclaim:
         return out
 
     def outside(self, free: Mask) -> Mask:
-        """Units of ours with pods in the default quota, which counts as one at the top of min 0, and of quotas above
-        their line (quota.noQuotaYields: always)."""
+        """Returns units with pods in the default quota, and of quotas above their min (`quota.noQuotaYields: always`).
+
+        The default quota counts as a top quota with min 0. Only units of koordpy's schedulers.
+        """
         out = np.zeros(len(free), dtype=bool)
         quotas = self.use.quotas
         used = any(self.use.used(DEFAULT_QUOTA, r) > 0 for r in self.requested)
@@ -131,22 +134,22 @@ class Reclaim:
         return out
 
     def has_gained(self, i: int) -> bool:
-        """Whether a unit gained by an eviction of the beneficiary."""
+        """Returns True if a unit gained by an eviction of the preemptor."""
         return self.pool.unit_id(i) in self.gainers
 
     def _is_kept(self, i: int) -> bool:
-        """Whether a unit that has gained keeps that (3.6)."""
+        """Returns True if a unit that has gained is protected (3.6)."""
         return not self.spares_lines(i)
 
     def _may_lose(self, path: Path) -> bool:
         return all(any(self.over(party, r) > 0 for r in self.counted(party)) for party in below(path, self.path))
 
     def _gives(self, held: Mapping[Path, Amounts]) -> bool:
-        """Whether a unit is worth taking that holds so much."""
+        """Returns True if evicting a unit with these amounts frees anything that is requested."""
         return True
 
     def spares_lines(self, i: int) -> bool:
-        """Whether a unit by itself brings no other party below its line."""
+        """Returns True if the eviction of a unit alone brings no other tenant below its entitlement."""
         return all(
             amount <= self.spare(party, resource)
             for party, amounts in self.holdings.below(i, self.path).items()
@@ -154,10 +157,10 @@ class Reclaim:
             if amount and self.lines.counted(party, resource)
         )
 
-    # --- what must hold together ------------------------------------------------------------------------------------
+    # --- limits on all victims --------------------------------------------------------------------------------------
 
     def held_in(self, party: Party, every: Pairs) -> dict[int, Amounts]:
-        """Option -> what its unit holds in a party and below it, wherever the LCA is."""
+        """Returns option -> amounts that its unit uses in a tenant and below it, independent of the LCA."""
         out: dict[int, Amounts] = {}
         for o, i in every:
             for path, amounts in self.holdings.held(i).items():
@@ -166,7 +169,7 @@ class Reclaim:
         return out
 
     def gates(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
-        """The beneficiary's parties below the LCA end within their line."""
+        """Returns limits such that the preemptor's tenants below the LCA end within their entitlement."""
         when: dict[Party, list[int]] = {}
         for i, o in own.items():
             for path in self.holdings.held(i):
@@ -183,8 +186,10 @@ class Reclaim:
         return out
 
     def crossings(self, own: Mapping[int, int]) -> list[Crossing]:
-        """(taken - the largest unit) < used before - line in a requested resource: each party that loses was above its
-        line before each unit is taken."""
+        """Returns crossings: each tenant with victims was above its entitlement before each unit is evicted.
+
+        (evicted - the largest unit) < used before - entitlement, in a requested resource.
+        """
         out: list[Crossing] = []
         for party, held in self._taken(own).items():
             resources = []
@@ -199,7 +204,7 @@ class Reclaim:
         return out
 
     def floors(self, own: Mapping[int, int], every: Pairs) -> list[Limit]:
-        """What is taken leaves another party min(used before, line)."""
+        """Returns limits that leave each other tenant min(used before, entitlement)."""
         out: list[Limit] = []
         for party, taken in self._taken(own).items():
             held = self.held_in(party, every)
@@ -214,21 +219,23 @@ class Reclaim:
         return out
 
     def _floored(self, taken: Mapping[int, Amounts], resource: str) -> tuple[int, ...]:
-        """Options that keep a party's line in a resource. taken: option -> amounts by the rule."""
+        """Returns the options under which a tenant's entitlement in a resource is protected. taken: option ->
+        amounts."""
         return tuple(taken)
 
     def _taken(self, own: Mapping[int, int]) -> dict[Party, dict[int, Amounts]]:
-        """Party below the LCA -> option -> what its unit holds there."""
+        """Returns tenant below the LCA -> option -> amounts that its unit uses there."""
         out: dict[Party, dict[int, Amounts]] = {}
         for i, o in own.items():
             for party, amounts in self.holdings.below(i, self.path).items():
                 out.setdefault(party, {})[o] = dict(amounts)
         return out
 
-    # --- words ------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------------------------
 
     def why(self, i: int) -> str:
-        """`quota b uses 12 of min 8 nvidia.com/gpu, quota a gets 4 of min 4`: the numbers that let a unit go."""
+        """Returns the numbers that allow the eviction of a unit: `quota b uses 12 of min 8 nvidia.com/gpu, quota a gets
+        4 of min 4`."""
         resource, uses = self._overuse(i)
         own = self.path[-1]
         line = quantity_text(resource, int(self.lines.share(own, resource)))
@@ -236,7 +243,8 @@ class Reclaim:
         return f"{uses}, quota {own.quota} gets {gets} of min {line}"
 
     def _overuse(self, i: int) -> tuple[str, str]:
-        """A resource of which the party of a unit's first pod holds more than its line, and how much that is."""
+        """Returns a resource of which the tenant of a unit's first pod uses more than its entitlement, and a text on
+        it."""
         path = next(iter(self.holdings.held(i)))
         if not path:
             used = {r: self.use.used(DEFAULT_QUOTA, r) for r in self.counted(self.path[-1])}
@@ -253,8 +261,10 @@ class Reclaim:
 
 
 class ShareReclaim(Reclaim):
-    """The same over shares, where no plan may turn round who is further above his line (no flip), nor take back from
-    who gained lately (3.6)."""
+    """The same over shares, with two more protections.
+
+    No plan may reverse which tenant is further above its share (no flip), and units that gained recently keep it (3.6).
+    """
 
     def _is_kept(self, i: int) -> bool:
         return True
@@ -268,8 +278,11 @@ class ShareReclaim(Reclaim):
         return bool(theirs) and super()._may_lose(path) and all(self._no_flip(own, other) for own, other in pairs)
 
     def _no_flip(self, own: Party, other: Party) -> bool:
-        """What the plan takes of the own party by another rule does not count: who stands at his line could otherwise
-        give up one pod to be given another for ever (3.6), while priority takes it back."""
+        """Returns True if the preemptor's tenant ends with a smaller excess than the other tenant has in a resource.
+
+        Victims of the preemptor's tenant by another rule do not count. Otherwise a tenant at its share could evict one
+        of its pods for another again and again (3.6), while priority takes it back.
+        """
         for resource in self.counted(other):
             if self.over(other, resource) <= 0 or not self.lines.counted(own, resource):
                 continue
@@ -282,7 +295,7 @@ class ShareReclaim(Reclaim):
         return tuple(o for o, amounts in taken.items() if amounts.get(resource))
 
     def why(self, i: int) -> str:
-        """`user bob uses 4, share 2; user alice gets 2`."""
+        """Returns the numbers of a unit, such as `user bob uses 4, share 2; user alice gets 2`."""
         resource, uses = self._overuse(i)
         return f"{uses}; {_name(self.path[-1])} gets {amount_text(resource, self.requested.get(resource, 0))}"
 
@@ -292,7 +305,7 @@ class ShareReclaim(Reclaim):
 
 
 def terms_of(held: Mapping[int, Amounts], resource: str) -> Terms:
-    """What options hold of a resource, those that hold any."""
+    """Returns (option, amount) of a resource for the options with any amount."""
     return tuple((o, amounts[resource]) for o, amounts in held.items() if amounts.get(resource))
 
 
@@ -301,7 +314,7 @@ def _name(party: Party) -> str:
 
 
 def amount_text(resource: str, amount: int | Fraction) -> str:
-    """An amount of the lines of shares; accelerators in devices."""
+    """Returns an amount as text; accelerators in devices."""
     value = Fraction(amount)
     if resource == ACCELERATORS:
         value /= 100

@@ -1,9 +1,9 @@
-"""Who may take from whom: the rules of preemption.md 3 as options and limits of a choice.
+"""The interface of preemption rules: the rules of preemption.md 3 as options and limits of a choice.
 
-A rule looks at numbers alone (`Law`); `victim_rules.py` has them all. Which of the units that it allows are taken is
-chosen by cost (4), tried on the draft with all filters, and checked; so a rule need not know nodes, gangs or disruption
-budgets. Lines (min, share) are constants of the round; use is the draft's before the plan. "Below the LCA" are the
-quotas on a path under the lowest common ancestor of the beneficiary's leaf and the victim's.
+A rule reads numbers only (`Law`); `victim_rules.py` lists all rules. The units that a rule allows are then chosen by
+cost, tried on the draft with all filters, and checked; so a rule need not know nodes, gangs or disruption budgets.
+Entitlements (min, share) are constants of the round; usage is the draft's before the plan. "Below the LCA" means the
+quotas on a path under the lowest common ancestor of the preemptor's leaf quota and the victim's.
 """
 
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ Options = Mapping[RuleName, Mapping[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """What must hold of everything that is taken."""
+    """Limits on all chosen options of all rules together."""
 
     limits: list[Limit] = field(default_factory=list)
     runtimes: list[RuntimeSteps] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Together:
 
 
 class Law:
-    """The rules of one beneficiary."""
+    """The inputs of the rules for one preemptor set."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Law:
         tenants: TenantShares,
         waived: frozenset[Guard] = NO_GUARD,
     ) -> None:
-        """pods: those of the unit that are placed together. mins: the lines of quotas; lines: those of shares, where
-        fair share is reclaimed at all; tenants: the shares on the nodes that some pods could use. waived: guards that
+        """pods: the members of the unit that are placed together. mins: entitlements of quotas. lines: fair shares;
+        None if fair share is not reclaimed. tenants: shares on the nodes that some pods could use. waived: guards that
         are left out."""
         self._tenants, self.waived = tenants, waived
         self.use = use = figures.reservations.use(unit, figures.draft.quotas, net=True)
@@ -73,14 +73,17 @@ class Law:
         self.fair = ShareReclaim(pods, pool=pool, use=use, lines=lines, gainers=gained) if lines is not None else None
         self.tree = use.quotas.tree
         self.yields = self.config.quota.no_quota_yields != "never" and self.config.quota.enable_runtime_quota
-        """Whether what victims in no quota give up is shared out to quotas."""
+        """True if capacity that victims in no quota free is shared out to quotas."""
         self.priority = min(pod.priority for pod in pods)
-        """The lowest of the members to be placed."""
+        """The lowest priority of the members to be placed."""
 
     @cached_property
     def users(self) -> AcrossUsers | None:
-        """Priority between users; None where it asks for no tenant: in mode off, for pods of the system quota, for
-        system priorities, and for who asks for nothing that is shared."""
+        """Priority between users; None if no tenant is protected by it.
+
+        That is so in mode off, for pods of the system quota, for system priorities, and for pods that request nothing
+        that is shared.
+        """
         if self.priority >= SYSTEM_PRIORITY_FLOOR or (shares := self._tenants.of(self.pods)) is None:
             return None
         own = shares.tenancy(self.pods[0])
@@ -100,12 +103,13 @@ class Law:
 
     @cached_property
     def entitlement(self) -> Entitlement:
-        """Who is not disturbed by moves for the beneficiary."""
+        """Units of tenants within their entitlement, which moves for the preemptor must not disturb."""
         return Entitlement(self.pool, self.mins, self.users, self.priority)
 
     @property
     def admissible(self) -> bool:
-        """Whether evictions could let the quotas admit it: victims are preemptible, so that part cannot fall."""
+        """True if evictions could let the quotas admit the unit: victims are preemptible, so non-preemptible usage
+        cannot fall."""
         asked: dict[str, Amounts] = {}
         for pod in self.pods:
             for party in self.mins.lines.path(pod) if pod.owner.rigid else ():
@@ -121,7 +125,7 @@ class Law:
     # --- what must hold together ------------------------------------------------------------------------------------
 
     def add_admission(self, out: Together, every: Pairs) -> None:
-        """Every quota of the members admits them all once the victims are gone."""
+        """Adds limits such that every quota of the members admits them all once the victims are gone."""
         total: SharedTotal | None = None
         needed: dict[Terms, int] = {}
         for party, asked in self.mins.asked.items():
@@ -137,11 +141,11 @@ class Law:
                     out.runtimes.append(found)
                 elif found is not None and found.least is not None:
                     needed[found.terms] = max(found.least, needed.get(found.terms, 0))
-        # of a quota and those above it the one that lacks most of what the same victims free decides
+        # of a quota and those above it, the largest shortfall of the same victims decides
         out.limits.extend(Limit(terms, least=least) for terms, least in needed.items())
 
     def add_shortfalls(self, out: Together, options: Options) -> None:
-        """Cost level 6: accelerators by which leaf quotas fall below min(used_before, min)."""
+        """Adds cost level 6: accelerators by which leaf quotas fall below min(used_before, min)."""
         taken: dict[tuple[Party, str], list[tuple[int, int]]] = {}
         for rule in (RuleName.QUOTA, RuleName.FAIR_SHARE):
             for i, o in options.get(rule, {}).items():
@@ -157,34 +161,37 @@ class Law:
 
 
 class VictimRule(ABC):
-    """One rule: whom it allows a waiting unit to take, and what must hold of everything that goes with it."""
+    """One rule: the victims that it allows for a waiting unit, and the limits on all chosen victims."""
 
     name: RuleName
     reason: str
-    """Of the event on each victim."""
+    """Reason of the event on each victim."""
     keeps_budgets: bool = True
-    """Whether no PodDisruptionBudget may be violated; else each violation costs (level 1)."""
+    """True if no PodDisruptionBudget may be violated; else each violation costs (level 1)."""
 
     above_priority: bool = True
-    """Whether it may take pods of the beneficiary's priority and more."""
+    """True if the rule may allow pods of the preemptor's priority or higher."""
 
     def is_open(self, snapshot: Snapshot, config: KoordpyConfiguration) -> bool:
-        """Whether it may take anybody in a round: else its pods are not even read."""
+        """Returns False if the rule allows no victim in a round; then candidate pods need not be read."""
         return True
 
     @abstractmethod
     def units(self, law: Law, free: Mask) -> Mask:
-        """[units of law.pool] those of `free` that the rule allows, one by one. law: the quotas, shares and
-        priorities as the beneficiary sees them."""
+        """Returns [units of law.pool]: the units of `free` that the rule allows, each by itself.
+
+        law: quotas, shares and priorities for the preemptor.
+        """
 
     def closed(self, law: Law) -> str:
-        """Why it takes nobody by itself, but beside other rules; empty where it does."""
+        """Returns why the rule allows no victim alone, although it may with other rules; empty if it does."""
         return ""
 
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
-        """Adds what must hold of all that is taken. own: unit -> option of those by this rule."""
+        """Adds limits on all chosen victims. own: unit -> its option by this rule. every: (option, unit) of all
+        rules."""
         return
 
     def why(self, law: Law, unit: int) -> str:
-        """The numbers that let a unit go, for the event on its pods."""
+        """Returns the numbers that allow the eviction of a unit, for the event on its pods."""
         return ""

@@ -1,7 +1,7 @@
-"""The steps of preemption.md 1 for one preemptor set: which victim units which rules let go, in the order of the steps.
+"""The steps of preemption.md 1 for one preemptor set: which victim units which rules allow, in the order of the steps.
 
-A step is a mapping of rules to masks over the pool. Steps are made lazily, because some ask for more than others:
-moves first, then each rule alone, moves for a priority that the shares of tenants limit, and the open rules together.
+A step is a mapping of rules to masks over the pool. Steps are computed lazily, because some are more expensive. The
+order: moves, each rule alone, moves for a priority that the shares of tenants limit, the open rules together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from koordpy.preemption.selection.preemption_names import Guard, RuleName
 
 
 def free_units(preemptors: PreemptorSet, pool: Pool, figures: RoundState) -> Mask:
-    """Returns [units] that are alive, not the preemptor's own, and in no gang that this round placed a member of."""
+    """Returns [units] that are alive, not the preemptor's, and not of a gang with a member placed in this round."""
     out = np.array(pool.alive, dtype=bool)
     own = {preemptors.unit.group_id} if preemptors.unit.plain is None else set[str]()
     placed = {figures.snapshot.pods[key].gang for key in figures.draft.placed} - {None}
@@ -33,10 +33,10 @@ def free_units(preemptors: PreemptorSet, pool: Pool, figures: RoundState) -> Mas
 
 
 def rule_steps(law: Law, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rules]:
-    """Steps 3 to 7, each made when its turn comes.
+    """Yields steps 3 to 7, each computed in its turn.
 
     ends: why the search of each step so far ended; the caller appends to it between two steps. Moves for a limited
-    priority (5b) are left out where the moves of step 3 are proven to make no room.
+    priority (5b) are left out if it is proven that the moves of step 3 free too little.
     """
     moves = consolidation_steps(law, free)
     yield from moves
@@ -49,13 +49,12 @@ def rule_steps(law: Law, free: Mask, ends: Sequence[SearchEnd]) -> Iterator[Rule
 
 
 def consolidation_steps(law: Law, free: Mask) -> list[Rules]:
-    """Step 3: the units that may move. Empty where consolidation is off, or a quota refuses the preemptor: that is no
-    reason to move anything."""
+    """Returns step 3: the units that may move. Empty if consolidation is off, or if a quota refuses the preemptor."""
     return _moves(law, free) if law.config.consolidation.enabled else []
 
 
 def limited_steps(law: Law, free: Mask) -> list[Rules]:
-    """Step 5b: moves of units of lower priority, where shares of other tenants limit what priority evicts."""
+    """Returns step 5b: moves of units of lower priority, if shares of other tenants limit evictions by priority."""
     if law.config.preemption.across_users != "overShare" or law.users is None:
         return []
     if not law.users.any_asked(_preemptable(law, free)):
@@ -76,7 +75,7 @@ def closing_reasons(law: Law, free: Mask) -> tuple[list[str], bool]:
 
 
 def _preemptable(law: Law, free: Mask) -> Mask:
-    """[units] that rule `priority` would let go if it did not distinguish tenants."""
+    """Returns [units] that rule `priority` would allow if it ignored tenants."""
     rule = BY_NAME[RuleName.PRIORITY]
     if not isinstance(rule, Preempt) or not rule.is_open(law.figures.snapshot, law.config):
         return np.zeros(len(free), dtype=bool)

@@ -1,8 +1,8 @@
-"""What victims in no quota give to the total that quotas share, and which runtimes follow from it.
+"""Amounts that victims in no quota return to the total that quotas share, and the runtimes that follow.
 
-Source: quota-fairness.md 4. What pods in the built-in quotas use is taken off that total. In a search for victims it
-comes back with the victims among them, before runtimes are computed. A runtime is a step function of what comes back:
-it is tabulated where that has few values, and followed in `RUNTIME_STEPS` steps, each rounded down, where it has more.
+Source: quota-fairness.md 4. Usage of pods in the built-in quotas is subtracted from that total. In a search for victims
+it is returned with the victims among them, before runtimes are computed. A runtime is a step function of the returned
+amount. It is tabulated if there are few values; otherwise in `RUNTIME_STEPS` steps, each rounded down.
 """
 
 from bisect import bisect_left
@@ -16,19 +16,19 @@ from koordpy.preemption.selection.victim_choice import Limit, RuntimeSteps, Term
 
 
 class SharedTotal:
-    """The total of one choice of victims. every: (option, unit of the pool) of all that can be taken."""
+    """The total of one choice of victims. every: (option, unit of the pool) of all units that can be chosen."""
 
     def __init__(
         self, admission: Admission, holdings: TenantUsage, every: Sequence[tuple[int, int]], *, yields: bool
     ) -> None:
-        """yields: whether what pods in no quota give up is added to the total at all."""
+        """yields: True if capacity that pods in no quota free is added to the total."""
         self._admission, self._holdings = admission, holdings
         self._every = every if yields else ()
         self._gives: dict[str, Terms] = {}
         self._limits: dict[tuple[str, int], Mapping[str, int]] = {}
 
     def gives(self, resource: str) -> Terms:
-        """What each option's unit holds of a resource in no quota."""
+        """Returns (option, amount of a resource that its unit uses in no quota)."""
         known = self._gives.get(resource)
         if known is None:
             held = ((o, self._holdings.held(i).get((), {}).get(resource, 0)) for o, i in self._every)
@@ -36,8 +36,10 @@ class SharedTotal:
         return known
 
     def admits(self, quota: str, resource: str, after: int, terms: Terms) -> Limit | RuntimeSteps | None:
-        """What lets a quota end within its limit; None where nothing has to go for that. after: what it would use with
-        the beneficiary and all victims; terms: what options free in it."""
+        """Returns the condition under which a quota ends within its limit; None if no eviction is needed.
+
+        after: usage of the quota with the preemptor and all victims. terms: what options free in it.
+        """
         if self.lacks(quota, resource, after, 0) <= 0:
             return None
         gives = self.gives(resource)
@@ -45,7 +47,7 @@ class SharedTotal:
             return Limit(terms, least=self.lacks(quota, resource, after, 0))
         amounts = [amount for _, amount in gives]
         step, most = gcd(*amounts), sum(amounts)
-        # a larger total gives no less, but for a unit of rounding: each choice is tried on the draft as well
+        # a larger total gives no less, apart from rounding by one unit: each choice is tried on the draft as well
         enough = step * bisect_left(
             range(0, most + step, step), True, key=lambda freed: self.lacks(quota, resource, after, freed) <= 0
         )
@@ -60,7 +62,7 @@ class SharedTotal:
         return RuntimeSteps(gives, terms, tuple(steps))
 
     def lacks(self, quota: str, resource: str, after: int, freed: int = 0) -> int:
-        """What a quota lacks that would use so much, with so much freed of the total."""
+        """Returns how much a quota lacks for a usage of `after`, with `freed` more in the total; negative if none."""
         known = self._limits.get((resource, freed))
         if known is None:
             limits = self._admission.admission_limits_after({resource: freed}, resource)

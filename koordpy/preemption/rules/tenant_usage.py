@@ -1,4 +1,4 @@
-"""What the victim units of a round hold, by the parties of one kind of line, read once for all beneficiaries."""
+"""Usage of the victim units of a round by tenant, for one kind of entitlement, computed once for all preemptors."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from koordpy.preemption.selection.victim_units import VictimUnit
 
 
 def below(path: Path, other: Path) -> Path:
-    """What of a path from the top down is not part of another."""
+    """Returns the end of a path (from the top down) that is not shared with another path."""
     shared = 0
     for a, b in zip(path, other, strict=False):
         if a != b:
@@ -21,23 +21,24 @@ def below(path: Path, other: Path) -> Path:
 
 
 class TenantUsage:
-    """units: those of the pool, which only grow; foreign: whether another scheduler's pod is in one."""
+    """Usage by tenant. units: those of the pool, which only grow. foreign: returns True for units of another
+    scheduler."""
 
     def __init__(self, units: Sequence[VictimUnit], foreign: Callable[[int], bool], lines: EntitlementLines) -> None:
         self.units, self.foreign, self.lines = units, foreign, lines
         self._held: dict[int, dict[Path, Amounts]] = {}
         self._of_kind: dict[object, dict[Path, Amounts]] = {}
-        """Units of one pod go by whose it is and its requests, others by themselves."""
+        """Usage by kind of unit: for one pod its owner and requests, else the unit."""
         self._below: dict[Path, dict[int, dict[Party, Amounts]]] = {}
-        """By the id of what is held."""
+        """Path -> id of a usage mapping -> usage per tenant that is not on the path."""
         self._numbers: dict[object, int] = {}
         self._kind: list[int] = []
         self._numbered: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        """The same as an array."""
+        """`_kind` as an array."""
         self._first: list[int] = []
 
     def held(self, i: int) -> Mapping[Path, Amounts]:
-        """Path of a party (an empty one for pods of none) -> what a unit's pods of it hold, counted resources."""
+        """Returns path of a tenant (empty for pods without one) -> counted amounts that a unit's pods use there."""
         found = self._held.get(i)
         if found is None:
             pods = self.units[i].pods
@@ -48,7 +49,7 @@ class TenantUsage:
         return found
 
     def below(self, i: int, other: Path) -> Mapping[Party, Amounts]:
-        """Party that is not on another path -> what a unit holds in it and below it."""
+        """Returns tenant that is not on another path -> amounts that a unit uses in it and below it."""
         memo, held = self._below.setdefault(other, {}), self.held(i)
         found = memo.get(id(held))
         if found is None:
@@ -59,12 +60,12 @@ class TenantUsage:
         return found
 
     def kind(self, i: int) -> object:
-        """Equal for units of which each holds the same, and that rules do not tell apart."""
+        """Returns a key that is equal for units with equal usage that rules do not distinguish."""
         held = tuple(sorted((path, tuple(sorted(amounts.items()))) for path, amounts in self.held(i).items()))
         return held, self.foreign(i)
 
     def of_kinds(self, free: NDArray[np.bool_], passes: Callable[[int], bool]) -> NDArray[np.bool_]:
-        """The units of a mask whose kind passes, which is asked of one unit of each kind: one that holds the same."""
+        """Returns the units of a mask that pass a condition; it is called for one unit of each kind."""
         kind = self._kinds()
         wanted = np.zeros(len(self._first), dtype=bool)
         for number in sorted(set(kind[free].tolist())):
@@ -72,12 +73,12 @@ class TenantUsage:
         return np.asarray(free & wanted[kind]) if len(wanted) else free.copy()
 
     def tally(self, some: NDArray[np.bool_]) -> list[tuple[int, int]]:
-        """(a unit of the kind, number of units of it) of each kind in a mask."""
+        """Returns (a unit of the kind, number of its units) for each kind in a mask."""
         numbers = np.bincount(self._kinds()[some], minlength=len(self._first)).tolist()
         return [(self._first[kind], number) for kind, number in enumerate(numbers) if number]
 
     def _kinds(self) -> NDArray[np.int64]:
-        """[units] number of the kind of each."""
+        """Returns [units]: number of the kind of each."""
         for i in range(len(self._kind), len(self.units)):
             number = self._numbers.setdefault(self.kind(i), len(self._first))
             if number == len(self._first):

@@ -1,7 +1,7 @@
-"""What a waiting tenant would get back if fair shares were reclaimed: told where the configuration does not do that.
+"""The share that a waiting tenant would get if fair shares were reclaimed, for its message if that is off.
 
 Source: docs/rules/preemption.md 8. `fairness.reclaim` is off or quotas, the tenant would end within its share, and
-another one uses more than its own.
+another tenant uses more than its share.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,12 @@ from koordpy.quota.quota_book import CARDS
 
 
 def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: EntitlementLines | None) -> str:
-    """`fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is quotas`; empty where the
-    share of the pods' tenant is reclaimed, or would give it nothing. lines: those of shares, None in mode off."""
+    """Returns text such as `fairness: user alice uses 0, share 2; user bob uses 4, share 2; fairness.reclaim is
+    quotas`.
+
+    Empty if the share of the pods' tenant is reclaimed anyway, or if reclaim would give it nothing. lines: fair shares;
+    None in mode off.
+    """
     fairness, use = figures.config.fairness, figures.draft.quotas
     path = lines.path(pods[0]) if lines is not None else ()
     if lines is None or not path or fairness.reclaim == "all":
@@ -49,7 +53,7 @@ def unclaimed_share(pods: Sequence[PodInfo], figures: RoundState, lines: Entitle
 
 
 def _tenants(figures: RoundState, *, by_user: bool) -> list[Party]:
-    """Tenants with running pods: those alone can be above their share."""
+    """Returns the tenants with running pods: only they can be above their share."""
     quotas = figures.snapshot.quotas
     if by_user:
         return [Party("", user) for user, held in quotas.users_sharing.items() if held.get(CARDS)]

@@ -1,9 +1,9 @@
-"""Fair shares on the nodes that a pending unit could use: what tenants hold, ask for and deserve there.
+"""Fair shares on the nodes that a pending unit could use: usage, demand and entitlement of tenants there.
 
 Source: docs/rules/preemption.md 3.1. N is the set of nodes that could take a member if they were empty. The total is
-what N has; a tenant asks for what its pods hold on N, and for its pending pods that could use a node of N. Where N has
-all accelerators of the cluster these are the ordinary shares. Figures of a set of nodes are read once in a round; what
-is held follows the draft.
+the capacity of N. The demand of a tenant is what its pods use on N, plus its pending pods that could use a node of N.
+If N has all accelerators of the cluster, these are the ordinary shares. Demand on a set of nodes is summed once a
+round; usage follows the draft.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,34 +25,35 @@ from koordpy.quota.quota_book import CARDS, COUNT, Quotas, QuotaUse, card_hundre
 
 Nodes = NDArray[np.bool_]
 ALL = None
-"""All nodes of the cluster, in place of a mask."""
+"""Means all nodes of the cluster, instead of a mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:
-    """Whose a pod is. tenant: the user, or the queue; quota: the path of its ElasticQuota, from the top down."""
+    """The tenant of a pod. tenant: the user, or the queue. quota: the path of its ElasticQuota, from the top down."""
 
     tenant: Party
     is_quota: bool
-    """Whether the tenant is an ElasticQuota, rather than a user by label or namespace."""
+    """True if the tenant is an ElasticQuota, rather than a user by label or namespace."""
     quota: Path
 
 
 class PodTenants:
     """The tenant of each pod, and whether the pod is on one of the nodes.
 
-    Apart from UsableShares, which refers to UsableHoldings, because a circle of references would keep the snapshot.
+    Separate from `UsableShares`, which refers to `UsableHoldings`, because a reference cycle would keep the snapshot
+    alive.
     """
 
     def __init__(
         self, figures: RoundState, lines: EntitlementLines, mins: EntitlementLines, nodes: Nodes | None
     ) -> None:
-        """mins: the lines of ElasticQuotas."""
+        """mins: entitlements of ElasticQuotas."""
         self._figures, self._lines, self._mins, self._nodes = figures, lines, mins, nodes
         self._tenancies: dict[Owner, Tenancy | None] = {}
 
     def tenancy(self, pod: PodInfo) -> Tenancy | None:
-        """Whose a pod is; None for the system quota."""
+        """Returns the tenant of a pod; None for the system quota."""
         if pod.owner not in self._tenancies:
             path, quotas = self._lines.path(pod), self._figures.snapshot.quotas
             by_quota = quotas.quota_of(pod) in quotas.tree.quotas
@@ -61,7 +62,7 @@ class PodTenants:
         return self._tenancies[pod.owner]
 
     def counts(self, pod: PodInfo) -> bool:
-        """Whether a bound pod is on one of the nodes."""
+        """Returns True if a bound pod is on one of the nodes."""
         node = self._figures.snapshot.index.get(pod.node, -1)
         return self._nodes is ALL or (node >= 0 and bool(self._nodes[node]))
 
@@ -72,7 +73,7 @@ class UsableShares:
     def __init__(
         self, figures: RoundState, lines: EntitlementLines, quotas: Quotas, nodes: Nodes | None, mins: EntitlementLines
     ) -> None:
-        """quotas: what is shared, held and asked for on the nodes; mins: the lines of ElasticQuotas."""
+        """quotas: capacity, usage and demand on the nodes. mins: entitlements of ElasticQuotas."""
         self.lines = lines
         self._figures, self._quotas, self._nodes = figures, quotas, nodes
         self._use, self._seen = QuotaUse(quotas), 0
@@ -80,7 +81,7 @@ class UsableShares:
         self._tenants = PodTenants(figures, lines, mins, nodes)
 
     def use(self, unit: Unit) -> QuotaUse:
-        """What tenants hold there on the draft, promises as the unit sees them."""
+        """Returns the usage of tenants there on the draft, with reservations as the unit must respect them."""
         figures, nodes = self._figures, self._nodes
         if nodes is ALL:
             return figures.reservations.use(unit, figures.draft.quotas, net=True)
@@ -92,19 +93,19 @@ class UsableShares:
         return figures.reservations.use(unit, self._use, net=True, at=lambda node: node >= 0 and bool(nodes[node]))
 
     def holdings(self, pool: Pool) -> "UsableHoldings":
-        """What the victim units hold there."""
+        """Returns the usage of the victim units there."""
         if self._holdings is None or self._holdings[0] is not pool:
             held = UsableHoldings(pool.units, pool.foreign, self.lines, self._tenants)
             self._holdings = pool, held
         return self._holdings[1]
 
     def tenancy(self, pod: PodInfo) -> Tenancy | None:
-        """Whose a pod is; None for the system quota."""
+        """Returns the tenant of a pod; None for the system quota."""
         return self._tenants.tenancy(pod)
 
 
 class UsableHoldings(TenantUsage):
-    """What units hold on some nodes: a pod elsewhere is its tenant's, and holds nothing there."""
+    """Usage of units on some nodes: a pod elsewhere belongs to its tenant, but its usage is 0."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class UsableHoldings(TenantUsage):
         return found
 
     def owned(self, i: int) -> frozenset[Tenancy]:
-        """Whose the pods of a unit are, those of the system quota left out."""
+        """Returns the tenants of the pods of a unit, without the system quota."""
         owners = frozenset(pod.owner for pod in self.units[i].pods)
         if owners not in self._owned:
             pods = {pod.owner: pod for pod in self.units[i].pods}
@@ -143,14 +144,15 @@ class UsableHoldings(TenantUsage):
 
 
 class TenantShares:
-    """The shares of a round, by the nodes that count."""
+    """The shares of a round, by set of nodes."""
 
     def __init__(self, figures: RoundState, mins: EntitlementLines) -> None:
         self._figures, self._mins = figures, mins
         self._known: dict[bytes | None, UsableShares | None] = {}
 
     def of(self, pods: Iterable[PodInfo]) -> UsableShares | None:
-        """The shares on the nodes that could take one of some pods; None where no share is drawn (mode off)."""
+        """Returns the shares on the nodes that could take one of some pods; None if no shares are computed (mode
+        off)."""
         figures = self._figures
         if figures.config.fairness.mode == "off":
             return None
@@ -167,18 +169,18 @@ class TenantShares:
 
     @cached_property
     def _sharing(self) -> Nodes:
-        """[nodes] with something that is shared out: in gpu-count accelerators."""
+        """[nodes] True for nodes with anything that is shared out: in gpu-count accelerators."""
         nodes = self._figures.snapshot.nodes
         if self._figures.config.fairness.mode != "gpu-count":
             return np.ones(len(nodes), dtype=bool)
         return np.array([card_hundredths(node.allocatable) > 0 for node in nodes], dtype=bool)
 
     def _quotas_on(self, nodes: Nodes) -> Quotas:
-        """The quotas with what is there, held there and asked for there alone."""
+        """Returns the quotas with capacity, usage and demand on the given nodes only."""
         snapshot, figures = self._figures.snapshot, self._figures
         every, index = snapshot.quotas, snapshot.index
         inside = int(nodes.sum()) * 2 <= len(nodes)
-        """Whether what is on the nodes is summed, rather than what is elsewhere: the shorter sum."""
+        """True if amounts on the nodes are added up; False if amounts elsewhere are subtracted: the shorter sum."""
         counted = set(np.nonzero(nodes if inside else ~nodes)[0].tolist())
         total: Amounts = {} if inside else dict(every.total)
         held: dict[Owner, Amounts] = {} if inside else {owner: dict(sums) for owner, sums in every.held.items()}
@@ -189,7 +191,7 @@ class TenantShares:
                 add_amounts(total, node.allocatable, sign)
                 cards += sign * card_hundredths(node.allocatable)
         for pod in snapshot.pods.values():
-            # a pod on a node that is not known is on none of them
+            # a pod on an unknown node is on none of the given nodes
             if pod.bound and (index[pod.node] in counted if pod.node in index else not inside):
                 add_amounts(held.setdefault(pod.owner, {}), _sums(pod), sign)
         waiting = {owner: dict(sums) for owner, sums in every.waiting.items()}

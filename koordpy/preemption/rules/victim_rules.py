@@ -1,7 +1,7 @@
-"""Every rule by which a waiting unit takes from running pods: a `VictimRule`, and one line in `VICTIM_RULES`
-(docs/extending.md). They are tried in order, each alone, then all together.
+"""Every rule by which a waiting unit may evict running pods: a `VictimRule`, and one line in `VICTIM_RULES`.
 
-Moves (consolidation) and gangs that give up are no such rules: they are planned by themselves.
+docs/extending.md shows how to add one. Rules are tried in order, each alone, then all together. Consolidation and stale
+gangs are not such rules: they are planned separately.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,10 @@ from koordpy.preemption.selection.victim_choice import Limit
 
 
 class ReclaimMin(VictimRule):
-    """Quotas take back what others use above their min (preemption.md 3.2); not where priority already ignores min."""
+    """Quotas reclaim what other quotas use above their min (preemption.md 3.2).
+
+    Not open if priority ignores min (`acrossQuotas: any`).
+    """
 
     name = RuleName.QUOTA
     reason = "Reclaimed"
@@ -37,7 +40,7 @@ class ReclaimMin(VictimRule):
     def bind(self, law: Law, out: Together, own: Mapping[int, int], every: Pairs) -> None:
         out.limits.extend(law.mins.gates(own, every))
         out.crossings.extend(law.mins.crossings(own))
-        # who gained by the beneficiary's eviction is no last unit that crosses the line
+        # a unit that gained by the preemptor's eviction must not cross the entitlement as the last unit
         if gained := {i: o for i, o in own.items() if law.mins.has_gained(i)}:
             out.limits.extend(law.mins.floors(gained, every))
 
@@ -46,7 +49,7 @@ class ReclaimMin(VictimRule):
 
 
 class Preempt(VictimRule):
-    """Units of strictly lower priority go that no line of another quota or tenant protects by themselves
+    """Evicts units of strictly lower priority, unless the entitlement of another quota or tenant protects them alone
     (preemption.md 3.1)."""
 
     name = RuleName.PRIORITY
@@ -64,7 +67,7 @@ class Preempt(VictimRule):
         return law.users.eligible(out)
 
     def units_of_any_tenant(self, law: Law, free: Mask) -> Mask:
-        """The same if users and queues were not told apart."""
+        """Returns the units that the rule would allow if it ignored users and queues."""
         if any(pod.preemption_policy == "Never" for pod in law.pods):
             return np.zeros(len(free), dtype=bool)
         out = np.asarray(free & (law.pool.priority < law.priority))
@@ -73,7 +76,7 @@ class Preempt(VictimRule):
         return out
 
     def _within_quotas(self, law: Law) -> Callable[[int], bool]:
-        """Whether no line of another quota protects a unit by itself."""
+        """Returns a condition on units: no entitlement of another quota protects the unit by itself."""
         mins, across = law.mins, law.config.preemption.across_quotas
 
         def passes(i: int) -> bool:
@@ -96,8 +99,10 @@ class Preempt(VictimRule):
 
 
 class ReclaimShare(VictimRule):
-    """Users and queues take back what others hold above their share, whose quotas' guarantee a unit does not touch by
-    itself (preemption.md 3.3)."""
+    """Users and queues reclaim what others use above their share (preemption.md 3.3).
+
+    A unit that would by itself bring a quota below its min is not allowed.
+    """
 
     name = RuleName.FAIR_SHARE
     reason = "Reclaimed"
@@ -132,7 +137,7 @@ BY_NAME: Mapping[RuleName, VictimRule] = {rule.name: rule for rule in VICTIM_RUL
 
 
 def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
-    """[units] that may go, step by step: by each rule that allows any alone, then by all that do together."""
+    """Returns the steps as rule -> [units] that may be evicted: each open rule alone, then all open rules together."""
     known = [rule for rule in VICTIM_RULES if rule.is_open(law.pool.draft.snapshot, law.config)]
     may = [rule.units(law, free & law.pool.evictable if rule.keeps_budgets else free) for rule in known]
     may = [law.protection.allowed(rule.name, law.pool, mask) for rule, mask in zip(known, may, strict=True)]
@@ -142,17 +147,17 @@ def steps(law: Law, free: Mask) -> list[dict[RuleName, Mask]]:
 
 
 def parted(rules: Sequence[dict[RuleName, Mask]]) -> tuple[list[dict[RuleName, Mask]], list[dict[RuleName, Mask]]]:
-    """Steps 4 and 5, and those that come after the moves of step 5b."""
+    """Returns (steps 4 and 5, the steps after the moves of step 5b)."""
     early = [{RuleName.QUOTA}, {RuleName.PRIORITY}]
     first = [step for step in rules if set(step) in early]
     return first, [step for step in rules if set(step) not in early]
 
 
 def together(law: Law, options: Options, budgets: Sequence[tuple[int, Mapping[int, int]]]) -> Together:
-    """What binds the options. budgets: (allowed, unit -> pods covered) of each PodDisruptionBudget."""
+    """Returns the limits on all options. budgets: (allowed, unit -> pods covered) of each PodDisruptionBudget."""
     out = Together()
     every = [(o, i) for own in options.values() for i, o in own.items()]
-    # whoever moves comes back: its quota has no more room for that, nor the total that quotas share
+    # moved pods are placed again, so they free nothing in their quotas or in the total that quotas share
     law.add_admission(out, every if RuleName.CONSOLIDATION not in options else [])
     for name, own in options.items():
         out.limits.extend(law.protection.limits(name, own, law.pool))

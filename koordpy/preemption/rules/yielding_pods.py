@@ -1,7 +1,8 @@
-"""What pods in no quota would give up for a unit of a quota if that waited (quota-fairness.md 4).
+"""Amounts that pods in no quota would yield to a unit of a quota if it were pending (quota-fairness.md 4).
 
-By priority those of strictly lower priority yield; with `quota.noQuotaYields: always` all of ours in the default quota
-do to a unit within the min of its quotas. With `fairness.reclaim: all` these count as yielding, whatever their shares.
+By priority, pods of strictly lower priority yield. With `quota.noQuotaYields: always` all pods of koordpy's schedulers
+in the default quota yield to a unit within the min of its quotas. With `fairness.reclaim: all` these always count as
+yielding, whatever their shares.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from koordpy.pods.resource_amounts import add_amounts
 from koordpy.preemption.search.victim_pool import Pool
 
 Freed = tuple[tuple[str, int], ...]
-"""(resource, amount), by resource."""
+"""(resource, amount), sorted by resource."""
 
 
 class YieldingPods:
@@ -28,7 +29,7 @@ class YieldingPods:
         self._known: dict[tuple[int | None, bool], Freed] = {}
 
     def to(self, i: int) -> Freed:
-        """What yields to a unit of the pool, which is in quotas."""
+        """Returns the amounts that yield to a unit of the pool in quotas."""
         setting, pods = self._config.quota.no_quota_yields, self._pool.units[i].pods
         if setting == "never":
             return ()
@@ -41,7 +42,8 @@ class YieldingPods:
         return self._known[key]
 
     def _freed(self, below: int | None, default: bool) -> Freed:
-        """below: units of a lower priority yield, None for none; default: so do all of ours in the default quota."""
+        """below: units of lower priority yield; None for none. default: all units of koordpy's schedulers in the
+        default quota yield."""
         pool, quotas = self._pool, self._figures.snapshot.quotas
         if self._units is None:
             every = np.nonzero(np.array(pool.alive, dtype=bool))[0].tolist()
@@ -55,7 +57,7 @@ class YieldingPods:
         return tuple(sorted((r, amount) for r, amount in total.items() if amount > 0))
 
     def _within_min(self, i: int) -> bool:
-        """Whether a unit's quotas use no more than their min of what it holds."""
+        """Returns True if a unit's quotas use no more than their min of the resources that it uses."""
         config, tree = self._config, self._figures.snapshot.quotas.tree
         if config.fairness.reclaim == "off" or config.preemption.across_quotas == "any":
             return False
