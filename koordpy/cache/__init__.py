@@ -1,6 +1,7 @@
-"""The cluster as it changes: objects come in, immutable Snapshots go out; a Draft is a plan's scratch copy with undo.
+"""Cache of the cluster: objects are stored as they change, and immutable Snapshots are taken; a Draft is a plan's copy
+with undo.
 
-`ClusterState` hands each object to a book (nodes, pods, gangs, neighbours, workloads). A snapshot costs O(changed
+`ClusterState` passes each object to a book (nodes, pods, gangs, neighbours, workloads). A snapshot costs O(changed
 nodes).
 
 Main types: `ClusterState` (`cluster_state.py`): the cache; `Snapshot` (`snapshot.py`) and `Draft` (`plan_draft.py`):

@@ -1,7 +1,7 @@
-"""The cluster as it changes: objects come in, Snapshots go out.
+"""The cache of the cluster: stores objects as they change and takes Snapshots.
 
-Each concept has a book of its own, which says what it costs to change; here is which object goes into which, and the
-picture that is made of all.
+Each subject has a book, which documents the cost of its changes. This module passes objects to the books and combines
+them into a Snapshot.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -33,7 +33,10 @@ from koordpy.quota.quota_book import Quotas
 
 
 class ClusterState(PodBook):
-    """Typed wire objects in (`upsert`, `delete`), `snapshot` out. Not thread-safe: one owner."""
+    """Cache with typed wire objects as input (`upsert`, `delete`) and `snapshot` as output.
+
+    Not thread-safe: one owner.
+    """
 
     def __init__(
         self,
@@ -45,10 +48,12 @@ class ClusterState(PodBook):
         gangs: Gangs | None = None,
         live: bool = False,
     ) -> None:
-        """families: books of the families of devices (`devices.family_registry`). owners: whether services and
-        controllers are looked at, by which default constraints spread pods. quota: whose quotas count. gangs: how gangs
-        are found that nobody names. live: whether the pods are those of a cluster, with the controllers that would make
-        them again."""
+        """Creates an empty cache.
+
+        families: books of the device families (`devices.family_registry`); owners: True if services and controllers are
+        read, because default constraints spread their pods; quota: which quotas apply; gangs: how gangs are derived for
+        pods that name none; live: True for the pods of a real cluster, with controllers that recreate them.
+        """
         super().__init__(
             families,
             scheduler_names=frozenset(scheduler_names),
@@ -60,7 +65,7 @@ class ClusterState(PodBook):
         self.nodes = NodeBook()
         self._storage = VolumeBook()
         self.yields = PreemptionHistory()
-        """Who went for whom."""
+        """Preemption history: which units were evicted for which."""
         self._namespaces: dict[str, dict[str, str]] = {}
         self._others: dict[tuple[type[Wire], str], Wire] = {}
         self._books: dict[type[Wire], ObjectBook[Any]] = {}
@@ -74,7 +79,8 @@ class ClusterState(PodBook):
             ElasticQuota: (self.quotas.put, self.quotas.drop),
             Namespace: (self._put_namespace, lambda name: self._namespaces.pop(name, None)),
         }
-        """Kind -> what takes an object of it, and what forgets one; objects of other kinds are kept as they are."""
+        """Kind -> (function that stores an object, function that removes one). Objects of other kinds are stored
+        unread."""
         self._family_books = {kind: book for book in self.families.values() for kind in book.kinds}
         for kind, book in self._family_books.items():
             self._handlers[kind] = book.put, partial(book.drop, kind)
@@ -90,7 +96,10 @@ class ClusterState(PodBook):
     # -- objects in ---------------------------------------------------------------------------------------------------
 
     def upsert(self, obj: Wire) -> None:
-        """Takes an object as it is now. Raises UnreadableError where it cannot be read; nothing changes then."""
+        """Stores the current state of an object.
+
+        Raises `UnreadableError` if it cannot be read; then nothing changes.
+        """
         kind = type(obj)
         handler = self._handlers.get(kind)
         if handler is not None:
@@ -99,7 +108,7 @@ class ClusterState(PodBook):
             self._others[kind, object_key(obj)] = obj
 
     def delete(self, kind: type[Wire], key: str) -> None:
-        """Forgets an object; key is `namespace/name`, or a cluster-scoped name. An unknown one is no fault."""
+        """Removes an object; an unknown one is ignored. key: `namespace/name`, or a cluster-scoped name."""
         handler = self._handlers.get(kind)
         if handler is not None:
             handler[1](key)
@@ -107,7 +116,8 @@ class ClusterState(PodBook):
             self._others.pop((kind, key), None)
 
     def get(self, kind: type[W], key: str) -> W | None:
-        """An object of a kind that no index is kept of, or one of storage, resource claims, owners and devices."""
+        """Returns an object of a kind without an index, or of storage, resource claims, owners and devices; None if
+        unknown."""
         book = self._books.get(kind) or self._family_books.get(kind)
         return book.get(kind, key) if book is not None else cast(W | None, self._others.get((kind, key)))
 
@@ -151,10 +161,10 @@ class ClusterState(PodBook):
         claims: Mapping[str, str] | None = None,
         given: Given = NOTHING_GIVEN,
     ) -> None:
-        """What a confirmed Binding does to the pod: nodeName and annotations in one step (offline runs).
+        """Changes a pod as a confirmed Binding does: sets nodeName and annotations in one step (offline runs).
 
-        Its claims are bound to the volumes they take; one that is to be provisioned keeps the node it is made for.
-        Its resource claims are allocated the devices, and reserved for it.
+        Its claims are bound to their volumes; a claim to be provisioned gets the selected node. Its resource claims are
+        allocated the devices and reserved for the pod.
         """
         for family, book in self.families.items():
             book.bind(self._pods[key].pod, node, given.get(family))
@@ -176,7 +186,8 @@ class ClusterState(PodBook):
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def ground(self, nodes: Collection[str]) -> list[object]:
-        """Nodes, and what decides over their devices: other objects once one of them has changed."""
+        """Returns nodes, and the objects that determine their devices. A changed object is replaced by a new one, so
+        identity shows changes."""
         found: list[object] = [*map(self.nodes.get, nodes)]
         for book in self.families.values():
             found += book.ground(nodes)
@@ -184,11 +195,11 @@ class ClusterState(PodBook):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of nodes, pods and assumed pods held (scheduler_cache_size)."""
+        """Numbers of nodes, pods and assumed pods in the cache (metric scheduler_cache_size)."""
         return {"nodes": len(self.nodes), "pods": len(self._pods), "assumed_pods": len(self.assumed_pods())}
 
     def snapshot(self, now: float) -> Snapshot:
-        """The picture of this moment; `now` in seconds since the epoch."""
+        """Takes a snapshot. now: seconds since the epoch."""
         nodes, neighbours = self.nodes, self.neighbours
         self.regroup(now)
         books = {family: devices for family, devices in self.families.items() if not devices.is_idle}
@@ -255,17 +266,17 @@ class ClusterState(PodBook):
 
     @property
     def quota_marks(self) -> object:
-        """Equal for as long as nothing changed that figures of quotas depend on."""
+        """Equal to an earlier value if nothing changed that quota amounts depend on."""
         return self.quotas.version, self.nodes.total_version
 
     def disruption_budgets(self) -> tuple[PodDisruptionBudget, ...]:
-        """Every PodDisruptionBudget in natural order."""
+        """Returns all PodDisruptionBudgets in natural order."""
         found = [obj for obj in self._others.values() if isinstance(obj, PodDisruptionBudget)] if self._others else []
         return tuple(sorted(found, key=lambda obj: natural_key(object_key(obj))))
 
 
 def _owners_by_default(group: UpstreamPodGroup) -> tuple[OwnerReference, ...]:
-    """Owners of a PodGroup that one of them may have made by default; none where it is no such group (groups.md
+    """Returns the owners of a PodGroup that one of them may have created by default; empty for other groups (groups.md
     2.4)."""
     spec = group.spec
     is_basic = spec.scheduling_policy.gang is None and spec.scheduling_policy.basic is not None

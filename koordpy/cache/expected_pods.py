@@ -1,8 +1,9 @@
-"""What is being written about pods and has not come back by the watch: their Binding, their nomination, their end.
+"""Expected changes of pods: requests that were sent and that the watch has not confirmed (Binding, nomination,
+eviction).
 
-Sources: kube-parity.md 4.2 and 4.5, preemption.md 4. Plans see a pod as it will be, whatever older events arrive
-meanwhile. Each expectation ends when the pod itself shows it. An assumption goes as one: when the pod is confirmed,
-replaced, gone or given up, its claims and devices are promised no more.
+Sources: kube-parity.md 4.2 and 4.5, preemption.md 4. Plans see a pod with its expected changes, even if older events
+arrive. An expectation ends when the pod itself shows the change. An assumption ends as a whole: when the pod is
+confirmed, replaced, deleted or given up, its claims and devices are free again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from koordpy.pods.volume_book import Promise
 
 
 def annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
-    """A pod with further annotations."""
+    """Returns a pod with further annotations."""
     notes = {**pod.metadata.annotations, **annotations}
     return changed(pod, metadata=changed(pod.metadata, annotations=notes))
 
@@ -24,13 +25,13 @@ def annotated(pod: Pod, annotations: Mapping[str, str]) -> Pod:
 @dataclass(slots=True)
 class _Expected:
     pod: Pod
-    """As the API server showed it last."""
+    """The last state from the API server."""
     nominated: str | None = None
-    """Node that it is being nominated to; empty while its nomination is being cleared."""
+    """Expected nominated node; empty if the nomination is being cleared; None for no expectation."""
     ending: str = ""
-    """deletionTimestamp that its eviction will have, about."""
+    """Expected deletionTimestamp (RFC 3339) of a pod that is being evicted; empty for no expectation."""
     assumption: Reservation | None = None
-    """Stage ASSUMED: what it is counted with while its Binding is not confirmed."""
+    """Reservation of stage ASSUMED while the Binding is not confirmed; None for no Binding."""
 
     def shown(self) -> Pod:
         pod = self.pod
@@ -44,13 +45,13 @@ class _Expected:
 
 
 class ExpectedPods:
-    """Expectations by pod (`namespace/name`)."""
+    """Expected changes by pod (`namespace/name`)."""
 
     def __init__(self) -> None:
         self._by_pod: dict[str, _Expected] = {}
 
     def seen(self, pod: Pod) -> Pod:
-        """The API server shows a pod: what it shows is expected no more. The pod as plans are to see it."""
+        """Updates expectations with a state from the API server; returns the pod with the remaining changes."""
         expected = self._by_pod.get(pod.key)
         if expected is None or expected.pod.metadata.uid != pod.metadata.uid:
             return pod
@@ -63,43 +64,43 @@ class ExpectedPods:
         return expected.shown()
 
     def shown(self, pod: Pod) -> Pod:
-        """A pod that the API server showed so last, as plans are to see it."""
+        """Returns an earlier state from the API server with the expected changes."""
         expected = self._by_pod.get(pod.key)
         return expected.shown() if expected is not None else pod
 
     def bare(self, pod: Pod) -> Pod:
-        """A pod that plans see so, as the API server showed it last."""
+        """Returns the last state from the API server, without expected changes."""
         expected = self._by_pod.get(pod.key)
         return expected.pod if expected is not None else pod
 
     def nominate(self, pod: Pod, node: str) -> None:
-        """The pod is being nominated to a node, to none where it is empty."""
+        """Records that the pod is being nominated. node: empty to clear its nomination."""
         self._of(pod).nominated = node
 
     def end(self, pod: Pod, timestamp: str) -> None:
-        """The pod is being evicted and will be gone about then (RFC 3339)."""
+        """Records that the pod is being evicted. timestamp: expected end (RFC 3339)."""
         self._of(pod).ending = timestamp
 
     def assume(self, pod: Pod, assumption: Reservation) -> Pod:
-        """The pod is being bound; as plans are to see it."""
+        """Records that the pod is being bound; returns it with the expected changes."""
         expected = self._of(pod)
         expected.assumption = assumption
         return expected.shown()
 
     def unforesee(self, key: str) -> None:
-        """Neither its nomination nor its end are to be expected."""
+        """Removes the expected nomination and end of a pod."""
         if (expected := self._by_pod.get(key)) is not None:
             expected.nominated, expected.ending = None, ""
             self._end(key, expected)
 
     def unassume(self, key: str) -> None:
-        """It is bound, or will not be."""
+        """Removes the assumption of a pod that is bound, or will not be."""
         if (expected := self._by_pod.get(key)) is not None:
             expected.assumption = None
             self._end(key, expected)
 
     def drop(self, key: str) -> None:
-        """Nothing is expected of a pod."""
+        """Removes all expectations of a pod."""
         self._by_pod.pop(key, None)
 
     def _of(self, pod: Pod) -> _Expected:
@@ -115,10 +116,10 @@ class ExpectedPods:
         return ((key, one.assumption) for key, one in self._by_pod.items() if one.assumption is not None)
 
     def assumption(self, key: str) -> Reservation | None:
-        """What a pod is counted with; None for one that is not assumed."""
+        """Returns the reservation of an assumed pod; None for a pod that is not assumed."""
         found = self._by_pod.get(key)
         return found.assumption if found is not None else None
 
     def promises(self) -> dict[str, Promise]:
-        """Claim -> what it takes with an assumed pod."""
+        """Returns claim -> volume and node that an assumed pod binds it to."""
         return {claim: promise for _, found in self.assumed() for claim, promise in found.volumes.items()}

@@ -1,4 +1,4 @@
-"""Gangs as they change: their members, and the groups that say their settings."""
+"""Gangs as they change: their members, and the PodGroups with their settings."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,61 +22,61 @@ from koordpy.workloads.workload_model import Record
 
 @dataclass(slots=True)
 class GangTally:
-    """How many pods of a gang wait, are on nodes, have Succeeded."""
+    """Numbers of pending, bound and Succeeded pods of a gang."""
 
     pending: int = 0
     bound: int = 0
     succeeded: int = 0
     ours: int = 0
-    """Pods that name one of our schedulers."""
+    """Pods with a scheduler name of this scheduler."""
     owners: dict[str, int] = field(default_factory=dict)
-    """uid of a controlling owner -> its pods."""
+    """uid of a controlling owner -> number of its pods."""
     present: int = 0
-    """Members of the present run that are bound or have Succeeded, with those whose pods are gone."""
+    """Members of the present run that are bound or Succeeded, also Succeeded members with deleted pods."""
 
     def half_bound(self, need: int) -> bool:
-        """Whether members are bound, but with those that have Succeeded fewer than the minimum."""
+        """Returns whether members are bound, but bound and Succeeded members are fewer than the minimum."""
         return bool(self.bound) and self.present < need
 
 
 MOST_WITHOUT_PODS = 256
-"""Gangs without an object that are remembered when no pod of theirs is left: suspended Jobs come back."""
-NOBODY = GangTally()
-"""Of a gang that no pod names."""
+"""Maximum number of gangs without object and pods that are remembered: suspended Jobs may continue."""
+NO_PODS = GangTally()
+"""Tally of a gang without pods."""
 
 
 class GangBook:
     """Members by gang; PodGroups of both kinds by `namespace/name`."""
 
     def __init__(self, scheduler_names: frozenset[str], records: RecordBook) -> None:
-        """records: what controllers of members count."""
+        """records: Succeeded pods in the statuses of controllers."""
         self._names, self._records = scheduler_names, records
         self.derived: Mapping[GangRef, Derived] = {}
-        """What follows from workloads: these gangs have no history."""
+        """Gangs that are derived from workloads; they have no history."""
         self.groups: dict[str, PodGroup] = {}
         self.upstream: dict[str, UpstreamPodGroup] = {}
         self._members: dict[GangRef, dict[str, PodInfo]] = {}
         self._views: dict[GangRef, tuple[PodInfo, ...]] = {}
-        """What snapshots show of `_members`; only gangs in `_changed` are written anew."""
+        """Members as snapshots show them; only gangs in `_changed` are rebuilt."""
         self._changed: dict[GangRef, None] = {}
         self._linkers: dict[tuple[str, str], GangRef] = {}
-        """(what, key) of an object or pod with a `groups` annotation -> its gang."""
+        """(kind of object, key) of an object or pod with a `groups` annotation -> its gang."""
         self._history = GangHistory()
         self._tallies: dict[GangRef, GangTally] = {}
         self._uncounted: dict[GangRef, None] = {}
-        """Gangs of several owners that changed since they were looked at."""
+        """Gangs with several owners that changed since they were last counted."""
         self._made: dict[str, dict[str, PodInfo]] = {}
-        """Upstream PodGroup that a controller made by default -> its pods, which other gangs have."""
+        """Upstream PodGroup that a controller created by default -> its pods, which are in other gangs."""
         self._adding: dict[GangRef, dict[str, int]] = {}
-        """Gang -> the same groups of its pods -> how many pods."""
+        """Gang -> default PodGroup of its pods -> number of these pods."""
         self._added: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         self._podless: dict[GangRef, None] = {}
-        """Gangs without an object that no pod names, and of which members have Succeeded; the latest last."""
+        """Gangs without object and pods that have Succeeded members; the latest last."""
         self.recorded: dict[GangRef, None] = {}
-        """Gangs of which a controller counts other members than before; emptied by its reader."""
+        """Gangs of which a controller counts other members than before; cleared by its reader."""
 
     def new_member(self, gang: GangRef, info: PodInfo) -> None:
-        """A pod that names the gang for the first time is about to be put in."""
+        """Records that a pod will be added that named no gang, or another one, before."""
         gone = self._history.gone(gang)
         if not gone or not (self._history.has_gone(gang, info.name) or self._is_mixed(gang, info.controller)):
             return
@@ -84,17 +84,17 @@ class GangBook:
         self._history.came(gang, info.name, members.run, {pod.controller for pod in members.pods})
 
     def _is_mixed(self, gang: GangRef, *owner: str) -> bool:
-        """Whether it takes a look at each member to know the present run: pods of several owners, or of none and
-        gone."""
+        """Returns whether each member must be read to know the present run: the gang has pods of several owners, or
+        deleted ones without an owner."""
         gone, naming = self._history.owners(gang), self._records.naming(gang)
-        return len({*self._tallies.get(gang, NOBODY).owners, *gone, *naming, *owner}) > 1 or "" in gone
+        return len({*self._tallies.get(gang, NO_PODS).owners, *gone, *naming, *owner}) > 1 or "" in gone
 
-    def owned_anew(self, gang: GangRef, info: PodInfo) -> None:
-        """A pod of the gang has another controlling owner than before."""
+    def change_owner(self, gang: GangRef, info: PodInfo) -> None:
+        """Records that a pod of the gang has another controlling owner than before."""
         self._history.owned_by(gang, info.controller)
 
     def put_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Takes a pod as it is now; one that is known keeps its place."""
+        """Stores the current state of a pod; a known pod keeps its position."""
         self._podless.pop(gang, None)
         members = self._members.setdefault(gang, {})
         if (old := members.get(info.key)) is not None:
@@ -107,7 +107,7 @@ class GangBook:
             self._linkers["pod", info.key] = gang
 
     def drop_member(self, gang: GangRef, info: PodInfo) -> None:
-        """Takes out a pod that will be put in anew, or is gone (`end_member`)."""
+        """Removes a pod that will be added again, or is deleted (`end_member`)."""
         self._linkers.pop(("pod", info.key), None)
         self._changed[gang] = None
         members = self._members.get(gang)
@@ -117,13 +117,13 @@ class GangBook:
                 del self._members[gang], self._tallies[gang]
 
     def end_member(self, gang: GangRef, info: PodInfo) -> None:
-        """The pod of a member, taken out already, is deleted."""
+        """Records that the pod of a member, already removed, is deleted."""
         if info.succeeded:
             self._history.succeeded(gang, info)
         self.left(gang)
 
     def left(self, gang: GangRef) -> None:
-        """A pod, taken out already, names the gang no more."""
+        """Records that a pod, already removed, no longer names the gang."""
         self._count(gang)
         if gang in self._members:
             return
@@ -173,8 +173,8 @@ class GangBook:
             del self._adding[gang]
 
     def _count(self, gang: GangRef) -> None:
-        """Counts the members of the present run: at once where that costs little, else when the gang is looked at."""
-        tally, need = self._tallies.get(gang, NOBODY), self.minimum(gang)
+        """Counts the members of the present run: immediately if that is cheap, otherwise when the gang is next read."""
+        tally, need = self._tallies.get(gang, NO_PODS), self.minimum(gang)
         if need is None or gang in self._history.unread:
             return
         if self._is_mixed(gang):
@@ -185,7 +185,7 @@ class GangBook:
             self._counted(gang, frozenset(tally.owners), tally.bound + ended, need)
 
     def _counted(self, gang: GangRef, owners: frozenset[str], present: int, need: int) -> None:
-        """Has the history know, where the minimum may be raised."""
+        """Records the count in the history if the gang's size when whole may change."""
         tally = self._tallies.get(gang)
         if tally is not None:
             tally.present = present
@@ -196,7 +196,7 @@ class GangBook:
             self._history.counted(gang, owners, bound=bound, have=present, need=need)
 
     def minimum(self, gang: GangRef) -> int | None:
-        """Members that a gang needs, by its object, else by one of its pods; None where the object is not there."""
+        """Returns the minimum of a gang from its object, or from one of its pods; None if the object does not exist."""
         if gang.source is GangSource.GROUP:
             group = self.groups.get(gang.key)
             return group.spec.min_member if group is not None else None
@@ -210,7 +210,7 @@ class GangBook:
         return whole_number(meta.labels.get(keys.LABEL_GANG_MIN) or meta.annotations.get(keys.GANG_MIN, "")) or 0
 
     def whole(self, gang: GangRef) -> int:
-        """Members bound or Succeeded of a gang that has its minimum; 0 of any other."""
+        """Returns the number of bound or Succeeded members of a gang with its minimum; 0 for any other gang."""
         members, derived = self.gang(gang), self.derived.get(gang)
         need = derived.min_member if derived is not None else self.minimum(gang)
         if derived is not None and len(members.bound) >= derived.min_member:
@@ -218,7 +218,7 @@ class GangBook:
         return members.present if need is not None and members.runs(need) else 0
 
     def tallies(self) -> Iterator[tuple[GangRef, GangTally, int]]:
-        """(gang, its members, its minimum) of every gang that a pod of ours names and whose object is there."""
+        """Yields (gang, its tally, its minimum) of every gang with pods of this scheduler and an existing object."""
         for ref, tally in self._tallies.items():
             if tally.ours and (need := self.minimum(ref)) is not None:
                 self.past(ref)
@@ -228,7 +228,7 @@ class GangBook:
                 yield ref, tally, derived.min_member
 
     def put_group(self, group: PodGroup | UpstreamPodGroup) -> None:
-        """Takes a PodGroup, of coscheduling or of scheduling.k8s.io."""
+        """Stores a PodGroup, of coscheduling or of scheduling.k8s.io."""
         key = object_key(group)
         if isinstance(group, PodGroup):
             ref, told, known = GangRef.of(key), group.status, key in self.groups
@@ -244,16 +244,16 @@ class GangBook:
         self._count(ref)
 
     def drop_group(self, source: GangSource, key: str) -> None:
-        """Forgets a PodGroup of one of the two."""
+        """Removes a PodGroup. source: which of the two kinds."""
         ref = GangRef.of(key, source)
         groups: dict[str, Any] = self.groups if source is GangSource.GROUP else self.upstream
         self._linkers.pop((source.value, key), None)
-        # its pods may be there, and find another of the name
+        # existing pods may join a new group of the same name
         if groups.pop(key, None) is not None and ref not in self._members:
             self._history.forget(ref)
 
     def rank_of(self, info: PodInfo) -> tuple[int | None, str]:
-        """(priority, preemptionPolicy) that its upstream PodGroup gives a pod; None and empty where it says none."""
+        """Returns (priority, preemptionPolicy) of a pod's upstream PodGroup; None and empty if not set."""
         key = info.made_group
         if not key and info.gang is not None and info.gang.source is GangSource.UPSTREAM:
             key = info.gang.key
@@ -261,23 +261,23 @@ class GangBook:
         return (group.spec.priority, group.spec.preemption_policy) if group is not None else (None, "")
 
     def of_upstream(self, key: str) -> list[PodInfo]:
-        """The pods of an upstream PodGroup, whichever gang has them."""
+        """Returns the pods of an upstream PodGroup, also those in other gangs."""
         return [*self.members(GangRef.of(key, GangSource.UPSTREAM)), *self._made.get(key, {}).values()]
 
     def made_of(self, ref: GangRef) -> Iterable[str]:
-        """`namespace/name` of the upstream PodGroups that were made by default for pods of a gang."""
+        """`namespace/name` of the upstream PodGroups that were created by default for pods of a gang."""
         return self._adding.get(ref, {})
 
     def gangs_of_made(self, key: str) -> Iterable[GangRef]:
-        """The gangs that have pods of an upstream PodGroup that was made by default."""
+        """Returns the gangs with pods of an upstream PodGroup that was created by default."""
         return dict.fromkeys(info.gang for info in self._made.get(key, {}).values() if info.gang is not None)
 
     def passed(self) -> frozenset[str]:
-        """Upstream PodGroups all of whose pods are in other gangs."""
+        """Returns the upstream PodGroups with all pods in other gangs."""
         return frozenset(key for key in self._made if GangRef.of(key, GangSource.UPSTREAM) not in self._members)
 
     def made_groups(self) -> Mapping[GangRef, tuple[UpstreamPodGroup, ...]]:
-        """Gang -> the upstream PodGroups that were made by default for its pods; equal ones are one object."""
+        """Returns gang -> upstream PodGroups created by default for its pods. Unchanged values are the same object."""
         found: dict[GangRef, tuple[UpstreamPodGroup, ...]] = {}
         for ref, counts in self._adding.items():
             groups = tuple(self.upstream[key] for key in sorted(counts, key=natural_key) if key in self.upstream)
@@ -288,14 +288,14 @@ class GangBook:
         return found
 
     def named(self) -> list[GangRef]:
-        """The gangs that pods name."""
+        """Returns the gangs that pods name."""
         return [ref for ref in self._members if ref.source is not GangSource.WORKLOAD]
 
     def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
         return tuple(self._members.get(ref, {}).values())
 
     def gang(self, ref: GangRef) -> Members:
-        """The same, and what is remembered of others."""
+        """Returns the members of a gang with its history."""
         return Members(pods=self.members(ref), past=self.past(ref))
 
     def views(self) -> dict[GangRef, tuple[PodInfo, ...]]:
@@ -309,7 +309,7 @@ class GangBook:
         return self._views.copy()
 
     def past(self, ref: GangRef) -> Past:
-        """What is remembered of a gang."""
+        """Returns the history of a gang; counts its members first if it changed."""
         if ref in self._history.unread:
             members = Members(pods=self.members(ref))
             self._history.settle(ref, members.run, members.ended)
@@ -319,7 +319,7 @@ class GangBook:
             gone = self._history.gone(ref)
             members = Members(pods=self.members(ref), past=self._remembered(ref))
             if gone and members.members:
-                # pods of an earlier run are often deleted when those of the next are there
+                # pods of an earlier run are often deleted while pods of the next exist
                 self._history.came(ref, "", members.run, {pod.controller for pod in members.pods})
             if (need := self.minimum(ref)) is not None:
                 self._counted(ref, members.run.owners, members.of_run, need)
@@ -329,14 +329,15 @@ class GangBook:
         return self._history.past(ref, self._recorded)
 
     def _recorded(self, ref: GangRef) -> tuple[tuple[str, Record], ...]:
-        """(uid, what it counts) of the controllers of a gang's members, and of those whose templates name it."""
-        tally, history = self._tallies.get(ref, NOBODY), self._history
+        """Returns (uid, record) of the controllers of a gang's members, and of controllers with pod templates that name
+        it."""
+        tally, history = self._tallies.get(ref, NO_PODS), self._history
         owners = {*tally.owners, *history.owners(ref), *history.beside(ref), *self._records.naming(ref)}
         found = ((uid, self._records.of(uid)) for uid in sorted(owners))
         return tuple((uid, record) for uid, record in found if record.number)
 
-    def count_anew(self, refs: Iterable[GangRef]) -> None:
-        """Takes that controllers of these gangs count other members than before."""
+    def recount(self, refs: Iterable[GangRef]) -> None:
+        """Counts gangs again, because their controllers count other members than before."""
         for ref in refs:
             if ref in self._tallies or self.minimum(ref) is not None:
                 self._history.changed.add(ref)
@@ -344,16 +345,16 @@ class GangBook:
                 self.recorded[ref] = None
 
     def left_by(self, owner: str) -> Iterator[GangRef]:
-        """Gangs with members of a controlling owner that have Succeeded and whose pods are gone."""
+        """Yields gangs with Succeeded members of a controlling owner that have deleted pods."""
         return self._history.left_by(owner)
 
     def pasts(self) -> Mapping[GangRef, Past]:
-        """The same of every gang of which something is."""
+        """Returns the history of every gang that has one."""
         history = self._history
         for ref in (*history.unread, *self._uncounted, *history.changed):
             self.past(ref)
         return history.views.copy()
 
     def linkers(self) -> tuple[GangRef, ...]:
-        """Gangs whose object, or one of whose pods, carries a `groups` annotation."""
+        """Gangs with a `groups` annotation on their object or on one of their pods."""
         return tuple(dict.fromkeys(self._linkers.values()))

@@ -1,9 +1,9 @@
-"""The past of gangs: members that have Succeeded and whose pods are gone, and how many members each had when whole.
+"""History of gangs: Succeeded members with deleted pods, and the number of members of each gang when it was whole.
 
-Completed pods are deleted all the time, by drains, garbage collection and clean-up policies: their members have
-Succeeded all the same (gang-network.md 2.4, preemption.md 7). Three sources tell of them: the records of their
-controllers (`records`), the status of the PodGroup as it was when this process first looked, and what this process has
-seen since. Offline the first two. Nothing is counted before all is read. What an earlier run has done counts for no
+Completed pods are often deleted, by drains, garbage collection and clean-up policies; their members have still
+Succeeded (gang-network.md 2.4, preemption.md 7). There are three sources: the records of their controllers
+(`outcome_records.py`), the status of the PodGroup when this process first read it, and the events since. Offline only
+the first two exist. A gang is counted only after all sources are read. Members of an earlier run do not count for a
 later one.
 """
 
@@ -21,14 +21,17 @@ from koordpy.workloads.workload_model import NO_RECORD, Record
 
 STALE = "Stale"
 MEMBERS_MISSING = "MembersMissing"
-"""Type of the condition of a gang that has lost members, and the reason that koordpy gives it."""
+"""Condition type of a gang that has lost members, and koordpy's reason for it."""
 MOST_KEPT = 10_000
-"""Succeeded members of one gang that are remembered beyond their pods; a larger number decides nothing."""
+"""Maximum number of Succeeded members of a gang that are remembered after their pods are deleted.
+
+Larger numbers change no decision.
+"""
 SCHEDULED = "Scheduled"
-"""Type of the condition that tells since when a gang has its minimum, or has not."""
+"""Condition type for whether a gang has its minimum; its transition time tells since when."""
 LONG_AGO = 1.0
 MOST_BESIDE = 16
-"""Owners of one run that are remembered when their pods are gone, and that a status names."""
+"""Maximum number of owners of one run that are remembered after their pods are deleted, and that a status lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +41,26 @@ class Ended:
     owner: str
     """uid of its controlling owner; empty for none."""
     at: float
-    """When it finished, seconds since the epoch; 0 where nothing says so."""
+    """Time when it finished, in seconds since the epoch; 0 if unknown."""
     gone: bool = False
-    """Whether its pod is deleted."""
+    """True if its pod is deleted."""
     told: bool = False
-    """True if only a PodGroup's status told of it: which member it was is not known."""
+    """True if only a PodGroup's status reported it: the member's name is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whose pods a gang consists of at present: one Job, or a few that run together."""
+    """The owners of the pods of a gang's present run: one Job, or a few that run together."""
 
     owners: frozenset[str]
-    """uids of controlling owners, of those too that ran beside them; empty text for pods without one."""
+    """uids of controlling owners, also of those that ran together with them; the empty string for pods without an
+    owner."""
     began: float
-    """When the first known pod of theirs was made, seconds since the epoch."""
+    """Creation time of the first known pod of these owners, in seconds since the epoch."""
 
     def has(self, one: Ended) -> bool:
-        """Whether a member has Succeeded in this run: one of another owner that ended before it began has not. Pods
-        that are gone and had no owner are told apart by that, too."""
+        """Returns whether a member has Succeeded in this run. False for a member of another owner that finished before
+        the run began. The same rule applies to deleted pods without an owner."""
         if one.owner in self.owners and (one.owner or not one.gone):
             return True
         return not one.at or one.at > self.began
@@ -64,25 +68,26 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What is remembered of one gang."""
+    """History of one gang."""
 
     gone: tuple[Ended, ...] = ()
     whole: int = 0
-    """Members bound or Succeeded when it last had its minimum, or since if more; 0 where that was never seen."""
+    """Number of bound or Succeeded members when the gang last had its minimum, or later if more; 0 if not known."""
     beside: frozenset[str] = frozenset()
-    """Owners that ran beside one another in the last run that had members bound, where they were several."""
+    """Owners that ran together in the last run with bound members; empty for a single owner."""
     records: tuple[tuple[str, Record], ...] = ()
-    """(uid, what it counts) of the controllers of members."""
+    """(uid, record) of the controllers of members."""
 
     def record(self, owner: str) -> Record:
-        """What a controller counts, by its uid."""
+        """Returns the record of a controller by its uid."""
         return next((record for uid, record in self.records if uid == owner), NO_RECORD)
 
     def with_records(self, seen: Sequence[Ended]) -> tuple[Ended, ...]:
-        """All that have Succeeded: those that are known, and those that records count beyond them. seen: the former,
-        those of `gone` included.
+        """Returns all Succeeded members: the known ones, and others that records count. seen: known members, including
+        `gone`.
 
-        A member that a status told of is one of those that the record of its owner counts, or of an owner beside that.
+        A member that only a status reported is one of those in the record of its owner, or of an owner that ran
+        together with it.
         """
         if not self.records:
             return tuple(seen)
@@ -107,42 +112,42 @@ NO_PAST = Past()
 
 
 def ended(info: PodInfo, *, gone: bool = False) -> Ended:
-    """A Succeeded pod as the history keeps it."""
+    """Returns a Succeeded pod as a history entry."""
     return Ended(info.controller, ended_at(info.pod), gone)
 
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """How many members a gang once had, and whose they were."""
+    """Number of members of a gang when whole, and their owners."""
 
     owners: frozenset[str]
     count: int
 
 
 class GangHistory:
-    """By gang; kept up by the GangBook."""
+    """History by gang; `GangBook` updates it."""
 
     def __init__(self) -> None:
         self._gone: dict[GangRef, dict[str, Ended]] = {}
-        """Gang -> pod name -> a member whose pod is gone."""
+        """Gang -> pod name -> member with a deleted pod."""
         self._owners: dict[GangRef, set[str]] = {}
-        """Gang -> owners of those members."""
+        """Gang -> owners of the members in `_gone`."""
         self._whole: dict[GangRef, _Whole] = {}
         self._beside: dict[GangRef, frozenset[str]] = {}
-        """Gang -> owners of the last run that had members bound."""
+        """Gang -> owners of the last run with bound members."""
         self.unread: dict[GangRef, PodGroupStatus | None] = {}
-        """Gangs that nobody has looked at -> what their object tells of the time before."""
+        """Gangs that were not read yet -> status of their object; None for an object without one."""
         self.views: dict[GangRef, Past] = {}
-        """What is remembered of gangs, of the `changed` ones as `past` last found it."""
+        """History of each gang that has one; for gangs in `changed` it is outdated until `past` is called."""
         self.changed: set[GangRef] = set()
 
     def tell(self, ref: GangRef, status: PodGroupStatus | None, *, known: bool) -> None:
-        """The status of a gang's object counts until the gang is first looked at, and never again."""
+        """Stores the status of a gang's object. It is used when the gang is first read, and ignored later."""
         if not known or ref in self.unread:
             self.unread[ref] = status
 
     def succeeded(self, ref: GangRef, info: PodInfo) -> None:
-        """The pod of a Succeeded member is deleted."""
+        """Records that the pod of a Succeeded member is deleted."""
         members = self._gone.setdefault(ref, {})
         members[info.name] = ended(info, gone=True)
         self._owners.setdefault(ref, set()).add(info.controller)
@@ -151,27 +156,27 @@ class GangHistory:
         self.changed.add(ref)
 
     def gone(self, ref: GangRef) -> Collection[Ended]:
-        """Succeeded members whose pods are gone."""
+        """Returns the Succeeded members with deleted pods."""
         return self._gone.get(ref, {}).values()
 
     def left_by(self, owner: str) -> Iterator[GangRef]:
-        """Gangs with such members of a controlling owner."""
+        """Yields the gangs that have Succeeded members with deleted pods of a controlling owner."""
         return (ref for ref, owners in self._owners.items() if owner in owners)
 
     def beside(self, ref: GangRef) -> Collection[str]:
-        """Owners of the last run that had members bound."""
+        """Returns the owners of the last run with bound members."""
         return self._beside.get(ref, ())
 
     def owners(self, ref: GangRef) -> Collection[str]:
-        """Their controlling owners."""
+        """Returns the owners of Succeeded members with deleted pods."""
         return self._owners.get(ref, ())
 
     def has_gone(self, ref: GangRef, name: str) -> bool:
         return name in self._gone.get(ref, ())
 
     def came(self, ref: GangRef, name: str, run: Run, there: Collection[str]) -> None:
-        """A pod of this name, if any, joins the gang: if it is an old name, it is made again. Members of earlier runs
-        are forgotten. there: owners of its pods."""
+        """Records that a pod joins a gang; removes the members of earlier runs, and the member that the pod replaces.
+        name: name of the pod, empty for none; there: owners of the gang's pods."""
         kept = {
             known: one
             for known, one in self._gone[ref].items()
@@ -184,7 +189,8 @@ class GangHistory:
         self.changed.add(ref)
 
     def counted(self, ref: GangRef, owners: frozenset[str], *, bound: bool, have: int, need: int) -> None:
-        """How many members of the present run are bound or have Succeeded now; bound: whether any is."""
+        """Records the size of the present run. have: number of members that are bound or have Succeeded; bound: True if
+        any member is bound."""
         before = kept = self._whole.get(ref)
         if kept is not None and kept.owners.isdisjoint(owners):
             kept = None
@@ -201,7 +207,7 @@ class GangHistory:
         self.changed.add(ref)
 
     def ran(self, ref: GangRef, owners: frozenset[str]) -> None:
-        """Members of these owners run beside one another: some are bound."""
+        """Records that members of these owners run together, and some are bound."""
         known = self._beside.get(ref, frozenset())
         now = owners if known.isdisjoint(owners) or len(known | owners) > MOST_BESIDE else known | owners
         if now != known:
@@ -210,18 +216,21 @@ class GangHistory:
                 self.changed.add(ref)
 
     def owned_by(self, ref: GangRef, owner: str) -> None:
-        """A pod of the gang has another controlling owner now: an orphan, or adopted. The run goes on."""
+        """Records that a pod of the gang has another controlling owner: it was orphaned or adopted.
+
+        The run continues.
+        """
         if (whole := self._whole.get(ref)) is not None:
             self._whole[ref] = _Whole(whole.owners | {owner}, whole.count)
 
     def forget(self, ref: GangRef) -> None:
-        """Nothing names the gang any more."""
+        """Removes the history of a gang that nothing names any more."""
         for known in (self._gone, self._owners, self._whole, self._beside, self.unread):
             known.pop(ref, None)
         self.changed.add(ref)
 
     def settle(self, ref: GangRef, run: Run, there: Collection[Ended]) -> None:
-        """The first look at a gang takes in what its object told. there: Succeeded members whose pods exist."""
+        """Evaluates the stored status of a gang when it is first read. there: Succeeded members with existing pods."""
         told = self.unread.pop(ref)
         if told is None:
             return
@@ -230,9 +239,9 @@ class GangHistory:
             self._beside.setdefault(ref, owners)
         if not owners.isdisjoint(run.owners):
             run = Run(run.owners | owners, run.began)
-        # whose of them it was makes no difference
+        # it does not matter which of these owners it was
         owner = min(owners, default="")
-        one = Ended(owner, LONG_AGO if owner else _told_at(told), gone=True, told=True)
+        one = Ended(owner, LONG_AGO if owner else _reported_at(told), gone=True, told=True)
         lost = any((c.type, c.status, c.reason) == (STALE, "True", MEMBERS_MISSING) for c in told.conditions)
         if told.scheduled and not lost and run.has(one):
             self._whole.setdefault(ref, _Whole(run.owners, told.scheduled))
@@ -244,7 +253,7 @@ class GangHistory:
         self.changed.add(ref)
 
     def past(self, ref: GangRef, records: Callable[[GangRef], tuple[tuple[str, Record], ...]]) -> Past:
-        """What is remembered of a gang. records: finds those of its controllers."""
+        """Returns the history of a gang. records: returns the records of its controllers."""
         if ref in self.changed:
             self.changed.discard(ref)
             whole = self._whole.get(ref)
@@ -258,8 +267,8 @@ class GangHistory:
         return self.views.get(ref, NO_PAST)
 
 
-def _told_at(told: PodGroupStatus) -> float:
-    """When the members of a status were there for certain: the run that it tells of was the gang's then. 0 where
-    nothing says so. Conditions are told in whole seconds."""
+def _reported_at(told: PodGroupStatus) -> float:
+    """Returns a time at which the members of a status existed for certain, because the status was about the gang's run
+    then. 0 if unknown. One second is added because conditions have whole seconds."""
     times = [seconds(c.last_transition_time) for c in told.conditions if c.type == SCHEDULED]
     return times[0] + 1 if times and times[0] else 0.0

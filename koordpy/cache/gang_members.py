@@ -1,4 +1,4 @@
-"""The pods of a gang, told apart: who waits, who stands, who has Succeeded.
+"""The pods of a gang by state: pending, bound, live, Succeeded or failed.
 
 Source: gang-network.md sections 1 and 2.4.
 """
@@ -15,22 +15,22 @@ from koordpy.workloads.workload_manifest import index_in
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
-    """Every known pod that names a gang, and what is remembered of others."""
+    """All known pods that name a gang, and the gang's history."""
 
     pods: tuple[PodInfo, ...]
     past: Past = NO_PAST
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
-        """Bound pods and pending ones that are ours and ungated (section 1).
+        """Bound pods, and pending ones that koordpy schedules and that are not gated (section 1).
 
-        Not those of an earlier Job that are still ending while none of its pods lives, nor those of one that was made
-        again under its name, whose pods are about to be deleted: the gang has begun anew.
+        Excluded are pods of an earlier Job that are terminating while pods of a later one exist, and pods of a Job that
+        was recreated under its name: a new run has begun.
         """
         found = tuple(pod for pod in self.pods if pod.bound or pod.pending)
         live = {pod.controller for pod in found if not pod.pod.metadata.deletion_timestamp}
         if len(live) > 1:
-            live -= _made_again([pod for pod in found if pod.controller in live])
+            live -= _replaced_owners([pod for pod in found if pod.controller in live])
         if not live or all(pod.controller in live for pod in found):
             return found
         return tuple(pod for pod in found if pod.controller in live)
@@ -45,17 +45,17 @@ class Members:
 
     @cached_property
     def standing(self) -> tuple[PodInfo, ...]:
-        """The bound members that are not being deleted."""
+        """Bound members that are not being deleted."""
         return tuple(pod for pod in self.bound if not pod.pod.metadata.deletion_timestamp)
 
     @cached_property
     def ended(self) -> tuple[Ended, ...]:
-        """The members that have Succeeded, those included whose pods are gone."""
+        """Members that have Succeeded, also those with deleted pods."""
         seen = (*(ended(pod) for pod in self.pods if self.is_success(pod)), *self.past.gone)
         return self.past.with_records(seen)
 
     def is_success(self, pod: PodInfo) -> bool:
-        """True if a pod has done its part: by itself, or by the record of its controller, which counts its index."""
+        """Returns whether a pod has completed its work, by its status or by its index in its controller's record."""
         if pod.pod.status.phase != SUCCEEDED:
             return False
         return (
@@ -65,13 +65,13 @@ class Members:
 
     @cached_property
     def failed(self) -> tuple[PodInfo, ...]:
-        """The pods that ended without success; phase Succeeded alone is none."""
+        """Pods that ended without success; phase Succeeded alone is no success."""
         return tuple(pod for pod in self.pods if pod.finished and not self.is_success(pod))
 
     @cached_property
     def run(self) -> Run:
-        """The present run: of those that stand or wait, else of those that are ending, else of who has ended last; and
-        of who ran beside them."""
+        """The present run: of the members that are not being deleted, or else of the terminating ones, or else of the
+        last Succeeded one. Owners that ran together with these are included."""
         live = [pod for pod in self.members if not pod.pod.metadata.deletion_timestamp] or self.members
         if live or not self.ended:
             owners = frozenset(pod.controller for pod in live)
@@ -82,27 +82,27 @@ class Members:
 
     @cached_property
     def succeeded(self) -> int:
-        """Members of the present run that have Succeeded."""
+        """Number of members of the present run that have Succeeded."""
         return sum(map(self.run.has, self.ended))
 
     @cached_property
     def departed(self) -> int:
-        """Of those, the members whose pods are gone."""
+        """Number of Succeeded members of the present run with deleted pods."""
         return sum(map(self.run.has, self.past.gone))
 
     @cached_property
     def done(self) -> int:
-        """Succeeded members that stand for members that wait, in need and gate (2.4): of the same controlling owner,
-        or of one that ran beside it, as a driver beside its workers: both had members bound at one time, or who of it
-        ended did so after one of these had started.
+        """Number of Succeeded members that count as present for the pending members, in need and gate (2.4).
 
-        Pods without an owner say by themselves alone what became of them: one that is gone counts for nothing.
+        They have the same controlling owner as a pending member, or one that ran together with it, such as a driver and
+        its workers: both had bound members at one time, or the member ended after one of the pending members' owners
+        had started pods. Deleted pods without an owner do not count.
         """
         if not self.pending:
             return sum(not one.gone for one in self.ended)
         owners = {pod.controller for pod in self.pending}
         beside = self.past.beside if not owners.isdisjoint(self.past.beside) else frozenset[str]()
-        # the node of a pod that has ended is not kept
+        # the node of a pod that has ended is not stored
         ran = [pod.created for pod in self.pods if pod.controller in owners and (pod.bound or pod.finished)]
         began = min(ran, default=inf)
         return sum(
@@ -114,21 +114,23 @@ class Members:
 
     @property
     def present(self) -> int:
-        """Members bound or Succeeded."""
+        """Number of bound and Succeeded members."""
         return len(self.bound) + self.succeeded
 
     @property
     def of_run(self) -> int:
-        """The same of the present run alone: pods of an earlier one may still be ending."""
+        """Number of bound and Succeeded members of the present run only: pods of an earlier run may still be
+        terminating."""
         return sum(pod.controller in self.run.owners for pod in self.bound) + self.succeeded
 
     def runs(self, min_member: int) -> bool:
-        """Whether members are bound and, with those that have Succeeded, as many as the minimum."""
+        """Returns whether members are bound, and bound and Succeeded members reach the minimum."""
         return bool(self.bound) and self.present >= min_member
 
 
-def _made_again(pods: list[PodInfo]) -> set[str]:
-    """Controlling owners in whose place another of the same kind and name has come, by the first of its pods."""
+def _replaced_owners(pods: list[PodInfo]) -> set[str]:
+    """Returns the controlling owners that a later one of the same kind and name has replaced, by the first of their
+    pods."""
     began: dict[str, float] = {}
     names: dict[str, tuple[str, str]] = {}
     for pod in pods:

@@ -1,6 +1,7 @@
-"""What filters and scores ask of the pods on other nodes: counts by node, kept as pods come and go.
+"""Counts of bound pods by node, for filters and scores that depend on other pods.
 
-Pods of equal labels are one class, and only labels count that some selector looks at; so 50,000 pods are a few counts.
+Pods with equal namespace and labels are one class. Only labels that some selector names are compared, so 50,000 pods
+become a few counts.
 """
 
 from collections.abc import Iterable
@@ -12,11 +13,11 @@ from koordpy.pods.volume_book import Disk, claim_key, disks_of
 
 
 class Neighbours:
-    """Counts of bound pods by what concerns other pods, and by node; each as its namesake of a Snapshot."""
+    """Counts of bound pods by class and node; each attribute has the layout of its namesake in `Snapshot`."""
 
     def __init__(self) -> None:
         self.looked_for: frozenset[str] = frozenset()
-        """Label keys that classes tell pods apart by."""
+        """Label keys by which classes distinguish pods."""
         self.classes: Tally[PodClass, tuple[str, bool]] = Tally()
         self.terms: Tally[TermClass, str] = Tally()
         self.ports: Tally[tuple[str, int], tuple[str, str]] = Tally()
@@ -24,10 +25,11 @@ class Neighbours:
         self.disks: Tally[Disk, tuple[str, bool]] = Tally()
         self.selectors: Tally[str, str] = Tally()
         self._labelled: dict[frozenset[str], dict[str, PodInfo]] = {}
-        """Label keys that counted pods carry together -> those pods by key: templates are few."""
+        """Set of label keys -> counted pods with exactly these keys. There are few sets, because pods come from
+        templates."""
 
     def account(self, info: PodInfo, sign: int) -> None:
-        """Counts a bound pod (1), or no longer (-1)."""
+        """Adds a bound pod to the counts (sign 1), or removes it (-1)."""
         self._classify(info, sign)
         carried = frozenset(info.pod.metadata.labels)
         if sign > 0:
@@ -51,15 +53,15 @@ class Neighbours:
             self.ports.add((port.protocol, port.port), (info.node, port.address), sign)
 
     def look_for(self, label_keys: Iterable[str]) -> frozenset[str]:
-        """Tells pods apart by further label keys. Returns the keys that are new; only pods that carry one are counted
-        anew, for any tenant's pod may bring keys."""
+        """Adds label keys by which classes distinguish pods; returns the new keys. Only pods with one of the new keys
+        are counted again, because any tenant's pod may add keys."""
         new = frozenset(label_keys) - self.looked_for
         if new:
             self._look(self.looked_for | new, new)
         return new
 
     def look_only_for(self, label_keys: Iterable[str]) -> None:
-        """Forgets the keys that nobody looks for any more."""
+        """Removes the label keys that no selector names any more."""
         kept = self.looked_for.intersection(label_keys)
         self._look(kept, self.looked_for - kept)
 

@@ -1,7 +1,7 @@
-"""Nodes and the topology they stand in, as they change.
+"""Nodes and their topology, as they change.
 
-A change of a node makes as little anew as it can: the tree where labels change, static verdicts where labels, taints or
-images do, room where allocatable does. The versions tell readers which of these happened.
+A change of a node recomputes only dependent values: the tree if labels change, static verdicts if labels, taints or
+images change, free capacity if allocatable changes. Version numbers tell readers which of these changed.
 """
 
 from collections.abc import Iterator
@@ -22,28 +22,28 @@ from koordpy.topology.topology_tree import Tree, build_tree
 
 
 class NodeBook:
-    """Nodes by name, the objects that say how they hang together, and the tree made of both."""
+    """Nodes by name, the objects that define the topology, and the tree."""
 
     def __init__(self) -> None:
         self._amendments: dict[str, dict[str, Amendment]] = {}
-        """Node -> family of devices -> what it knows better of the node's amounts."""
+        """Node -> family of devices -> corrections of the node's amounts."""
         self.topology: ClusterNetworkTopology | None = None
         self.topology_faults: list[TopologyFault] = []
         self.layers: Layers = FLAT
         self.hypernode_faults: Warnings = ()
-        """Of the HyperNodes, as far as the tree is made of them."""
+        """Faults of the HyperNodes; the faulty parts are not in the tree."""
         self.static_version = 0
         """Changes with a node's labels, taints or images, or the set of nodes."""
         self.capacity_version = 0
-        """Changes with what a node can hold, or the set of nodes."""
+        """Changes with the allocatable amounts of a node, or the set of nodes."""
         self.total_version = 0
-        """Changes with the sum that quotas divide."""
+        """Changes with the total amount that quotas share."""
         self._nodes: dict[str, NodeInfo] = {}
         self._odd: dict[str, tuple[str, ...]] = {}
-        """Node -> what its labels and annotations say in vain."""
+        """Node -> warnings about labels and annotations without effect."""
         self._warnings: tuple[tuple[str, str], ...] | None = None
         self.hypernodes: dict[str, HyperNode] = {}
-        """By name, whether or not the tree is made of them."""
+        """HyperNodes by name, also if a ClusterNetworkTopology defines the tree."""
         self._tree: Tree | None = None
         self._label_gaps: tuple[Tree, LabelGaps] | None = None
         self._gaps: tuple[Tree, tuple[int, ...], TopologyGaps] | None = None
@@ -61,7 +61,7 @@ class NodeBook:
         return self._nodes.get(name)
 
     def put(self, node: Node) -> None:
-        """Takes a node. Raises UnreadableError where a quantity cannot be read; nothing changes then."""
+        """Stores a node. Raises `UnreadableError` if a quantity cannot be read; then nothing changes."""
         info = NodeInfo(
             name=node.metadata.name,
             labels=node.metadata.labels,
@@ -92,7 +92,7 @@ class NodeBook:
         return amounts
 
     def amend(self, name: str, family: str, amendment: Amendment | None) -> None:
-        """Takes what a family of devices knows better of a node's amounts; None if those of the node count."""
+        """Stores a device family's corrections of a node's amounts; None for no corrections."""
         before = self._amendments.get(name, {})
         if amendment == before.get(family):
             return
@@ -107,7 +107,7 @@ class NodeBook:
             self.put(known.node)
 
     def drop(self, name: str) -> None:
-        """Forgets a node; an unknown one is no fault."""
+        """Removes a node; an unknown one is ignored."""
         if self._nodes.pop(name, None) is not None:
             self._odd.pop(name, None)
             self._warnings = None
@@ -119,7 +119,7 @@ class NodeBook:
 
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:
-        """(object, text) of what nodes say in vain."""
+        """(object, text) of labels and annotations of nodes that have no effect."""
         if self._warnings is None:
             self._warnings = tuple((f"Node/{name}", text) for name, odd in sorted(self._odd.items()) for text in odd)
         return self._warnings
@@ -131,7 +131,8 @@ class NodeBook:
         self._warnings = None
 
     def put_topology(self, obj: ClusterNetworkTopology) -> None:
-        """Takes the layers of the object that counts; of one with faults, the faults alone."""
+        """Stores the ClusterNetworkTopology named `default` and ignores others. If it has faults, the earlier layers
+        stay in use."""
         if obj.metadata.name != keys.TOPOLOGY_OBJECT:
             return
         layers, faults = read_layers(obj)
@@ -147,7 +148,7 @@ class NodeBook:
             self.topology, self.topology_faults, self.layers, self._tree = None, [], FLAT, None
 
     def put_hypernode(self, obj: HyperNode) -> None:
-        """Takes a HyperNode; the tree is made of them where there is no ClusterNetworkTopology."""
+        """Stores a HyperNode. HyperNodes define the tree only without a ClusterNetworkTopology."""
         known = self.hypernodes.get(obj.metadata.name)
         self.hypernodes[obj.metadata.name] = obj
         if known is None or known.spec != obj.spec:
@@ -179,7 +180,7 @@ class NodeBook:
 
     @property
     def label_gaps(self) -> LabelGaps:
-        """What is wrong with the labels that make the tree, whichever nodes count."""
+        """Gaps of all nodes, whether checked or not."""
         tree = self.tree
         if self._label_gaps is None or self._label_gaps[0] is not tree:
             found = LabelGaps.of(tree, lambda: (info.labels for info in self._nodes.values()))
@@ -188,7 +189,7 @@ class NodeBook:
 
     @property
     def gaps(self) -> TopologyGaps:
-        """What is wrong with the tree, of the nodes that count."""
+        """Gaps of the tree, limited to checked nodes."""
         tree, labels = self.tree, self.label_gaps
         marks = (self.static_version, self.capacity_version, self.total_version) if any(tree.lacking) else ()
         if self._gaps is None or self._gaps[0] is not tree or self._gaps[1] != marks:
@@ -197,7 +198,7 @@ class NodeBook:
         return self._gaps[2]
 
     def _find_accelerated(self) -> frozenset[str]:
-        """Nodes that have accelerators and are not being deleted."""
+        """Returns the nodes with accelerators that are not being deleted."""
         marks = self.capacity_version, self.total_version
         if self._accelerated[0] != marks:
             found = (n.name for n in self._nodes.values() if not n.going and card_hundredths(n.allocatable))
@@ -208,7 +209,8 @@ class NodeBook:
         return tuple(self._nodes[name] for name in tree.node_names)
 
     def total(self) -> Amounts:
-        """Allocatable of all nodes that are not being deleted, cordoned ones too (quota-fairness.md 4)."""
+        """Returns the sum of allocatable over all nodes that are not being deleted, also cordoned ones
+        (quota-fairness.md 4)."""
         if self._total is None:
             self._total = {}
             for node in self._nodes.values():
@@ -217,7 +219,8 @@ class NodeBook:
         return self._total
 
     def cards(self) -> int:
-        """Accelerators of the same nodes, in hundredths, each counted once."""
+        """Returns the number of accelerators of all nodes that are not being deleted, in hundredths; each card is
+        counted once."""
         if self._cards is None:
             self._cards = sum(card_hundredths(node.allocatable) for node in self._nodes.values() if not node.going)
         return self._cards

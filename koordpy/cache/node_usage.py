@@ -1,7 +1,7 @@
-"""What the pods of each node hold, and the resource arrays of a snapshot.
+"""Used amounts by node, and the resource arrays of a snapshot.
 
-Cheap per event: one pod's figures are put on or taken off. Arrays are made for a snapshot, and only rows of nodes that
-changed since the last one are written anew.
+A change of a pod adds or subtracts its amounts. Arrays are built for a snapshot; only the rows of nodes that changed
+since the last one are rewritten.
 """
 
 from collections.abc import Collection
@@ -16,35 +16,35 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class _Use:
-    """What the pods of one node hold; cpu, memory: milli-cores and bytes as scores count them."""
+    """Used amounts of one node. cpu, memory: milli-cores and bytes with the defaults that scores use."""
 
     __slots__ = ("cpu", "memory", "pods", "staying", "used")
 
     def __init__(self) -> None:
         self.used: Amounts = {}
         self.staying: Amounts = {}
-        """Of pods that never make room, with their number."""
+        """Amounts and number of pods that are never evicted."""
         self.pods: set[str] = set()
         self.cpu = 0
         self.memory = 0
 
 
 class Usage:
-    """What pods hold by node, also of nodes that are not known (yet)."""
+    """Used amounts by node, also of unknown nodes."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, _Use] = {}
         self.columns = Columns()
-        """Of the arrays; nodes with other resources get new ones."""
+        """Columns of the arrays; replaced if nodes have other resources."""
         self._rows: tuple[Ints, Ints, Ints, Ints] | None = None
         self._rows_of = (0, 0)
-        """(static, capacity) version of the nodes that `_rows` stands for."""
+        """(static, capacity) version of the nodes in `_rows`."""
         self._touched: set[str] = set()
         self.staying_version = 0
-        """Grows with every pod that never makes room and that comes or goes."""
+        """Increases when a pod that is never evicted is added or removed."""
 
     def account(self, info: PodInfo, sign: int) -> None:
-        """Puts a bound pod on its node (1), or takes it off (-1)."""
+        """Adds a bound pod to its node (sign 1), or removes it (-1)."""
         use = self._by_node.get(info.node)
         if use is None:
             use = self._by_node[info.node] = _Use()
@@ -63,21 +63,18 @@ class Usage:
         self._touched.add(info.node)
 
     def held(self, node: str) -> tuple[int, Amounts]:
-        """(pods, amounts) that the pods on a node hold. Not a copy."""
+        """Returns (number of pods, amounts) that the pods on a node use. Not a copy."""
         use = self._by_node.get(node)
         return (len(use.pods), use.used) if use is not None else (0, {})
 
     def pods_on(self, node: str) -> Collection[str]:
-        """Keys of the pods on a node, in no order. Not a copy."""
+        """Returns the keys of the pods on a node, in no order. Not a copy."""
         use = self._by_node.get(node)
         return use.pods if use is not None else ()
 
     def arrays(self, nodes: NodeBook) -> tuple[Ints, Ints, Ints, Ints]:
-        """(allocatable, used, score_used, staying) in the tree's order; all but the first are written again by the next
-        call.
-
-        allocatable, used, staying: [nodes, resources], as in `columns` afterwards; score_used: [nodes, 2].
-        """
+        """Returns (allocatable, used, score_used, staying) in the tree's order. The next call overwrites all except the
+        first. allocatable, used, staying: [nodes, resources], with `columns` after the call; score_used: [nodes, 2]."""
         tree = nodes.tree
         rows = self._rows if self._rows_of == (nodes.static_version, nodes.capacity_version) else None
         index = tree.index
@@ -113,7 +110,7 @@ class Usage:
 
 
 def _add(total: Amounts, amounts: Amounts, sign: int) -> None:
-    """Adds amounts, or takes them off; what is 0 then is left out."""
+    """Adds (sign 1) or subtracts (-1) amounts; removes entries that become 0."""
     for name, amount in amounts.items():
         left = total.get(name, 0) + sign * amount
         if left:

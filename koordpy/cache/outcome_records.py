@@ -1,8 +1,8 @@
-"""What the statuses of controllers count as Succeeded, for the gangs that their pods name.
+"""Succeeded members in the statuses of controllers, for the gangs that their pods name.
 
-A Job keeps its completed indexes when their pods are gone, and whatever becomes of the scheduler: its record counts for
-every kind of PodGroup, and for gangs by name (gang-network.md 2.4). A record is found by the pods of its controller,
-and by the gang that the controller's pod template names, because a Job that is complete may have no pods.
+A Job's status lists its completed indexes after their pods are deleted, also across restarts of the scheduler. Its
+record counts for every kind of PodGroup, and for gangs by name (gang-network.md 2.4). A record is found by the pods of
+its controller, and by the gang that the controller's pod template names, because a complete Job may have no pods.
 """
 
 from collections.abc import Collection
@@ -14,33 +14,33 @@ from koordpy.workloads.workload_model import NO_RECORD, Record, Template, Worklo
 
 
 class RecordBook:
-    """Records by uid of the controller; only of those that count something."""
+    """Records by uid of the controller; only of controllers that count something."""
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
         self._gangs: dict[str, frozenset[GangRef]] = {}
         """uid -> gangs that its pod templates name."""
         self._naming: dict[GangRef, dict[str, None]] = {}
-        """The same by gang."""
+        """Gang -> uids of controllers with pod templates that name it."""
         self.changed: dict[str, frozenset[GangRef]] = {}
-        """uids of controllers whose record is another -> gangs that their templates name, or did; emptied by its
-        reader."""
+        """uid of a controller with a changed record -> gangs that its templates name, or named. The reader replaces the
+        dict."""
 
     def of(self, uid: str) -> Record:
         return self._records.get(uid, NO_RECORD)
 
     def naming(self, ref: GangRef) -> Collection[str]:
-        """uids of the controllers with a record whose pod templates name a gang."""
+        """Returns the uids of controllers with a record and pod templates that name a gang."""
         return self._naming.get(ref, ())
 
     def put(self, workload: Workload) -> None:
-        """Takes a workload as it is now."""
+        """Stores the record of a workload."""
         record = workload.record
         templates = [one for role in workload.roles for one in role.templates] if record.number else []
         self._take(workload.head.uid, record, frozenset(filter(None, (_named(workload, one) for one in templates))))
 
     def drop(self, uid: str) -> None:
-        """Forgets a workload."""
+        """Removes the record of a workload."""
         self._take(uid, NO_RECORD, frozenset())
 
     def _take(self, uid: str, record: Record, gangs: frozenset[GangRef]) -> None:
@@ -59,7 +59,7 @@ class RecordBook:
 
 
 def _named(workload: Workload, template: Template) -> GangRef | None:
-    """The gang that pods of a template name; None for none, and for gangs that follow."""
+    """Returns the gang that pods of a template name; None for none, and for derived gangs."""
     spec = template.raw.get("spec")
     group = spec.get("schedulingGroup") if isinstance(spec, dict) else None
     name = group.get("podGroupName") if isinstance(group, dict) else None

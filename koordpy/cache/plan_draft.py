@@ -1,6 +1,6 @@
 """The snapshot with the changes of a plan: placements, evictions and reservations, each with its undo.
 
-A `Draft` copies the arrays of used amounts and keeps a journal; `undo` takes changes back to a mark in O(changes).
+A `Draft` copies the arrays of used amounts and records a journal; `undo` reverts changes back to a mark in O(changes).
 The snapshot itself never changes.
 """
 
@@ -21,60 +21,61 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 class Draft:
-    """The snapshot with a plan's placements and evictions on top; every change can be undone to a mark."""
+    """A snapshot with a plan's placements and evictions on top; every change can be undone to a mark."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.used = snapshot.used.copy()
         self.score_used = snapshot.score_used.copy()
         self._cut = frozenset(np.nonzero((snapshot.used >= MAX_SUM).any(axis=1))[0].tolist())
-        """Nodes of which only a part of what they hold is counted: nobody's leaving shows there is room."""
+        """Positions of nodes with used amounts cut at `MAX_SUM`: an eviction there does not reduce the amount."""
         self.placed: dict[str, int] = {}
-        """Pod key -> node position, of the pods this draft has placed."""
+        """Pod key -> node position, of the pods that this draft has placed."""
         self.placed_on: dict[int, dict[str, PodInfo]] = {}
-        """Node position -> pods by key, of the pods this draft has placed."""
+        """Node position -> pods by key, of the pods that this draft has placed."""
         self.shunning: dict[str, PodInfo] = {}
-        """Of the pods this draft has placed those with required anti-affinity, by key."""
+        """Placed pods with required anti-affinity, by key."""
         self.nominated: dict[str, None] = {}
-        """Keys of the pods that this draft has placed and that start once victims are gone: its plan nominates them."""
+        """Keys of placed pods that start after victims have terminated: the plan nominates them."""
         self.evicted: dict[str, PodInfo] = {}
         self.promised: dict[str, Promise] = dict(snapshot.promised)
-        """Claim -> what it takes, of assumed pods and of those this draft has placed."""
+        """Claim -> its volume, of assumed pods and of pods that this draft has placed."""
         self.taken: dict[str, str] = {p.volume: claim for claim, p in snapshot.promised.items() if p.volume}
-        """Volume -> claim that takes it."""
+        """Volume -> the claim that it is assigned to."""
         self.reserved_claims: Callable[[PodInfo], Iterable[Reservation]] = lambda pod: ()
-        """Reservations whose volumes and devices the claims of a pod may not take."""
+        """Returns the reservations with volumes and devices that the claims of a pod may not use."""
         self.ledgers: Mapping[str, DeviceLedger] = {family: view.ledger() for family, view in snapshot.families.items()}
-        """Family of devices -> what this draft gives of it."""
+        """Family of devices -> allocations of this draft."""
         self.quotas = QuotaUse(snapshot.quotas)
-        """What quotas and users hold with this draft's changes."""
+        """Used amounts of quotas and users, with this draft's changes."""
         self._claims: dict[str, tuple[str, ...]] = {}
         self.reservations: Mapping[str, Reservation] = snapshot.reservations
-        """Pod without a node -> its nomination, before the round and in it: replaced, never changed."""
+        """Pod without a node -> its nomination, from earlier rounds or this one. The mapping is replaced, never
+        changed."""
         self.withheld: list[Reservation] = []
-        """Reservations of units without a node whose amounts count as used beside what pods hold."""
+        """Reservations of units without a node; their amounts are included in `used`."""
         self.version = 0
-        """Grows with every change, also with an undo."""
+        """Increases with every change, also with an undo."""
         self._journal: list[Callable[[], None]] = []
-        """What takes each change back."""
+        """Undo function of each change."""
         self._touched = np.zeros(len(snapshot.nodes), dtype=np.int64)
-        """[nodes] the version at which each was changed last."""
+        """[nodes] version of the last change of each node."""
         self._last: tuple[int, int] = (-1, -1)
-        """(version, node) of the last change of one node."""
+        """(version, node position) of the last change of one node."""
         self.changes: list[tuple[PodInfo, int, int]] = []
-        """(pod, node position, 1 or -1) in the order that pods came and went."""
+        """(pod, node position, 1 if added or -1 if removed) in order."""
 
     @property
     def has_nominations(self) -> bool:
-        """Whether capacity is reserved for any nominated pod."""
+        """True if capacity is reserved for any nominated pod."""
         return bool(self.reservations)
 
     def free(self) -> Ints:
-        """[nodes, resources]: allocatable minus used; negative where a node is overcommitted."""
+        """Returns [nodes, resources], allocatable minus used; negative for overcommitted nodes."""
         return np.asarray(self.snapshot.allocatable - self.used)
 
     def touched_since(self, version: int) -> list[int]:
-        """Positions of the nodes that were changed after a version; lets a cache of node figures catch up."""
+        """Returns the positions of nodes that changed after a version, so that a reader can update its node values."""
         if self._last[0] == self.version == version + 1:
             return [self._last[1]]
         found: list[int] = np.nonzero(self._touched > version)[0].tolist()
@@ -87,11 +88,8 @@ class Draft:
         claims: Mapping[str, str] | None = None,
         given: Given = NOTHING_GIVEN,
     ) -> None:
-        """Places a pending pod on a node.
-
-        claims: claim -> volume it takes, empty for one to be made; given: devices of each family that it is given by
-        name.
-        """
+        """Places a pending pod on a node. Raises ValueError if it is already placed. claims: claim -> its volume, empty
+        for a volume to be provisioned; given: devices of each family."""
         if info.key in self.placed:
             raise ValueError(f"{info.key} is placed already")
         for claim, volume in (claims or {}).items():
@@ -121,29 +119,27 @@ class Draft:
         self._journal.append(partial(self._unevict, info, node))
 
     def reserve(self, nodes: Mapping[str, int], waits_for: Iterable[str] = ()) -> None:
-        """Reserves the places (key -> node position) of pods that start in a later round.
-
-        waits_for: keys of pods that start before them.
-        """
+        """Reserves the nodes (pod key -> node position) of pods that start in a later round. waits_for: keys of pods
+        that start before them."""
         self._journal.append(partial(self._reserve, self.reservations))
         found = {key: place(key, self.snapshot.nodes[node].name, waits_for) for key, node in nodes.items()}
         self._reserve({**self.reservations, **found})
 
     def nominate(self, keys: Iterable[str]) -> None:
-        """Marks placed pods as those that start once victims are gone."""
+        """Marks placed pods as pods that start after victims have terminated."""
         new = [key for key in keys if key not in self.nominated]
         self.nominated.update(dict.fromkeys(new))
         self._journal.append(partial(self._denominate, new))
 
     def withhold(self, reservation: Reservation) -> None:
-        """Counts the amounts of a reservation as used."""
+        """Adds the amounts of a reservation to the used amounts."""
         self._withhold(reservation, 1)
         self._journal.append(partial(self._withhold, reservation, -1))
 
     @contextmanager
     def withholding(self, reservation: Reservation | None) -> Iterator[None]:
-        """Counts the amounts of a reservation as used while it is entered; None: of no reservation. What is placed
-        meanwhile stays."""
+        """Adds the amounts of a reservation to the used amounts inside the context; None: of no reservation. Placements
+        made inside remain."""
         if reservation is None:
             yield
             return
@@ -154,34 +150,34 @@ class Draft:
             self._withhold(reservation, -1)
 
     def used_by_pods(self, node: int, column: int) -> int:
-        """What pods hold of a resource on a node, without what is withheld there."""
+        """Returns the amount of a resource that pods use on a node, without withheld amounts."""
         withheld = (one.amounts for one in self.withheld)
         return int(self.used[node, column]) - sum(int(of[node, column]) for of in withheld if of is not None)
 
     def claims(self, key: str) -> dict[str, str]:
-        """Claim -> volume that a placed pod takes, empty for one to be made."""
+        """Returns claim -> volume of a placed pod, empty for a volume to be provisioned."""
         return {claim: self.promised[claim].volume for claim in self._claims.get(key, ())}
 
     def given_of(self, key: str, family: str) -> Any:
-        """Returns what a placed pod is given of a family of devices; None for nothing."""
+        """Returns the devices of one family that a placed pod is given; None for none."""
         ledger = self.ledgers.get(family)
         return ledger.given.get(key) if ledger is not None else None
 
     def given(self, key: str) -> Given:
-        """Returns what a placed pod is given of each family of devices."""
+        """Returns the devices of each family that a placed pod is given."""
         return {family: one.given[key] for family, one in self.ledgers.items() if key in one.given} or NOTHING_GIVEN
 
     def mark(self) -> int:
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Takes back every change since the mark, the latest first."""
+        """Undoes every change since the mark, the latest first."""
         while len(self._journal) > mark:
             self._journal.pop()()
 
     @contextmanager
     def trial(self, without: Iterable[PodInfo] = ()) -> Iterator[None]:
-        """What is done meanwhile is taken back at the end. without: bound pods that are off their nodes till then."""
+        """Undoes all changes made inside the context at its end. without: bound pods that are evicted inside it."""
         mark = self.mark()
         try:
             self.evict_all(without)
@@ -190,14 +186,14 @@ class Draft:
             self.undo(mark)
 
     def evict_all(self, infos: Iterable[PodInfo]) -> None:
-        """Takes pods off their nodes, those left out that are off them already."""
+        """Evicts pods, except those that are already evicted."""
         for info in infos:
             if info.key not in self.evicted:
                 self.evict(info)
 
     @contextmanager
     def lifted(self, keys: Iterable[str]) -> Iterator[None]:
-        """Pods that this draft has placed are off their nodes till the end."""
+        """Removes placed pods from their nodes inside the context, and places them again at its end."""
         order, pods = tuple(self.placed), self.snapshot.pods
         known = [(key, self.placed[key], self.claims(key), self.given(key)) for key in keys]
         for key, node, *_ in known:
@@ -207,7 +203,7 @@ class Draft:
         finally:
             for key, node, claims, given in known:
                 self.assign(pods[key], node, claims, given)
-                self._journal.pop()  # it stands there already
+                self._journal.pop()  # the journal already has the entry of the first placement
             self.placed = {key: self.placed[key] for key in order}
 
     def _unassign(self, info: PodInfo, node: int) -> None:

@@ -1,7 +1,8 @@
-"""Accounts pods to nodes, gangs, quotas and neighbours; `pod_changes` has the states of a pod and the table of changes.
+"""Accounts pods to nodes, gangs, quotas and neighbours. `pod_transitions.py` has the states of a pod and the table of
+changes.
 
-Pods are accounted to nodes whoever scheduled them, and our own assumed pods before their Bindings are confirmed
-(kube-parity.md 2.2, 4.2). Cheap per event: one pod's figures are taken off every book and put on again.
+Pods of all schedulers are accounted to their nodes, and assumed pods before their Bindings are confirmed
+(kube-parity.md 2.2, 4.2). A change of a pod subtracts its amounts from every book and adds the new ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,28 +29,28 @@ from koordpy.quota.quota_book import QuotaBook, ShareQueue
 from koordpy.workloads.volcano_gangs import VolcanoGroup, group_of_pod
 
 MOST_LABEL_KEYS = 1 << 10
-"""Label keys looked for, above which those are forgotten that no pod names any more."""
+"""If more label keys than this are indexed, the keys that no pod's selector names any more are removed."""
 
 
 class PodBook:
-    """Pods by `namespace/name`, and the books that they are accounted in."""
+    """Pods by `namespace/name`, and the books that account them."""
 
     def __init__(
         self, families: DeviceFamilies, *, scheduler_names: frozenset[str], owned: bool, quota: Quota, gangs: Gangs
     ) -> None:
-        """owned: whether pods without constraints of spread are spread by their controllers (`shape_of`)."""
+        """owned: True if pods without spread constraints are spread by their controllers (`shape_of`)."""
         self.readers = families.readers
         self.families = families.books
         """Family of devices -> its book."""
         self._told = frozenset[str]().union(*(book.told_resources for book in self.families.values()))
-        """Resources of which books are told what assumed pods have."""
+        """Resources for which a device book accounts the devices of assumed pods."""
         self.scheduler_names = scheduler_names
         self.quotas = QuotaBook(quota)
         self._owned = owned
         self._pods: dict[str, PodInfo] = {}
         self._pending: dict[str, PodInfo] = {}
         self._reservations: dict[str, Reservation] = {}
-        """Nominated pod -> what is kept for it, and from whom it was reclaimed as far as this process knows."""
+        """Nominated pod -> its reservation; `losers` only as far as this process has seen the reclaim."""
         self.expected = ExpectedPods()
         self.workloads = WorkloadBook(gangs, scheduler_names)
         self.gangs = GangBook(scheduler_names, self.workloads.records)
@@ -57,10 +58,10 @@ class PodBook:
         self.neighbours = Neighbours()
         self.owners = OwnerBook()
         self._configured: frozenset[str] = frozenset()
-        """Label keys that are looked for whatever pods say."""
+        """Label keys that the configuration's selectors name; always indexed."""
         self._most_keys = MOST_LABEL_KEYS
         self.moved: dict[str, GangRef | None] = {}
-        """Pods whose gang or rank became another one -> the gang that they were in; whoever heeds it empties it."""
+        """Pod with a new gang or rank -> its former gang. The reader clears the dict."""
 
     def pod(self, key: str) -> PodInfo | None:
         return self._pods.get(key)
@@ -69,9 +70,10 @@ class PodBook:
         return iter(self._pods.values())
 
     def put_pod(self, pod: Pod, *, seen: bool = True) -> None:
-        """Takes a pod as the API server has it. seen: now; else as it was shown last.
+        """Stores a pod as the API server has it.
 
-        Raises UnreadableError where a quantity cannot be read; nothing changes then.
+        seen: True if the API server shows this state now; False if it is an earlier state that is read again. Raises
+        `UnreadableError` if a quantity cannot be read; then nothing changes.
         """
         key, old = pod.key, self._pods.get(pod.key)
         known = old if old is not None and old.uid == pod.metadata.uid else None
@@ -85,7 +87,7 @@ class PodBook:
         elif info.finished or not self._is_assumed(info):
             self.expected.unassume(key)
         if known is not None and info.gang is not None and known.controller != info.controller:
-            self.gangs.owned_anew(info.gang, info)
+            self.gangs.change_owner(info.gang, info)
         change = change_of(old, info)
         if old is not None and change is PodChange.CONFIRMED:
             self._replace(old, info)
@@ -104,11 +106,11 @@ class PodBook:
             self._reservations.pop(key, None)
 
     def _is_assumed(self, info: PodInfo) -> bool:
-        """True if a pod counts as on its node by an assumption alone."""
+        """Returns whether a pod is on its node only by assumption."""
         return not info.pod.spec.node_name and self.assumed_node(info.key) is not None
 
     def _read(self, pod: Pod, known: PodInfo | None, *, seen: bool) -> PodInfo:
-        """Reads a pod with what is expected of it. known: the same pod as it was before."""
+        """Reads a pod with its expectations. known: the earlier state of the same pod; None if unknown."""
         assumed = ""
         if known is not None:
             pod = self.expected.seen(pod) if seen else self.expected.shown(pod)
@@ -126,14 +128,14 @@ class PodBook:
             follows=(known.gang, known.index) if known is not None else (None, None),
         )
         if known is not None and info.ties and info.ties == known.ties:
-            info = replace(info, ties=known.ties)  # it may be long, and other objects hold it
+            info = replace(info, ties=known.ties)  # share the earlier object: ties may be long
         if looks_at_pods(pod):
-            self._look_for(selected_keys(pod))  # its shape has them already
+            self._look_for(selected_keys(pod))  # the pod's shape already includes these labels
         self.workloads.put_pod(info)
         return info
 
     def drop_pod(self, key: str) -> None:
-        """Forgets a pod; an unknown one is no fault."""
+        """Removes a pod; an unknown one is ignored."""
         old = self._pods.pop(key, None)
         self.expected.drop(key)
         self._reservations.pop(key, None)
@@ -144,45 +146,45 @@ class PodBook:
                 self.gangs.end_member(old.gang, old)
 
     def read_volcano(self, on: bool) -> None:
-        """Takes whether PodGroups of Volcano are read."""
+        """Sets whether PodGroups of Volcano are read."""
         if self.workloads.volcano != on:
             self.workloads.read_volcano(on)
             self._put_again([info.key for info in self._pods.values() if group_of_pod(info.pod)])
 
     def _counts_finished(self, info: PodInfo) -> bool:
-        """Whether a pod that has succeeded counts for a gang that follows: one of a PodGroup of Volcano."""
+        """Returns whether a Succeeded pod counts as a member of a derived gang: one of a PodGroup of Volcano."""
         return self.workloads.volcano and info.succeeded and bool(group_of_pod(info.pod))
 
     def put_volcano_group(self, key: str, group: VolcanoGroup | None) -> None:
-        """Takes a PodGroup of Volcano by `namespace/name`, None for one that is gone."""
+        """Stores a PodGroup of Volcano by `namespace/name`; None if it was deleted."""
         self._put_again(self.workloads.put_group(key, group))
 
     def _put_again(self, pods: Iterable[str]) -> None:
-        """Reads pods anew, for what they say means something else by now."""
+        """Reads pods again, because settings changed that their labels or annotations refer to."""
         for key in pods:
             if key in self._pods:
                 self.put_pod(self.expected.bare(self._pods[key].pod), seen=False)
 
     def forget_finished(self, key: str, uid: str) -> None:
-        """Forgets a pod that only counted for its workload."""
+        """Removes a finished pod that was stored only for its workload."""
         if key not in self._pods:
             self.workloads.drop(key, uid)
 
     def _followed(self, info: PodInfo) -> PodInfo:
-        """A pod with the gang that followed for it so far, where it names none, and its rank in its gang."""
+        """Returns a pod with its derived gang, if it names none, and its rank in its gang."""
         gang, index, made = self.workloads.filed(info)
         if (gang, index, made) == (info.gang, info.index, info.made_group):
             return info
         return replace(info, gang=gang, index=index, made_group=made)
 
     def _ranked(self, info: PodInfo) -> PodInfo:
-        """A pod with what its upstream PodGroup says of all its pods."""
+        """Returns a pod with the priority and policy of its upstream PodGroup."""
         if info.pod.spec.scheduling_group is None or info.gang is None:
             return info
         return in_group(info, *self.gangs.rank_of(info))
 
     def regroup(self, now: float) -> None:
-        """Finds the gangs that follow from workloads and pods now (seconds since the epoch)."""
+        """Derives the gangs of workloads and pods. now: seconds since the epoch."""
         for ref in self.workloads.pass_over(self.gangs.groups):
             named = ((one, gang_ref(one.pod, volcano=self.workloads.volcano)) for one in self._pods.values())
             self._put_again([one.key for one, gang in named if ref in (one.gang, gang)])
@@ -198,10 +200,10 @@ class PodBook:
         for uid, naming in changed.items():
             pods = (self._pods.get(key) for key in self.workloads.controlled_by(uid))
             refs = (info.gang for info in pods if info is not None and info.gang is not None)
-            self.gangs.count_anew(dict.fromkeys((*refs, *naming, *self.gangs.left_by(uid))))
+            self.gangs.recount(dict.fromkeys((*refs, *naming, *self.gangs.left_by(uid))))
 
     def _regang(self, old: PodInfo, filed: PodInfo) -> None:
-        """Takes a pod of which nothing but its gang, or its rank in it, is another."""
+        """Replaces a pod that only has another gang, or another rank in it."""
         if old.gang is not None:
             self.gangs.drop_member(old.gang, old)
             if old.gang != filed.gang:
@@ -212,13 +214,13 @@ class PodBook:
         self._file(filed)
 
     def look_for(self, label_keys: Iterable[str]) -> None:
-        """Takes in label keys that the configuration's selectors look at pods by, for good."""
+        """Adds label keys of the configuration's selectors; they are never removed."""
         self._configured |= frozenset(label_keys)
         self._look_for(label_keys)
 
     def _look_for(self, label_keys: Iterable[str]) -> None:
-        """Pods that differ in one of these labels are told apart from now on. Pods' own selectors are read as they
-        come, and forgotten some time after they went."""
+        """Indexes pods by further label keys. Keys of pods' own selectors are added here and removed by
+        `forget_labels`."""
         if len(self.neighbours.looked_for) > self._most_keys:
             self.forget_labels()
         new = self.neighbours.look_for(label_keys)
@@ -234,7 +236,7 @@ class PodBook:
                 self._file(in_group(bare, info.group_priority, info.group_policy))
 
     def forget_labels(self) -> None:
-        """Tells pods apart no longer by labels that nobody looks for any more."""
+        """Removes label keys that no selector names any more."""
         looking = (info.pod for info in self._pods.values() if looks_at_pods(info.pod))
         live = self._configured.union(self.owners.label_keys(), *map(selected_keys, looking))
         self.neighbours.look_only_for(live)
@@ -248,7 +250,7 @@ class PodBook:
             self.quotas.wait(info, 1)
 
     def _file(self, info: PodInfo) -> None:
-        """Puts a pod into the indexes; one that is known keeps its place in every order."""
+        """Adds a pod to the indexes; a known pod keeps its position in every order."""
         self._pods[info.key] = info
         if info.gang is not None:
             self.gangs.put_member(info.gang, info)
@@ -270,7 +272,8 @@ class PodBook:
             self.quotas.wait(info, -1)
 
     def _replace(self, old: PodInfo, info: PodInfo) -> None:
-        """Takes a pod that holds what it held: only its devices may be told by what is written on it now."""
+        """Replaces a pod with the same amounts on the same node; only its devices may differ, because annotations state
+        them."""
         if old.gang is not None:
             self.gangs.drop_member(old.gang, old)
         self._account_devices(old, -1)
@@ -284,8 +287,8 @@ class PodBook:
         self.quotas.account(info, sign)
 
     def _account_devices(self, info: PodInfo, sign: int) -> None:
-        """A pod that asks for no device holds none, whatever is written on it; those of GPU groups count all the
-        same."""
+        """Accounts the devices of a pod. A pod that requests no device has none, whatever its annotations; pods of GPU
+        groups are always accounted."""
         if not info.extended and info.group is None:
             return
         if sign < 0:
@@ -305,13 +308,12 @@ class PodBook:
         given: Given = NOTHING_GIVEN,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Counts a pending pod as bound to a node until the watch confirms it or `forget` takes it back.
+        """Accounts a pending pod to a node until the watch confirms it, or `forget` removes the assumption.
 
-        claims: claim -> volume that it takes, empty for one that is to be provisioned on the node; given: devices of
-        each family that it is given; annotations: what its Binding says, which later plans read of pods whose devices
-        are told by their annotations.
+        claims: claim -> its volume, empty for a volume to be provisioned on the node; given: devices of each family;
+        annotations: annotations of the Binding, which later plans read if they state the devices.
 
-        Raises KeyError for an unknown pod and ValueError for one that has a node already.
+        Raises KeyError for an unknown pod, and ValueError for a pod that has a node.
         """
         info = self._pods[key]
         if info.node:
@@ -330,7 +332,7 @@ class PodBook:
         self.placed(self.expected.assume(info.pod, assumed), node)
 
     def placed(self, pod: Pod, node: str) -> None:
-        """Takes a pending pod that has a node by now, and annotations that tell of it: it is read no other way."""
+        """Replaces a pending pod by its state with a node and annotations; its other fields are not read again."""
         old = self._pods[pod.key]
         info = replace(old, pod=pod, node=node, pending=False, shape=b"")
         self.workloads.put_pod(info)
@@ -338,27 +340,25 @@ class PodBook:
         self._add(info)
 
     def _read_by_annotations(self, info: PodInfo) -> bool:
-        """True if annotations tell what devices a pod has, because no book is told."""
+        """Returns whether annotations state the devices of a pod, because no book accounts them when it is assumed."""
         return any(is_extended(name) and name not in self._told for name in info.requests)
 
     def foresee_nomination(self, key: str, node: str, losers: Iterable[ShareQueue] = ()) -> None:
-        """A pending pod is being nominated to a node (to none: empty): its room is kept from now on.
-
-        losers: quotas and users that it is reclaimed from.
-        """
+        """Records that a pending pod is being nominated to a node, and reserves its capacity there. node: empty for no
+        node. losers: quotas and users from which the capacity is reclaimed."""
         if key in self._pods:
             self._reservations[key] = nomination(key, node, losers)
             self.expected.nominate(self._pods[key].pod, node)
             self._put_again([key])
 
     def foresee_end(self, key: str, timestamp: str) -> None:
-        """A bound pod is being evicted and will be gone about then (RFC 3339)."""
+        """Records that a bound pod is being evicted. timestamp: its expected end (RFC 3339)."""
         if key in self._pods:
             self.expected.end(self._pods[key].pod, timestamp)
             self._put_again([key])
 
     def unforesee(self, key: str, uid: str) -> None:
-        """What was foreseen of a pod did not happen."""
+        """Removes the expected nomination and end of a pod, because the request failed."""
         info = self._pods.get(key)
         if info is not None and info.uid == uid:
             pod = self.expected.bare(info.pod)
@@ -366,19 +366,19 @@ class PodBook:
             self.put_pod(pod, seen=False)
 
     def leaving(self, node: str) -> list[PodInfo]:
-        """Pods on a node that are being deleted."""
+        """Returns the pods on a node that are being deleted."""
         pods = [self._pods[key] for key in self.usage.pods_on(node)]
         return [info for info in pods if info.pod.metadata.deletion_timestamp]
 
     def nominated(self) -> list[PodInfo]:
-        """Pods that room is kept for."""
+        """Returns the pods with a reservation."""
         return [self._pods[key] for key in self._reservations]
 
     def reservations(self) -> dict[str, Reservation]:
         return self._reservations.copy()
 
     def forget(self, key: str) -> None:
-        """Takes an assumption back; a pod that is gone or confirmed is left as it is."""
+        """Removes an assumption; a deleted or confirmed pod does not change."""
         if self.assumed_node(key) is None:
             return
         pod = self.expected.bare(self._pods[key].pod)
@@ -386,7 +386,7 @@ class PodBook:
         self.put_pod(pod, seen=False)
 
     def assumed_node(self, key: str) -> str | None:
-        """Node an unconfirmed pod is assumed on."""
+        """Returns the node of an assumed pod; None for a pod that is not assumed."""
         found = self.expected.assumption(key)
         return found.node if found is not None else None
 

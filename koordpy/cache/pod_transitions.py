@@ -1,13 +1,14 @@
-"""The states of a pod in the cache, and what each change of a pod does to the books that account it.
+"""The states of a pod in the cache, and the effect of each change on the books that account it.
 
-As in the cache of kube-scheduler, the watch confirms what was assumed:
+As in the cache of kube-scheduler, the watch confirms assumed pods:
 
     absent --put--> pending --assume--> assumed --put with the node--> bound --put with a deletion--> ending
        ^               ^                   |                             |                              |
        |               '---- forget -------'                             |                              |
        '------------- drop, or put of a finished pod without a gang that it counts for -----------------'
 
-Assumed, bound and ending pods are accounted to their node. An assumed pod that is shown without a node stays assumed.
+Assumed, bound and ending pods are accounted to their node. An assumed pod that the watch shows without a node stays
+assumed.
 """
 
 from dataclasses import dataclass
@@ -17,30 +18,30 @@ from koordpy.pods.pod_info import PodInfo, stays
 
 
 class PodChange(Enum):
-    """What a put makes of the pod that was known by the name."""
+    """The relation of a new state to the known pod of the same name."""
 
     NEW = auto()
-    """No pod of the name was known."""
+    """No pod of the name is known."""
     RECREATED = auto()
-    """A pod of the same name and another uid was known."""
+    """The known pod has another uid."""
     REGROUPED = auto()
-    """The same pod is in another gang, or in none any more."""
+    """The same pod has another gang, or none any more."""
     CHANGED = auto()
-    """The same pod is in the same gang and holds something else."""
+    """The same pod has the same gang but other amounts."""
     CONFIRMED = auto()
-    """Nothing that counts for other pods changed but the devices: as where the watch confirms an assumption."""
+    """Only the devices may have changed, as when the watch confirms an assumption."""
 
 
 @dataclass(frozen=True, slots=True)
 class BookSteps:
-    """What is done to the books, in this order, before the pod is added."""
+    """Changes of the books, in this order, before the pod is added."""
 
     removes: bool = False
-    """The known pod is taken off every book."""
+    """True if the known pod is removed from every book."""
     leaves: bool = False
-    """Its gang, if it is another, is told that a member left."""
+    """True if its gang, if it is another one, records that a member left."""
     joins: bool = False
-    """The pod's gang is told of a new member."""
+    """True if the pod's gang records a new member."""
 
 
 STEPS = {
@@ -49,11 +50,11 @@ STEPS = {
     PodChange.REGROUPED: BookSteps(removes=True, leaves=True, joins=True),
     PodChange.CHANGED: BookSteps(removes=True),
 }
-"""Change -> steps. A CONFIRMED pod is replaced in place: its devices alone are accounted anew."""
+"""Change -> steps. A CONFIRMED pod is replaced in place: only its devices are accounted again."""
 
 
 def change_of(old: PodInfo | None, info: PodInfo) -> PodChange:
-    """Returns what a pod is to the one that is known by its name, None for none."""
+    """Returns the relation of a pod to the known pod of its name; old: None for none."""
     if old is None:
         return PodChange.NEW
     if old.uid != info.uid:
@@ -64,7 +65,7 @@ def change_of(old: PodInfo | None, info: PodInfo) -> PodChange:
 
 
 def _holds_the_same(old: PodInfo, info: PodInfo) -> bool:
-    """Returns True if nothing changed of a pod on a node that counts for other pods, but its devices."""
+    """Returns whether a pod on a node is unchanged for other pods, apart from its devices."""
     if not (old.bound and info.bound) or old.node != info.node:
         return False
     before, after = old.pod.metadata, info.pod.metadata

@@ -1,6 +1,6 @@
-"""Reserved capacity: what no pod on a node holds yet, and other pods may not have. One record says it all.
+"""Reservations: capacity that no pod on a node uses yet, and that other pods may not use.
 
-The life of a reservation, as kube-scheduler draws that of an assumed pod:
+The states of a reservation, drawn like those of an assumed pod in kube-scheduler:
 
     pending pod --- fits now ----------------------------------> ASSUMED --- Binding confirmed ---> pod on its node
       |   ^                                                       ^   |
@@ -13,7 +13,7 @@ The life of a reservation, as kube-scheduler draws that of an assumed pod:
       '--- no node yet, but starving, promised a start, or not   |
            decided by its search --------------------------- WITHHELD
 
-To which pods the capacity is closed:
+Pods that may not use the capacity:
 
     stage      holder                            closed to                       until
     ASSUMED    a pod that is being bound         ALL: every other pod            its Binding is confirmed, refused or
@@ -21,7 +21,7 @@ To which pods the capacity is closed:
     NOMINATED  a pod with a node that is         RANK: pods of its priority or   it is bound, or its nomination is
                written or known from an          below; pods of the quotas and   cleared; at most `until`
                earlier round                     users in `losers`
-    NOMINATED  a pod whose place was found in    ALL: every later unit, except   the end of the round; the same pod has
+    NOMINATED  a pod with a node found in        ALL: every later unit, except   the end of the round; the same pod has
                this round (awaited)              the pods in `waits_for`         RANK in the next ones
     WITHHELD   a starving unit                   ALL: every later unit           the end of the round
     WITHHELD   the unit with a promised start    LONGER: units that will not     `until`, the promised start
@@ -29,7 +29,7 @@ To which pods the capacity is closed:
     WITHHELD   a unit that its search has not    BEHIND: units behind it         its answer, or
                decided                                                           `planning.searchSeconds`
 
-The cache holds assumed pods (`expected_pods.py`) and nominated ones (`pod_book.py`). A Snapshot carries the
+The cache stores assumed pods (`expected_pods.py`) and nominated ones (`pod_book.py`). A Snapshot carries the
 nominated ones of earlier rounds. A Draft adds the reservations of its round, and undo takes them back
 (`plan_draft.py`). The planner's ledger decides what is available to a unit. This module knows neither pods nor nodes.
 """
@@ -49,21 +49,21 @@ from koordpy.quota.quota_book import ShareQueue
 
 
 class ReservationStage(StrEnum):
-    """What the holder of a reservation waits for."""
+    """The event that the holder of a reservation waits for."""
 
     ASSUMED = "assumed"
-    """For the confirmation of its Binding."""
+    """The holder is a pod that waits for the confirmation of its Binding."""
     NOMINATED = "nominated"
-    """For its node."""
+    """The holder is a pod that waits for capacity on its node."""
     WITHHELD = "withheld"
-    """For a node to be found."""
+    """The holder is a unit that waits for nodes to be found."""
 
 
 class ClosedTo(StrEnum):
-    """Pods and units that may not have reserved capacity."""
+    """Pods and units that may not use reserved capacity."""
 
     ALL = "all"
-    """All but the pods in `waits_for`."""
+    """All except the pods in `waits_for`."""
     RANK = "rank"
     """Pods of the holder's priority or below, and pods of the quotas and users in `losers`."""
     LONGER = "longer"
@@ -81,50 +81,50 @@ class Reservation:
     stage: ReservationStage
     closed_to: ClosedTo
     uid: str = ""
-    """Of the pod; empty where its key says enough."""
+    """uid of the pod; empty if the key is sufficient."""
     node: str = ""
-    """Name of the pod's node; empty where `amounts` tells the nodes."""
+    """Name of the pod's node; empty if `amounts` defines the nodes."""
     amounts: NDArray[np.int64] | None = field(default=None, compare=False)
-    """[nodes, resources] that count as used; None for what the holder requests on its node."""
+    """[nodes, resources] that count as used; None for the holder's request on its node."""
     volumes: Mapping[str, Promise] = field(default_factory=dict)
-    """Claim -> volume that it takes."""
+    """Claim -> the volume that it is bound to."""
     given: Given = field(default_factory=lambda: NOTHING_GIVEN)
-    """Devices of each family that the pod is given by name."""
+    """Devices of each family that are assigned to the pod."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pod's Binding that later plans read."""
     losers: frozenset[ShareQueue] = frozenset()
-    """Quotas and users that the capacity was reclaimed from."""
+    """Quotas and users from which the capacity was reclaimed."""
     victims: Mapping[str, str] = field(default_factory=dict)
-    """Key -> uid of the pods that were evicted for the holder's unit."""
+    """Key -> uid of pods that were evicted for the holder's unit."""
     waits_for: frozenset[str] = frozenset()
-    """Keys of pods that start before the holder although its place is free: it is open to them."""
+    """Keys of pods that start before the holder; they may use its capacity until then."""
     until: float = inf
-    """End of the reservation, in seconds: of the epoch for a promised start, of the clock of the process for a
-    nomination. Infinite without a time limit."""
+    """End of the reservation in seconds: since the epoch for a promised start, of the process clock for a nomination.
+    Infinite for no time limit."""
 
 
 def nomination(pod: str, node: str, losers: Iterable[ShareQueue] = ()) -> Reservation:
-    """Reservation of a nominated pod, as other rounds than that which found its place see it."""
+    """Returns the reservation of a nominated pod, as rounds after the one that found its node see it."""
     return Reservation(pod, ReservationStage.NOMINATED, ClosedTo.RANK, node=node, losers=frozenset(losers))
 
 
 def place(pod: str, node: str, waits_for: Iterable[str] = ()) -> Reservation:
-    """Reservation of a pod whose place was found in this round, and that starts in a later one."""
+    """Returns the reservation of a pod with a node found in this round that starts in a later one."""
     return Reservation(pod, ReservationStage.NOMINATED, ClosedTo.ALL, node=node, waits_for=frozenset(waits_for))
 
 
 def withheld(unit: str, closed_to: ClosedTo, amounts: NDArray[np.int64], until: float = inf) -> Reservation:
-    """Reservation of a unit without nodes. amounts: [nodes, resources]."""
+    """Returns the reservation of a unit without nodes. amounts: [nodes, resources]."""
     return Reservation(unit, ReservationStage.WITHHELD, closed_to, amounts=amounts, until=until)
 
 
 def reserved_volumes(reservations: Iterable[Reservation]) -> dict[str, str]:
-    """Volume -> claim that it is reserved for."""
+    """Returns volume -> claim that it is reserved for."""
     return {taken.volume: claim for one in reservations for claim, taken in one.volumes.items() if taken.volume}
 
 
 def reserved_devices(reservations: Iterable[Reservation]) -> dict[DeviceId, str]:
-    """Device -> resource claim that it is reserved for."""
+    """Returns device -> resource claim that it is reserved for."""
     return {
         device: claim
         for one in reservations

@@ -1,6 +1,6 @@
-"""An immutable picture of the cluster at one moment: nodes, pods, objects, and the arrays of resources.
+"""The immutable state of the cluster at one moment: nodes, pods, objects, and resource arrays.
 
-A plan's changes on top of it are a `Draft` (`plan_draft.py`).
+The changes of a plan on top of it are a `Draft` (`plan_draft.py`).
 """
 
 from collections import Counter
@@ -31,17 +31,15 @@ from koordpy.workloads.workload_gangs import Derived
 Ints = NDArray[np.int64]
 
 PODS = "pods"
-"""Column 0 of every resource array: how many pods a node takes."""
+"""Column 0 of every resource array: the number of pods."""
 
 NOWHERE = "~"
-"""Column 1: what pods hold, or ask for, of all resources together that no node lists. No node has any of it."""
+"""Column 1: the sum of all amounts of resources that no node lists. Every node has 0 of it."""
 
 
 class Columns(dict[str, int]):
-    """Column of each resource in the arrays: one for each that a node lists, one for all others together.
-
-    Names that no node offers, which pods may make up by the thousand, cost nothing that way.
-    """
+    """Resource -> column in the arrays: one column for each resource that a node lists, one for all others. Resource
+    names that no node lists cost nothing, even if tenants request thousands of them."""
 
     def __init__(self, resources: Iterable[str] = ()) -> None:
         names = dict.fromkeys((PODS, NOWHERE, *resources))
@@ -56,7 +54,7 @@ UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSc
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """One node: what filters and scores look at."""
+    """A node as filters and scores read it."""
 
     name: str
     labels: Mapping[str, str]
@@ -69,17 +67,17 @@ class NodeInfo:
 
     @property
     def going(self) -> bool:
-        """Whether it is being deleted."""
+        """True if the node is being deleted."""
         return self.node.metadata.deletion_timestamp is not None
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is true at one moment. Node arrays are in the tree's depth-first natural order.
+    """The state of the cluster at one moment. Node arrays are in the tree's depth-first natural order.
 
-    allocatable, used: [nodes, resources], columns as in `columns`; score_used: [nodes, 2], milli-cores and bytes with
-    the default weight of containers that ask for nothing. staying: [nodes, resources], what of `used` pods of
-    DaemonSets and mirror pods hold.
+    allocatable, used: [nodes, resources], columns as in `columns`; score_used: [nodes, 2], milli-cores and bytes, with
+    the default requests of containers that request nothing; staying: [nodes, resources], the part of `used` of pods
+    that are never evicted (DaemonSet and mirror pods).
     """
 
     now: float
@@ -91,74 +89,74 @@ class Snapshot:
     score_used: Ints
     staying: Ints
     pods: Mapping[str, PodInfo]
-    """Every known pod by `namespace/name`: pending, bound, and finished ones that name a gang."""
+    """All known pods by `namespace/name`: pending, bound, and finished ones that name a gang."""
     pending: tuple[PodInfo, ...]
     members: Mapping[GangRef, tuple[PodInfo, ...]]
-    """Every known pod that names a gang."""
+    """Gang -> all known pods that name it."""
     pasts: Mapping[GangRef, Past]
-    """What is remembered of gangs beyond their pods, of those of which something is."""
+    """Gang -> its history beyond the existing pods; only of gangs with a history."""
     linkers: tuple[GangRef, ...]
-    """Gangs whose object, or one of whose pods, carries a `groups` annotation."""
+    """Gangs with a `groups` annotation on their object or on one of their pods."""
     selectors: Mapping[str, Mapping[str, int]]
-    """network-topology-selector value -> node name -> bound pods with it."""
+    """network-topology-selector value -> node name -> number of bound pods with it."""
     pod_groups: Mapping[str, PodGroup]
     upstream_groups: Mapping[str, UpstreamPodGroup]
     made_groups: Mapping[GangRef, tuple[UpstreamPodGroup, ...]]
-    """Gang -> PodGroups of scheduling.k8s.io that controllers made by default for its pods."""
+    """Gang -> PodGroups of scheduling.k8s.io that controllers created by default for its pods."""
     passed_groups: frozenset[str]
-    """`namespace/name` of those all of whose pods are in other gangs: they are no gangs."""
+    """`namespace/name` of PodGroups with all pods in other gangs: they are not gangs."""
     quotas: Quotas
-    """ElasticQuotas and users, and what they hold."""
+    """ElasticQuotas and users, and their used amounts."""
     classes: Mapping[PodClass, Mapping[tuple[str, bool], int]]
-    """Class by namespace and labels -> (node name, whether being deleted) -> bound pods."""
+    """Class of namespace and labels -> (node name, True if being deleted) -> number of bound pods."""
     looked_for: frozenset[str]
-    """Label keys that `classes` tells pods apart by."""
+    """Label keys by which `classes` distinguishes pods."""
     terms: Mapping[TermClass, Mapping[str, int]]
-    """Terms of pod affinity -> node name -> bound pods that have them."""
+    """Pod affinity terms -> node name -> number of bound pods with these terms."""
     ports: Mapping[tuple[str, int], Mapping[tuple[str, str], int]]
-    """(protocol, host port) -> (node name, address) -> bound pods that hold it."""
+    """(protocol, host port) -> (node name, address) -> number of bound pods that use it."""
     reservations: Mapping[str, Reservation]
-    """Pod without a node -> what is kept for it."""
+    """Pod without a node -> its reservation."""
     storage: VolumeObjects
     owners: Owners
     claim_users: Mapping[str, Mapping[str, int]]
-    """Claim -> node name -> bound pods that use it."""
+    """Claim -> node name -> number of bound pods that use it."""
     disks: Mapping[Disk, Mapping[tuple[str, bool], int]]
-    """Inline disk -> (node name, read only) -> bound pods that hold it."""
+    """Inline disk -> (node name, True if read-only) -> number of bound pods that use it."""
     promised: Mapping[str, Promise]
-    """Claim -> what an assumed pod takes for it."""
+    """Claim -> volume and node that an assumed pod binds it to."""
     namespaces: Mapping[str, Mapping[str, str]]
-    """Labels of each namespace that is known."""
+    """Namespace -> its labels; only of known namespaces."""
     live: bool = False
-    """Whether the pods are those of a cluster, with the controllers that would make them again."""
+    """True for the pods of a real cluster, with controllers that recreate them."""
     static_version: int = 0
-    """Changes when a node's labels, taints or images change, or the set of nodes: what static verdicts depend on."""
+    """Changes when a node's labels, taints or images change, or the set of nodes. Static verdicts depend on these."""
     capacity_version: int = 0
     staying_version: int = 0
-    """Changes when a pod of a DaemonSet or a mirror pod comes or goes."""
+    """Changes when a DaemonSet or mirror pod is added to or removed from a node."""
     scheduler_names: frozenset[str] = field(default_factory=frozenset)
     topology_warnings: tuple[tuple[str, str], ...] = ()
-    """(object, text) of what is wrong with the objects that the tree is made of, as far as it is made all the same."""
+    """(object, text) of faults of the objects that define the tree; the faulty parts are ignored."""
     topology_fault: str = ""
-    """What is wrong with the ClusterNetworkTopology; meanwhile the last good layers count that were seen."""
+    """Faults of the ClusterNetworkTopology; while it has faults, the last valid layers are used. Empty for none."""
     node_warnings: tuple[tuple[str, str], ...] = ()
-    """(object, text) of what nodes say in vain."""
+    """(object, text) of labels and annotations of nodes that have no effect."""
     families: Mapping[str, FamilyView] = field(default_factory=dict)
     """Family of devices -> its devices."""
     readers: AskReaders = field(default_factory=AskReaders)
-    """What tells which devices a pod asks for."""
+    """Readers of device requests, by family."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     """PodDisruptionBudgets in natural order."""
     derived: Mapping[GangRef, Derived] = field(default_factory=dict)
-    """The gangs that follow from workloads."""
+    """Gangs that are derived from workloads."""
     unknown_steps: frozenset[GangRef] = frozenset()
-    """Gangs of PodGroups whose pods come one step after the other, nobody knows in which steps."""
+    """Gangs of PodGroups with pods that are created in steps that are not known."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """`namespace/name` of a workload -> its gangs, where these have other names."""
+    """`namespace/name` of a workload -> its gangs, if they have other names."""
     yielded: Yielded = field(default_factory=dict)
-    """Unit -> those that it was evicted for lately."""
+    """Unit -> units for which it was evicted recently."""
     memo: dict[type, object] = field(default_factory=dict, compare=False, repr=False)
-    """What the rooms above have made of its gangs, to make it once."""
+    """Values that other packages derive from the snapshot, cached by type."""
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -166,7 +164,7 @@ class Snapshot:
 
     @cached_property
     def offered(self) -> tuple[str, ...]:
-        """Resources that some node has."""
+        """Resources of which at least one node has some."""
         return tuple(name for name, column in self.columns.items() if self.allocatable[:, column].any())
 
     @property
@@ -176,7 +174,7 @@ class Snapshot:
 
     @cached_property
     def pods_on(self) -> Mapping[str, tuple[PodInfo, ...]]:
-        """Node name -> bound pods on it; made only where a check needs every single pod."""
+        """Node name -> bound pods on it; computed on first use, for checks that need each pod."""
         out: dict[str, list[PodInfo]] = {}
         for pod in self.pods.values():
             if pod.bound:
@@ -185,7 +183,7 @@ class Snapshot:
 
     @cached_property
     def csi_uses(self) -> Mapping[str, Counter[CsiVolume]]:
-        """Node name -> uses of each CSI volume by the bound pods."""
+        """Node name -> number of uses of each CSI volume by bound pods."""
         out: dict[str, Counter[CsiVolume]] = {}
         for claim, places in self.claim_users.items():
             promise = self.promised.get(claim)
@@ -196,11 +194,11 @@ class Snapshot:
         return out
 
     def vector(self, requests: Amounts) -> tuple[tuple[int, int], ...]:
-        """(column, amount) of a request, one pod in column 0 first."""
+        """Returns (column, amount) of each resource of a pod's request; the first is one pod in column 0."""
         return ((0, 1), *((self.columns[name], amount) for name, amount in requests.items()))
 
     def asked(self, pods: Iterable[PodInfo]) -> Ints:
-        """[resources] what pods ask together, their number first."""
+        """Returns [resources], the sum of the requests of pods, with their number in column 0."""
         out = np.zeros(self.allocatable.shape[1], dtype=np.int64)
         for pod in pods:
             for column, amount in self.vector(pod.requests):

@@ -1,8 +1,8 @@
-"""Copies of a Snapshot with one thing changed, for what-ifs: pods gone, nodes more or other, pods that ask otherwise.
+"""Variants of a Snapshot for what-ifs: without some pods, with new or changed nodes, with changed requests or quotas.
 
-Each function returns a Snapshot as it would be after the change, with every count that follows from it. Nothing of the
-given Snapshot changes. Cost: O(nodes) for nodes, O(pods) copies of references for pods. Not served, and refused with
-`VariantError`: devices of resource claims that would come free, and trees that HyperNodes make.
+Each function returns a Snapshot as it would be after the change, with every dependent count updated. The given Snapshot
+does not change. Cost: O(nodes) for nodes, O(pods) copies of references for pods. Raises `VariantError` for devices of
+resource claims that would be freed, and for trees of HyperNodes.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -30,15 +30,15 @@ K = TypeVar("K")
 S = TypeVar("S")
 _HOSTNAME = "kubernetes.io/hostname"
 _versions = count(-2, -1)
-"""static_version of snapshots whose nodes are not those of a cluster: never one of a ClusterState's."""
+"""`static_version` of variants with other nodes: negative, so it never equals one of a ClusterState."""
 
 
 class VariantError(Exception):
-    """The change cannot be made exactly, so nothing can be said of it."""
+    """The change cannot be made exactly; no statement about it is possible."""
 
 
 def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot after some pods have ended: bound ones leave their nodes, pending ones ask no more."""
+    """Returns the snapshot without some pods: bound ones free their nodes, pending ones request nothing."""
     pods = {pod.key: pod for pod in gone}
     bound = [pod for pod in pods.values() if pod.bound]
     if any(pod.pod.spec.resource_claims or _amends(pod, snapshot) for pod in bound):
@@ -69,9 +69,9 @@ def without_pods(snapshot: Snapshot, gone: Iterable[PodInfo]) -> Snapshot:
 
 
 def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str, str] | None = None) -> Snapshot:
-    """Returns the snapshot with nodes that are new, or other than they are, by name.
+    """Returns the snapshot with new or changed nodes, by name.
 
-    like: new node -> an existing one whose devices it has.
+    like: new node -> existing node with the same devices.
     """
     layers, given = snapshot.tree.layers, {node.name: node for node in nodes}
     known = {node.name: node for node in snapshot.nodes}
@@ -116,7 +116,7 @@ def with_nodes(snapshot: Snapshot, nodes: Iterable[NodeInfo], like: Mapping[str,
 
 
 def new_node(template: NodeInfo, name: str) -> NodeInfo:
-    """Returns an empty node with everything of an existing one but its name."""
+    """Returns an empty node that equals an existing one except for its name."""
     labels = dict(template.labels)
     if _HOSTNAME in labels:
         labels[_HOSTNAME] = name
@@ -125,7 +125,7 @@ def new_node(template: NodeInfo, name: str) -> NodeInfo:
 
 
 def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
-    """Returns the snapshot with pending pods that ask otherwise, by key, or that are new."""
+    """Returns the snapshot with new or changed pending pods, by key."""
     given = {pod.key: pod for pod in pods}
     before = [snapshot.pods[key] for key in given if key in snapshot.pods]
     if any(pod.bound for pod in (*before, *given.values())):
@@ -150,7 +150,7 @@ def with_pods(snapshot: Snapshot, pods: Iterable[PodInfo]) -> Snapshot:
 
 
 def read_again(info: PodInfo, pod: Pod, snapshot: Snapshot, config: KoordpyConfiguration) -> PodInfo:
-    """Returns a pending pod as it would be with another specification: in the gang and at the rank that it has."""
+    """Returns a pending pod as read with another specification, in the same gang and at the same rank."""
     found = pod_info(
         pod,
         scheduler_names=snapshot.scheduler_names,
@@ -165,7 +165,7 @@ def read_again(info: PodInfo, pod: Pod, snapshot: Snapshot, config: KoordpyConfi
 
 
 def with_quotas(snapshot: Snapshot, quotas: Iterable[QuotaNode]) -> Snapshot:
-    """Returns the snapshot with quotas that are other than they are, by name."""
+    """Returns the snapshot with changed quotas, by name."""
     tree = snapshot.quotas.tree
     changed = replace(tree, quotas={**tree.quotas, **{quota.name: quota for quota in quotas}})
     return replace(snapshot, quotas=replace(snapshot.quotas, tree=changed), memo={})
@@ -174,7 +174,8 @@ def with_quotas(snapshot: Snapshot, quotas: Iterable[QuotaNode]) -> Snapshot:
 def _filtered(
     members: Mapping[GangRef, tuple[PodInfo, ...]], gone: Collection[str]
 ) -> dict[GangRef, tuple[PodInfo, ...]]:
-    """Members without some pods, by key. A tuple that keeps its pods is the same one, so its gang is not read again."""
+    """Returns the members without some pods, by key. An unchanged tuple stays the same object, so its gang is not read
+    again."""
     out = {}
     for ref, pods in members.items():
         left = pods if all(pod.key not in gone for pod in pods) else tuple(p for p in pods if p.key not in gone)
@@ -195,7 +196,7 @@ def _take_off(pod: PodInfo, snapshot: Snapshot, used: Ints, scored: Ints) -> Non
 
 
 def _amends(pod: PodInfo, snapshot: Snapshot) -> bool:
-    """True if the amounts of a pod's node depend on the devices that pods hold there."""
+    """Returns whether the amounts of a pod's node depend on the devices that pods use there."""
     if pod.node not in snapshot.index or not any(view.amends(pod.node) for view in snapshot.families.values()):
         return False
     node = snapshot.nodes[snapshot.index[pod.node]]
@@ -203,7 +204,7 @@ def _amends(pod: PodInfo, snapshot: Snapshot) -> bool:
 
 
 class _Counts:
-    """What some bound pods add to the counts of a Snapshot."""
+    """Contributions of some bound pods to the counts of a Snapshot."""
 
     def __init__(self, book: Neighbours) -> None:
         self.selectors, self.classes = book.selectors.frozen(), book.classes.frozen()
@@ -220,7 +221,7 @@ def _counts(pods: Iterable[PodInfo], snapshot: Snapshot) -> _Counts:
 
 
 def _asked_otherwise(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iterable[PodInfo] = ()) -> Quotas:
-    """What quotas hold and are asked for when some pods are gone and others are there."""
+    """Returns the quotas with other used and requested amounts. gone: removed pods; come: added pods."""
     held, waiting = Tally[Owner, str](), Tally[Owner, str]()
     for pods, sign in ((gone, 1), (come, -1)):
         for pod in pods:
@@ -235,9 +236,10 @@ def _asked_otherwise(quotas: Quotas, *, gone: Iterable[PodInfo] = (), come: Iter
 
 
 def _with_devices(snapshot: Snapshot, like: Mapping[str, str]) -> Snapshot:
-    """The snapshot with the devices of its new nodes (name -> the node that each is like)."""
+    """Returns the snapshot with the devices of new nodes. like: new node -> existing node with the same devices; empty
+    for none."""
     return replace(snapshot, families={family: view.with_nodes(like) for family, view in snapshot.families.items()})
 
 
 Edit = Callable[[Snapshot], Snapshot]
-"""One change of a Snapshot. Raises VariantError where it cannot be made exactly."""
+"""A change of a Snapshot. Raises `VariantError` if it cannot be made exactly."""

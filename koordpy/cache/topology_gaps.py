@@ -1,10 +1,9 @@
-"""Gaps in a topology's labels: nodes without a layer's label, labels that no node has, domains in two parents.
+"""Gaps in topology labels: nodes without a layer's label, layer labels that no node has, and domains below two parents.
 
-A node that lacks a label still has its place (a domain of its own), so nothing fails: gangs wait, or are placed worse.
-Which nodes count: those with accelerators where any node has some, because the labels are made for what gangs ask for.
-In a cluster without accelerators all nodes count but those of the control plane. A name below two parents is two
-domains, and often a wrong label; not where a layer numbers its domains anew below each parent.
-Cost: O(nodes) once a tree, then O(nodes without a label).
+A node without a label is a domain by itself, so scheduling does not fail, but gangs wait longer or are placed worse.
+Checked nodes: nodes with accelerators if any node has some, because gangs use the labels; otherwise all nodes except
+control-plane nodes. A domain name below two parents is two domains, and often a wrong label; layers that number their
+domains from zero below each parent are excluded. Cost: O(nodes) for each new tree, then O(nodes without a label).
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,24 +21,21 @@ from koordpy.topology.topology_layers import Layer, Layers
 from koordpy.topology.topology_tree import Tree
 
 NODES_NAMED = 4
-"""Nodes that a text names before `and N more`."""
+"""Maximum number of nodes in a text before `and N more`."""
 DOMAINS_NAMED = 4
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-"""Keys of the taints of nodes that take no work."""
+"""Taint keys of control-plane nodes."""
 
 
 def told_keys(layer: Layer) -> str:
-    """`the label a or b` of a layer; `a HyperNode of tier1` where objects make it."""
+    """Returns `the label a or b` of a layer, or `a HyperNode of tier1` if HyperNodes define the layer."""
     return f"the label {' or '.join(layer.label_keys)}" if layer.label_keys else f"a HyperNode of {layer.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class UnlabelledNodes:
-    """Nodes that count and are a domain of their own at a layer.
-
-    counted: how many nodes count. bare: whether no node of the cluster has the label. meant: the key that nodes have
-    and that a misspelt key was meant to be, empty for none.
-    """
+    """Checked nodes without the label of a layer. counted: number of checked nodes; bare: True if no node of the
+    cluster has the label; meant: key on nodes that is similar to a misspelt layer key, empty for none."""
 
     layer: Layer
     nodes: tuple[str, ...]
@@ -61,12 +57,12 @@ class UnlabelledNodes:
 
 @dataclass(frozen=True, slots=True)
 class SplitDomain:
-    """A name that stands below several parents."""
+    """A domain name below several parents."""
 
     layer: str
     name: str
     places: tuple[tuple[str, int], ...]
-    """(path, nodes) of each domain of that name."""
+    """(path, number of nodes) of each domain with the name."""
 
     def __str__(self) -> str:
         places = [f"{path} ({counted(nodes, 'node')})" for path, nodes in self.places]
@@ -75,7 +71,7 @@ class SplitDomain:
 
 @dataclass(frozen=True)
 class TopologyGaps:
-    """All of it. unlabelled: by layer, from the top; split: by layer and name."""
+    """All gaps of a topology. unlabelled: by layer, from the top; split: by layer and name."""
 
     unlabelled: tuple[UnlabelledNodes, ...] = ()
     split: tuple[SplitDomain, ...] = ()
@@ -85,13 +81,13 @@ class TopologyGaps:
 
     @cached_property
     def kinds(self) -> frozenset[tuple[str, str]]:
-        """(what is wrong, layer): what is told anew only where one is added."""
+        """Pairs (kind of gap, layer); a new pair triggers a new event."""
         found = {("bare" if one.bare else "unlabelled", one.layer.name) for one in self.unlabelled}
         return frozenset(found | {("split", one.layer) for one in self.split})
 
     @property
     def reason(self) -> str:
-        """Of a condition: what is worst."""
+        """Reason of the condition: the most serious kind of gap."""
         if any(one.bare for one in self.unlabelled):
             return "NoNodeLabelled"
         return "NodesUnlabelled" if self.unlabelled else "DomainsSplit"
@@ -107,7 +103,7 @@ NO_GAPS = TopologyGaps()
 
 
 def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
-    """`no node has the label a, did you mean b?`; named: with the name of the layer behind the label."""
+    """Returns `no node has the label a, did you mean b?`. named: True to add the name of the layer to the label."""
     if not layer.label_keys:
         return f"no node is in {told_keys(layer)}"
     what = told_keys(layer) + (f" of {layer.name}" if named else "")
@@ -116,17 +112,16 @@ def bare_text(layer: Layer, meant: str, *, named: bool = False) -> str:
 
 @dataclass(frozen=True)
 class LabelGaps:
-    """What the labels of all nodes say, whichever nodes count. Changes with the tree alone.
-
-    bare: level of a layer whose label no node has -> the key that nodes have and that was meant, empty for none.
-    """
+    """Gaps of all nodes, whether checked or not. They change only with the tree. bare: level of a layer with a label
+    that no node has -> similar key on nodes, empty for none."""
 
     bare: Mapping[int, str] = field(default_factory=dict)
     split: tuple[SplitDomain, ...] = ()
 
     @staticmethod
     def of(tree: Tree, labels: Callable[[], Iterable[Mapping[str, str]]]) -> "LabelGaps":
-        """Reads a tree. labels: those of its nodes, asked for where a layer is bare."""
+        """Finds the gaps of a tree. labels: returns the labels of its nodes; called only if a layer has no labelled
+        node."""
         number = len(tree.node_names)
         bare = [i for i, lacking in enumerate(tree.lacking, start=1) if number and len(lacking) == number]
         known: set[str] = {key for one in labels() for key in one} if bare else set()
@@ -134,7 +129,7 @@ class LabelGaps:
 
 
 def label_gaps(snapshot: Snapshot) -> LabelGaps:
-    """What the labels of a snapshot's nodes say; read once a snapshot."""
+    """Returns the gaps of all nodes of a snapshot; computed once for each snapshot."""
     known = snapshot.memo.get(LabelGaps)
     if not isinstance(known, LabelGaps):
         known = LabelGaps.of(snapshot.tree, lambda: (node.labels for node in snapshot.nodes))
@@ -143,8 +138,8 @@ def label_gaps(snapshot: Snapshot) -> LabelGaps:
 
 
 def bare_layer(snapshot: Snapshot, level: int) -> str:
-    """`no node has the label KEY of LAYER, did you mean OTHER?` of a layer whose label no node has; empty of any other,
-    of the cluster and of the node layer."""
+    """Returns `no node has the label KEY of LAYER, did you mean OTHER?` for a layer without labelled nodes. Empty for
+    other layers, for the cluster and for the node layer."""
     tree = snapshot.tree
     if not 0 < level <= len(tree.lacking) or not tree.has_object or len(tree.lacking[level - 1]) < len(tree.node_names):
         return ""
@@ -152,7 +147,8 @@ def bare_layer(snapshot: Snapshot, level: int) -> str:
 
 
 def _meant_key(layers: Layers, level: int, known: Collection[str]) -> str:
-    """The nearest label, else the only one of the same name below another prefix; never that of another layer."""
+    """Returns the key that a layer's keys probably mean: a similar one, or the only one of the same name with another
+    prefix. Keys of other layers are excluded. Empty for none."""
     taken = {key for one in layers.chain for key in one.label_keys}
     free = sorted(set(known) - taken)
     for key in layers.chain[level - 1].label_keys:
@@ -165,9 +161,11 @@ def _meant_key(layers: Layers, level: int, known: Collection[str]) -> str:
 
 
 def split_domains(tree: Tree) -> tuple[SplitDomain, ...]:
-    """Names that stand below several parents, by layer from the top. Left out are domains of single nodes that lack a
-    label there or above, and layers that number their domains anew below each parent: where several names are split and
-    all parents but one have no other names."""
+    """Returns domain names below several parents, by layer from the top.
+
+    Excluded are domains of single nodes without a label there or above, and layers that number their domains from zero
+    below each parent: several names are split, and all parents except one have only such names.
+    """
     found: list[SplitDomain] = []
     private = _private(tree)
     for number in range(2, tree.depth):
@@ -192,7 +190,7 @@ def split_domains(tree: Tree) -> tuple[SplitDomain, ...]:
 
 
 def _private(tree: Tree) -> list[NDArray[np.bool_]]:
-    """[level][domain] whether it is, or lies in, the domain of a single node that lacks a label."""
+    """Returns [level][domain], True if the domain is, or is inside, the domain of a single node without a label."""
     out = [np.zeros(len(level), dtype=bool) for level in tree.levels]
     for number, lacking in enumerate(tree.lacking, start=1):
         out[number] = out[number - 1][tree.levels[number].parent]
@@ -204,7 +202,7 @@ def _private(tree: Tree) -> list[NDArray[np.bool_]]:
 def find_gaps(
     tree: Tree, labels: LabelGaps, get: Callable[[str], NodeInfo | None], accelerated: Collection[str]
 ) -> TopologyGaps:
-    """What is wrong with a tree. get: a node by its name; accelerated: the nodes that have accelerators."""
+    """Returns the gaps of a tree. get: returns a node by name; accelerated: names of nodes with accelerators."""
     if not tree.has_object or not tree.node_names:
         return NO_GAPS
 
@@ -230,7 +228,8 @@ def _takes_no_work(info: NodeInfo) -> bool:
 
 
 def by_layer(tree: Tree, gaps: TopologyGaps) -> tuple[dict[str, int], dict[str, int]]:
-    """Layer -> nodes without its label, and names that are split; of every layer above the nodes, 0 for none."""
+    """Returns (layer -> number of nodes without its label, layer -> number of split names) for every layer above the
+    nodes."""
     layers = [layer.name for layer in tree.layers.chain[:-1]] if tree.has_object else []
     unlabelled, split = dict.fromkeys(layers, 0), dict.fromkeys(layers, 0)
     for one in gaps.unlabelled:

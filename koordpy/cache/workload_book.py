@@ -1,4 +1,4 @@
-"""Gangs that follow from workloads and from pods, as the books of pods know gangs.
+"""Connects the derived gangs of `workloads` with the pods and gangs of the cache.
 
 Source: workloads.md 2.
 """
@@ -24,24 +24,24 @@ from koordpy.workloads.workload_model import Role, StepCondition, Workload
 from koordpy.workloads.workload_runs import WorkloadPod
 
 _STEPPED = frozenset((TRAIN_JOB[1], "MPIJob"))
-"""Kinds whose operators write a PodGroup over pods that they create one after the other."""
+"""Kinds with operators that create one PodGroup for pods that are created in steps."""
 
 
 class WorkloadBook(DerivedBook):
-    """What pods belong to."""
+    """Derives the gang of each pod from its workload and labels."""
 
     def __init__(self, config: Gangs, schedulers: Container[str]) -> None:
-        """schedulers: names of ours."""
+        """schedulers: names of this scheduler."""
         super().__init__(config, schedulers, selector_matches)
         self.records = RecordBook()
         self.passed_over: dict[GangRef, str] = {}
-        """PodGroups that are not used, and why."""
+        """PodGroups that are ignored, and the reason."""
         self.unknown_steps: frozenset[GangRef] = frozenset()
-        """PodGroups of TrainJobs whose steps are not known."""
+        """PodGroups of TrainJobs with unknown steps."""
         self._refs: dict[str, GangRef] = {}
-        """`namespace/name` of each gang that follows -> its identity, one object for all its pods."""
+        """`namespace/name` of a derived gang -> its identity, one object for all its pods."""
         self.derived: Mapping[GangRef, Derived] = {}
-        """All that follows, as of the last `regroup`."""
+        """All derived gangs, as of the last `regroup`."""
 
     def know(self, known: Known, groups: Mapping[str, VolcanoGroup]) -> None:
         super().know(known, groups)
@@ -70,30 +70,30 @@ class WorkloadBook(DerivedBook):
         )
 
     def _said_by(self, info: PodInfo) -> GangRef | None:
-        """The gang that a pod names itself, whatever followed for it beyond a PodGroup made by default."""
+        """Returns the gang that a pod names itself, ignoring derived gangs except for a PodGroup created by default."""
         if info.pod.spec.scheduling_group is None:
             return info.gang
         return gang_ref(info.pod, volcano=self.volcano)
 
     def volcano_group(self, key: str) -> tuple[VolcanoGroup, list[WorkloadPod]] | None:
-        """A PodGroup of Volcano by `namespace/name`, and the pods that name it; None where it is not there."""
+        """Returns a PodGroup of Volcano by `namespace/name`, and the pods that name it; None if it does not exist."""
         group = self.groups.get(key)
         return (group, list(self.of_group(key).values())) if group is not None else None
 
     def top_of(self, key: str) -> Head | None:
-        """The topmost workload of a pod by `namespace/name`; None where none is known, or the pod is not."""
+        """Returns the topmost workload of a pod by `namespace/name`; None if the pod or its workloads are unknown."""
         known = self._pods.get(key)
         return known.lineage.top if known is not None and known.lineage.chain else None
 
     def queue_of(self, pod: Pod) -> str:
-        """Name of the quota that a pod's PodGroup of Volcano names; empty for none."""
+        """Returns the name of the quota in a pod's PodGroup of Volcano; empty for none."""
         name = group_of_pod(pod) if self.volcano else ""
         group = self.groups.get(f"{pod.metadata.namespace}/{name}") if name else None
         return group.queue if group is not None else ""
 
     def regroup(self, named: Iterable[GangRef], now: float) -> set[str]:
-        """Finds what follows now (seconds since the epoch); the pods whose gang may be another. named: gangs that pods
-        name."""
+        """Derives all gangs; returns the pods that may have another gang. named: gangs that pods name; now: seconds
+        since the epoch."""
         known = self.gangs
         by_default = {GangRef.of(key, GangSource.UPSTREAM) for key in self.made}
         pods = self.update([ref.key for ref in named if ref not in self.passed_over and ref not in by_default], now)
@@ -107,14 +107,16 @@ class WorkloadBook(DerivedBook):
         return pods
 
     def take_altered(self) -> list[GangRef]:
-        """Gangs of which anything but their pods changed since this was last asked."""
+        """Returns the gangs with changes in more than their pods since the last call."""
         found, self.altered = self.altered, set()
         return [self._refs[key] for key in found if key in self._refs]
 
     def pass_over(self, groups: Mapping[str, PodGroup]) -> set[GangRef]:
-        """Looks for PodGroups that the operator of a TrainJob or MPIJob wrote and that can never be met, because the
-        operator creates some of the pods only after others have started. Returns the PodGroups of which this is said
-        for the first time, or no more."""
+        """Finds PodGroups that the operator of a TrainJob or MPIJob created and that can never reach their minimum.
+
+        The reason is that the operator creates some pods only after others have started. Returns the PodGroups that are
+        ignored for the first time, or no longer.
+        """
         found, unknown = {}, set()
         for group in groups.values():
             meta, ref = group.metadata, GangRef(group.metadata.namespace, group.metadata.name)
@@ -140,7 +142,7 @@ class WorkloadBook(DerivedBook):
         return changed
 
     def _steps_of(self, owner: OwnerReference, namespace: str) -> list["_StepPods"]:
-        """The steps of the workload that controls a PodGroup; none where that is not known."""
+        """Returns the steps of the workload that controls a PodGroup; empty if unknown."""
         known = self.known.find(owner, namespace)
         uid = owner.uid if known is None else known.head.uid
         below = map(self.known.get, (uid, *self.known.below(uid)))
@@ -150,8 +152,8 @@ class WorkloadBook(DerivedBook):
         return gang is None or gang.source is GangSource.WORKLOAD or gang in self.passed_over
 
     def filed(self, info: PodInfo) -> tuple[GangRef | None, int | None, str]:
-        """(gang, rank index, PodGroup that its controller made by default where another gang has it) of a pod that is
-        known."""
+        """Returns (gang, rank index, PodGroup that a controller created by default for a pod in another gang) of a
+        known pod."""
         known, named, made = self._pods[info.key], self._said_by(info), ""
         gang = self._refs.get(known.gang) if self._is_free(named) else named
         if known.passes:
@@ -168,20 +170,21 @@ class WorkloadBook(DerivedBook):
 
 @dataclass(frozen=True, slots=True)
 class _StepPods:
-    """Roles of a workload whose pods live at one time."""
+    """Roles of a workload with pods that exist at the same time."""
 
     size: int
-    """Pods of all its roles."""
+    """Number of pods of all its roles."""
     first: int
-    """Pods that exist before any pod of the step is bound."""
+    """Number of pods that are created before any pod of the step is bound."""
     later: StepCondition | None
-    """The first condition that holds back the rest."""
+    """Condition of the first later role; None if all pods are created at once."""
     role: str
-    """Role that this condition holds back; empty for none."""
+    """Role that waits for this condition; empty for none."""
 
 
 def _steps(workload: Workload) -> list[_StepPods]:
-    """The steps of a workload in their order. The number of a role's step is the most Complete edges on a way to it."""
+    """Returns the steps of a workload in order. The step of a role is the largest number of Complete edges on a path to
+    it."""
     levels: dict[str, int] = {}
     members: dict[int, list[Role]] = {}
     for role in workload.roles:
@@ -203,10 +206,8 @@ def _steps(workload: Workload) -> list[_StepPods]:
 
 
 def _never_met(least: int, steps: list[_StepPods], owner: OwnerReference) -> str:
-    """Why a PodGroup over all steps of its owner can never reach a minMember of `least`; empty where it can.
-
-    Of an MPIJob, a minMember above all of its pods is the user's own number, so the PodGroup stands.
-    """
+    """Returns why a PodGroup over all steps of its owner can never reach minMember `least`; empty if it can. In an
+    MPIJob, a minMember above the number of its pods is set by the user, so the PodGroup remains in use."""
     most, whose = max((step.size for step in steps), default=least), f"{owner.kind} {owner.name}"
     never = f"minMember {least} can never"
     if least > most:
