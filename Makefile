@@ -12,7 +12,7 @@ ATTACK_ARGS ?=
 export MINUTES POLICIES
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs reference chart image test-pythons controlplane clean oracle golden measures suggestions storms
+.PHONY: help install lock demo picture test lint format type bench soak attack yardstick e2e realnode realnode-down realnode-bench e2e-realnode hardware docs reference workflows chart image test-pythons controlplane clean oracle golden measures suggestions storms
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -64,6 +64,11 @@ lint: install type ## Style, import layers, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+workflows: ## Check the workflows of the forge with actionlint (needs Go)
+	GOFLAGS= go run $(ACTIONLINT) .github/workflows/*.yml
 
 format: install ## Format the code
 	$(BIN)/ruff format .
