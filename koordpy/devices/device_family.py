@@ -1,26 +1,26 @@
-"""What a family of devices is to koordpy: GPUs, Ascend NPUs, devices of resource claims, each in a folder of its own.
+"""The interface of a device family: GPUs, Ascend NPUs, devices of resource claims, each in a separate folder.
 
-How many devices a node has is a resource like any other. A family says what the number does not: which devices are
-free, which sets serve a pod, and what a Binding must say. Its life, from the cluster to the Binding:
+The number of devices of a node is a resource like any other. A family adds what the number does not say: which devices
+are free, which sets of them serve a pod, and the annotations of a Binding. From the cluster to the Binding:
 
-| what happens | who is asked |
+| event | code that handles it |
 |---|---|
-| a pod is read | `AskReader` of the family: what the pod asks, kept as `PodInfo.asks[name]` |
-| objects and nodes change, pods come and go | its `FamilyBook`, in the `ClusterState` |
-| a snapshot is taken | `FamilyBook.view()`, kept as `Snapshot.families[name]` |
-| a round plans on a Draft | its `DeviceLedger`, kept as `Draft.ledgers[name]`: assign, release, evict, restore |
-| a node is judged, counted, chosen; victims; checks; words | the methods of `Family` below |
+| a pod is read | `AskReader` of the family; its device request is stored as `PodInfo.asks[name]` |
+| objects, nodes or pods change | the `FamilyBook` of the family in the `ClusterState` |
+| a snapshot is taken | `FamilyBook.view()`, stored as `Snapshot.families[name]` |
+| a round plans on a Draft | its `DeviceLedger`, stored as `Draft.ledgers[name]`: assign, release, evict, restore |
+| filters, problems, scores, victims, plan check, messages | the methods of `Family` below |
 | a plan is carried out | `FamilyBook.is_lost`, `is_delivered` |
 
-The lower half (reader, book, view, ledger) rests on the cache, the upper half (`Family`) on filters and problems. The
-cache stands below both and may import neither: it knows the base classes of the lower half (`pods/device_asks.py`,
-`pods/family_books.py`), and is given the readers and books when it is made, by `family_registry.device_families`.
-So one line in `FAMILIES` registers both halves, and there is no circle. What a pod asks, holds or is given is `Any`
-outside the family.
+The lower half (reader, book, view, ledger) is called by the cache, the upper half (`Family`) by filters and problems.
+The cache may import neither: it knows the base classes of the lower half (`pods/device_asks.py`,
+`pods/family_books.py`), and receives readers and books from `family_registry.device_families` when it is created. So
+one line in `FAMILIES` registers both halves without an import cycle. Requests, allocations and holdings of devices are
+`Any` outside the family.
 
-A method that a family does not define says that the number of devices decides. Nothing here is asked about a pod that
-asks nothing of the family, except where a method says so. All of it follows a plan's draft; a family that keeps figures
-of nodes makes them anew for the nodes of `Draft.touched_since`.
+The default of a method means that the number of devices decides. Methods are called only for pods with a request to the
+family, unless their docstring says otherwise. All results apply to the current draft; a family that caches values of
+nodes recomputes them for the nodes of `Draft.touched_since`.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class FamilyRound(Protocol):
-    """What a family sees of a round."""
+    """The part of a round that a family may use."""
 
     scene: FilterInputs
 
@@ -50,98 +50,100 @@ class FamilyRound(Protocol):
         """Pod key -> annotations of the Binding of a pod that this round has placed."""
 
     def rules(self, pod: PodInfo) -> Sequence[Rule]:
-        """The filters of a pending pod that look at more than the pod and a node, current."""
+        """Returns the filters of a pending pod that read more than the pod and a node, current with the draft."""
 
     def takes(self, pod: PodInfo, node: int) -> bool:
-        """True if every filter lets a pending pod on a node (position), on the draft as it is."""
+        """Returns whether every filter accepts a pending pod on a node (position) of the current draft."""
 
 
 class NodeWorth(NamedTuple):
-    """What nodes are worth to a unit by how many of its pods each takes. standing: [nodes] 1 where one counts as used
-    already, for a unit without a gather goal; None for none."""
+    """Cost of nodes for a unit, by the number of its pods on each."""
 
     table: ByCount
     standing: Ints | None = None
+    """[nodes] 1 if a node counts as used already, for a unit without a gather goal; None for no such nodes."""
 
 
 Placed = Sequence[tuple[PodInfo, int]]
-"""(pod, node position) of a plan's pods that ask of a family."""
+"""(pod, node position) of the pods of a plan with a request to the family."""
 
 
 class Obstruction(NamedTuple):
-    """A pod that stands in the way of a waiting pod. sentence: what is wrong; miss: an end of `Would fit if`."""
+    """A pod with devices that prevent the placement of a waiting pod."""
 
     pod: str
     sentence: str
+    """What is wrong, as a clause of a message."""
     miss: str
+    """Condition that completes the sentence `Would fit if ...`."""
 
 
 class Family(ABC):
-    """One family of devices."""
+    """One device family."""
 
     name: str = ""
-    """Its key in asks, views, ledgers and allocations; the word of its check and of plans that it calls lost."""
+    """Key of the family in requests, views, ledgers, allocations and plan faults."""
     title: str = ""
-    """Its devices in messages: `GPUs`."""
+    """Name of the devices in messages, such as `GPUs`."""
     plugin: str = ""
-    """Of its filter, where evictions may open nodes that it refuses: victims are looked for on what it says of devices
-    that nobody can give back (`Rule.standing`)."""
+    """Name of the family's filter, if evictions may resolve its refusals; empty otherwise. The victim search then
+    relies only on the refusals that no eviction resolves (`Rule.standing`)."""
 
     variables: frozenset[str] = frozenset()
-    """Names of the environment variables of containers that the family reads; others are not kept of pods."""
+    """Environment variables of containers that the family reads. Other variables of a pod are not stored."""
 
     # -- the lower half ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def reader(self, config: KoordpyConfiguration) -> AskReader:
-        """Returns what reads the asks of pods."""
+        """Returns the reader of device requests."""
 
     def book(self, config: KoordpyConfiguration) -> FamilyBook | None:
-        """Returns an empty book; None for a family that gives nothing by name: it has no view and no ledger either."""
+        """Returns an empty book; None for a family that allocates no named devices and so has neither view nor
+        ledger."""
         return None
 
     def admitted(self, pod: Pod, config: KoordpyConfiguration) -> Pod:
-        """Returns a new pod as the admission webhook leaves it; offline commands have none."""
+        """Returns a new pod as the admission webhook would change it; offline commands run without the webhook."""
         return pod
 
     resources: frozenset[str] = frozenset()
-    """Resources of nodes whose reports `node_report` reads; empty for none."""
+    """Resources of nodes that are reported through `node_report`; empty for none."""
 
     # -- what wakes waiting units --------------------------------------------------------------------------------------
 
     def node_report(self, node: Node) -> object:
-        """Returns what decides over devices of a node beside its labels and amounts; compared with the last one."""
+        """Returns what affects devices of a node besides its labels and amounts. A change of it wakes waiting units."""
         return None
 
     def is_report(self, config_map: ConfigMap) -> bool:
-        """True if a ConfigMap says something of devices of the family; others are not kept."""
+        """True if a ConfigMap describes devices of the family; other ConfigMaps are not stored."""
         return False
 
     def object_report(self, config_map: ConfigMap) -> object:
-        """Returns what of such a ConfigMap decides over devices; compared with the last one."""
+        """Returns the part of such a ConfigMap that affects devices. A change of it wakes waiting units."""
         return None
 
     # -- the Binding ---------------------------------------------------------------------------------------------------
 
     moment_annotation: str = ""
-    """Annotation of a Binding that is the time of its sending, in nanoseconds; empty for none."""
+    """Annotation of a Binding that states the time of its request in nanoseconds; empty for none."""
 
     spans_nodes: bool = False
-    """True if rules of the family place jobs over several nodes, so that a placement elsewhere may matter to them."""
+    """True if the family's rules place jobs over several nodes, so that a placement elsewhere may affect them."""
 
     # -- filters -----------------------------------------------------------------------------------------------------
 
     def refusal(self, pod: PodInfo, scene: FilterInputs) -> Refusal | None:
-        """What is wrong with what a pod says of its devices: then no node is tried."""
+        """Returns why the pod's device request is invalid, before any node is tried; None if it is valid."""
         return None
 
     @abstractmethod
     def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterable[Rule]:
-        """The filter of a pod; none where the number of devices decides alone."""
+        """Yields the family's filter for a pod; nothing if the number of devices decides alone."""
 
     def signature(self, pod: PodInfo, scene: FilterInputs) -> str:
-        """Returns what tells pending pods of one shape apart, as a job that others of them are not in; empty for
-        nothing.
+        """Returns what distinguishes pending pods of one shape, such as their job; empty for nothing.
 
         Pods of one shape with equal signatures share their rules.
         """
@@ -150,132 +152,154 @@ class Family(ABC):
     # -- the problem of a unit ---------------------------------------------------------------------------------------
 
     def apart(self, pod: PodInfo) -> Hashable:
-        """What tells pods apart that are equal in requests and nodes; None for nothing."""
+        """Returns what distinguishes pods with equal requests and equal feasible nodes; None for nothing."""
         return None
 
     def room(self, pods: Sequence[PodInfo], scene: FilterInputs) -> Ints | None:
-        """[nodes] devices that all pods of a unit share, where those are fewer than the node's resource says. Also
-        asked of units that ask nothing of the family."""
+        """Returns [nodes] devices that the pods of a unit share, if a node may have fewer than its resource states;
+        else None.
+
+        Also called for units without a request to the family.
+        """
         return None
 
     def asked(self, pod: PodInfo) -> int:
-        """Devices of that room that a pod takes. Also asked of pods that ask nothing of the family."""
+        """Returns the number of devices of `room` that a pod uses. Also called for pods without a request to the
+        family."""
         return 0
 
     def of_requests(self, held: Mapping[str, int], scene: FilterInputs) -> int:
-        """Devices of that room in requests: resource -> amount, as of nominated pods."""
+        """Returns the number of devices of `room` that requests of nominated pods use. held: resource -> amount."""
         return 0
 
     def worth(
         self, kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool
     ) -> NodeWorth | None:
-        """What nodes are worth to a unit. kinds: a pod of each shape of its problem, in order; gather: whether it has a
-        gather goal. Also asked of units that ask nothing of the family."""
+        """Returns the cost of nodes for a unit; None if they cost the same. Also called for units without a request to
+        the family.
+
+        kinds: one pod of each shape of the unit's problem, in order. gather: True if the unit has a gather goal.
+        """
         return None
 
     def serves(self, node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
-        """Whether a node has devices for pods of different shapes together, each of which it serves alone."""
+        """Returns whether the devices of a node serve pods of different shapes together, given that they serve each pod
+        alone."""
         return True
 
     # -- a plain pod -------------------------------------------------------------------------------------------------
 
     def costs(self, pod: PodInfo, nodes: Ints, scene: FilterInputs) -> Sequence[Ints]:
-        """What nodes (positions) cost a plain pod before the scores count: arrays like `nodes`, least first, the first
-        the most important. Asked only where several nodes take the pod."""
+        """Returns costs of nodes (positions) for a plain pod, compared before scores.
+
+        Each array is shaped like `nodes`, lower is better, and the first array is the most important. Called only if
+        several nodes accept the pod.
+        """
         return ()
 
     # -- the plan ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Devices for those pods of a plan that ask for some (pod key -> node position, in rank order), on the draft as
-        it is before it."""
+        """Returns the devices of the pods of a plan (pod key -> node position, in rank order), allocated on the draft
+        before the plan."""
 
     def check(
         self, placed: Placed, given: Mapping[str, Any], notes: Mapping[str, Mapping[str, str]], now: FamilyRound
     ) -> Iterable[str]:
-        """Faults of what a plan gives, on the draft as it is before it; shares nothing with `give`.
+        """Yields faults of the devices that a plan allocates, on the draft before the plan. Must not share code with
+        `give`.
 
-        placed: every pod of the plan; given, notes: by pod key, what pods are given of this family, and what their
-        Bindings say. Asked if any pod of the plan asks of the family, or is given some of it.
+        placed: every pod of the plan. given, notes: allocation of the family, and annotations of the Binding, by pod
+        key. Called if a pod of the plan has a request to the family or an allocation of it.
         """
         return ()
 
     def takes_promised(self, placed: Placed, kept: Mapping[int, Mapping[str, int]], scene: FilterInputs) -> bool:
-        """True if pods on nodes take devices that nominated pods count on, on the draft as it is before them.
+        """Returns whether pods on nodes use devices that are reserved for nominated pods, on the draft before them.
 
-        kept: node position -> resource -> what nominated pods are still to get there.
+        kept: node position -> resource -> amount that nominated pods will still use there.
         """
         return False
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     counts_decide: bool = True
-    """False if which devices are free, and the jobs that hold them, decide where pods fit: sums of devices prove
+    """False if feasibility depends on which devices are free, and on the jobs that use them. Sums of devices then prove
     nothing."""
 
     # -- victims -----------------------------------------------------------------------------------------------------
 
     def is_counted(self, pods: Iterable[PodInfo], scene: FilterInputs) -> bool:
-        """True if sums of devices tell whether pods find room, so that no trial needs to give devices."""
+        """Returns whether sums of devices decide if pods fit, so that a dry run need not allocate devices."""
         return True
 
     tells_victims_apart: bool = False
-    """True if it matters which victims go, however equal their figures, and no column says so."""
+    """True if the choice among victims with equal resources matters to the family, and no column expresses the
+    difference."""
 
     def freeable(
         self, kinds: Sequence[PodInfo], scene: FilterInputs, *, reserved: Mapping[int, Mapping[str, int]]
     ) -> Ints | None:
-        """[nodes] free devices as a column of the problem with victims, in units of `asked`; None for no column.
+        """Returns [nodes] free devices as a column of the victim problem, in units of `asked`; None for no column.
 
-        Never below what is really free once some of the pods are gone. kinds: a pending pod of each shape of a unit;
-        reserved: node position -> resource -> what is kept from them there.
+        The column must never be below the number that is really free after any evictions. kinds: one pending pod of
+        each shape of a unit. reserved: node position -> resource -> amount reserved against these pods.
         """
         return None
 
     def held(self, pod: PodInfo, scene: FilterInputs) -> int:
-        """Devices of that column that a bound pod gives back when it goes."""
+        """Returns the devices of the `freeable` column that evicting a bound pod frees."""
         return 0
 
     def usable(self, scene: FilterInputs) -> Ints | None:
-        """[nodes] devices that could be given if no pod were there, in units of `asked`; None if the resource tells."""
+        """Returns [nodes] devices of the empty node, in units of `asked`; None if the node's resource states them."""
         return None
 
     def by_number(self, pod: PodInfo) -> Iterable[str]:
-        """Resources of a pod that may stand for a part of a device and are counted by number."""
+        """Returns the resources of a pod that may denote a part of a device and are scheduled by number."""
         return ()
 
-    # -- words -------------------------------------------------------------------------------------------------------
+    # -- messages ----------------------------------------------------------------------------------------------------
 
     def mark(self, pod: PodInfo, scene: FilterInputs) -> tuple[str, Callable[[int], float | None]] | None:
-        """(name, [node] figure or None) that `koordpy explain` shows beside the scores; no part of the total."""
+        """Returns (name, function from node to value) of a value that `koordpy explain` shows next to the scores; None
+        for none.
+
+        The value is None for nodes without one. It is not part of the total score.
+        """
         return None
 
     def obstruction(self, pod: PodInfo, now: FamilyRound) -> "Obstruction | None":
-        """A pod that holds devices in such a way that a waiting pod would have room once it is gone; None for none."""
+        """Returns a pod with devices that would have to be freed for a waiting pod to fit; None for none."""
         return None
 
     def bottlenecks(self, nodes: Mapping[str, int], now: FamilyRound) -> Iterable[float]:
-        """GB/s of the weakest link within the devices of each pod of a plan (key -> node position) on the draft."""
+        """Yields GB/s of the slowest link between the devices of each pod of a plan (key -> node position), on the
+        draft."""
         return ()
 
     def remedies(self, snapshot: Snapshot) -> Iterable[tuple[str, Callable[[Snapshot], Snapshot]]]:
-        """(text, change of a snapshot) of faults of devices that hold pods back: ends of `Would fit if`, to be tried.
-        The most useful first; few are tried."""
+        """Yields (text, change of a snapshot) of device faults that may keep pods pending.
+
+        The text completes the sentence `Would fit if ...`; the change is tried before the text is shown. The most
+        useful remedies come first, because few are tried.
+        """
         return ()
 
     def node_warnings(self, snapshot: Snapshot) -> Iterable[tuple[str, str]]:
-        """Yields (object such as Node/n1, text) of what nodes say in vain. Asked if a pending pod asks of the
-        family."""
+        """Yields (object such as Node/n1, text) of device settings of nodes that have no effect. Called if a pending
+        pod has a request to the family."""
         return ()
 
     def warnings(self, pod: PodInfo) -> Iterable[str]:
-        """What a pod asks of devices that cannot be read, or does nothing."""
+        """Yields warnings about parts of a pod's device request that are unreadable or have no effect."""
         return ()
 
     def cells(self, node: str, given: Any, families: Mapping[str, Any]) -> Collection[int]:
-        """Positions, among all devices of a node, of those that a plan gives a pod: what the page draws.
+        """Returns the devices that a plan allocates to a pod, as positions among all devices of the node, for the web
+        UI.
 
-        families: the views of the snapshot.
+        families: views of the snapshot by family.
         """
         return ()

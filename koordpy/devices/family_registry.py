@@ -1,4 +1,8 @@
-"""Every family of devices: a `Family` in a folder of its own, and one line here (docs/extending.md)."""
+"""The registry of device families: each is a `Family` in a separate folder, and one line here (docs/extending.md).
+
+Other packages call the functions of this module. Each function passes a question to the families of the pods concerned
+and combines their answers; arguments are as in the method of `Family` with the same name.
+"""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +29,7 @@ FAMILIES: tuple[Family, ...] = (
     NpuFamily(),
 )
 PLUGINS = frozenset(family.plugin for family in FAMILIES if family.plugin)
-"""Filters whose word on a node evictions may change."""
+"""Filters of families; evictions may resolve their refusals."""
 FAMILY_NAMES = frozenset(family.name for family in FAMILIES)
 DEVICE_VARIABLES = frozenset[str]().union(*(family.variables for family in FAMILIES))
 """Environment variables of containers that families read."""
@@ -36,30 +40,30 @@ _BY_NAME = {family.name: family for family in FAMILIES}
 
 
 def ask_readers(config: KoordpyConfiguration) -> AskReaders:
-    """Returns what reads the asks of pods, of each family."""
+    """Returns the readers of device requests of all families."""
     return AskReaders([family.reader(config) for family in FAMILIES])
 
 
 def device_families(config: KoordpyConfiguration) -> DeviceFamilies:
-    """Returns what a cache is made with: readers, and empty books."""
+    """Returns the readers and empty books of all families, with which a cache is created."""
     books = ((family.name, family.book(config)) for family in FAMILIES)
     return DeviceFamilies(ask_readers(config), {name: book for name, book in books if book is not None})
 
 
 def make_state(*, gpu: Gpu | None = None, **settings: Any) -> ClusterState:
-    """Returns an empty cache with all families. settings: as `ClusterState` takes them."""
+    """Returns an empty cache with all families. settings: passed to `ClusterState`."""
     return ClusterState(device_families(KoordpyConfiguration(gpu=gpu or Gpu())), **settings)
 
 
 def admitted(pod: Pod, config: KoordpyConfiguration) -> Pod:
-    """Returns a new pod as the admission webhook leaves it."""
+    """Returns a new pod as the admission webhook would change it."""
     for family in FAMILIES:
         pod = family.admitted(pod, config)
     return pod
 
 
 def families_of(pod: PodInfo) -> Iterator[Family]:
-    """The families of which a pod asks for devices, in the order of the registry; none for most pods."""
+    """Yields the families to which a pod has a device request, in the order of the registry; none for most pods."""
     return (_BY_NAME[name] for name in pod.asks)
 
 
@@ -69,17 +73,17 @@ def _asked_by(pods: Iterable[PodInfo]) -> list[Family]:
 
 
 def device_signature(pod: PodInfo, scene: FilterInputs) -> str:
-    """Returns what tells pending pods of one shape apart for their families; empty for nothing."""
+    """Returns what distinguishes pending pods of one shape for their families; empty for nothing."""
     return "".join(family.signature(pod, scene) for family in families_of(pod))
 
 
 def counts_decide(pod: PodInfo) -> bool:
-    """True if numbers of free devices tell whether a pod fits."""
+    """Returns whether numbers of free devices decide if a pod fits."""
     return all(family.counts_decide for family in families_of(pod))
 
 
 def node_warnings(pods: Iterable[PodInfo], snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yields (object, text) of what nodes say in vain of devices that some of the pending pods ask for."""
+    """Yields (object, text) of device settings of nodes without effect, of families that a pending pod requests."""
     for family in _asked_by(pods):
         yield from family.node_warnings(snapshot)
 
@@ -88,28 +92,29 @@ def node_warnings(pods: Iterable[PodInfo], snapshot: Snapshot) -> Iterator[tuple
 
 
 def node_reports(node: Node) -> list[object]:
-    """Returns what decides over the devices of a node beside its labels and amounts, of each family that it has."""
+    """Returns what affects the devices of a node besides its labels and amounts, one object for each of its
+    families."""
     amounts = node.status.allocatable.keys() | node.status.capacity.keys()
     return [family.node_report(node) for family in FAMILIES if not family.resources.isdisjoint(amounts)]
 
 
 def reporting(config_map: ConfigMap) -> ConfigMap | None:
-    """Returns a ConfigMap that says something of devices; None for any other."""
+    """Returns the ConfigMap if it describes devices; None otherwise."""
     return config_map if any(family.is_report(config_map) for family in FAMILIES) else None
 
 
 def object_reports(config_map: ConfigMap) -> list[object]:
-    """Returns what of a ConfigMap decides over devices, of each family of which it says something."""
+    """Returns the parts of a ConfigMap that affect devices, one object for each family."""
     return [family.object_report(config_map) for family in FAMILIES if family.is_report(config_map)]
 
 
 def moment_annotations(pod: PodInfo) -> list[str]:
-    """Returns the annotations of a pod's Binding that are the time of its sending."""
+    """Returns the annotations of a pod's Binding that state the time of its request."""
     return [family.moment_annotation for family in families_of(pod) if family.moment_annotation]
 
 
 def spans_nodes(pod: PodInfo) -> bool:
-    """True if rules of a family place the jobs of such pods over several nodes."""
+    """Returns whether rules of a family place the pod's job over several nodes."""
     return any(family.spans_nodes for family in families_of(pod))
 
 
@@ -117,23 +122,23 @@ def spans_nodes(pod: PodInfo) -> bool:
 
 
 def apart(pod: PodInfo) -> Hashable:
-    """What tells pods apart that are equal in requests and nodes."""
+    """Returns what distinguishes pods with equal requests and equal feasible nodes."""
     return tuple((family.name, family.apart(pod)) for family in families_of(pod))
 
 
 def shared_room(pods: Sequence[PodInfo], scene: FilterInputs) -> list[tuple[Family, Ints]]:
-    """[nodes] devices that all pods of a unit share, of each family that says so."""
+    """Returns (family, [nodes] devices that the pods of a unit share) of families that limit them."""
     found = ((family, family.room(pods, scene)) for family in FAMILIES)
     return [(family, room) for family, room in found if room is not None]
 
 
 def takes_shared(pod: PodInfo) -> bool:
-    """True if a pod takes devices of a room that all pods of a unit share."""
+    """Returns whether a pod uses devices that the pods of a unit share."""
     return any(family.asked(pod) for family in families_of(pod))
 
 
 def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound, *, gather: bool) -> NodeWorth | None:
-    """What nodes are worth to a unit by the first family that has something to say of it."""
+    """Returns the cost of nodes for a unit by the first family that has one; None for none."""
     for family in FAMILIES:
         found = family.worth(kinds, members, now, gather=gather)
         if found is not None:
@@ -142,12 +147,13 @@ def worth(kinds: Sequence[PodInfo], members: Sequence[PodInfo], now: FamilyRound
 
 
 def serves(node: int, pods: Sequence[PodInfo], now: FamilyRound) -> bool:
-    """True if a node has devices of every family for pods of different shapes together."""
+    """Returns whether a node's devices of every family serve pods of different shapes together."""
     return all(family.serves(node, pods, now) for family in _asked_by(pods))
 
 
 def devices_costs(pod: PodInfo, nodes: Ints, scene: FilterInputs) -> list[Ints]:
-    """What nodes (positions) cost a plain pod in devices before the scores count, the most important first."""
+    """Returns the costs of nodes (positions) for a plain pod in devices, compared before scores, the most important
+    first."""
     return [cost for family in families_of(pod) for cost in family.costs(pod, nodes, scene)]
 
 
@@ -155,7 +161,8 @@ def devices_costs(pod: PodInfo, nodes: Ints, scene: FilterInputs) -> list[Ints]:
 
 
 def give(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
-    """Devices of every family for a plan (pod key -> node position), on the draft as it is before it."""
+    """Returns the devices of every family for a plan (pod key -> node position), allocated on the draft before the
+    plan."""
     pods = now.scene.snapshot.pods
     asking: dict[Family, dict[str, int]] = {}
     for key, node in nodes.items():
@@ -177,7 +184,7 @@ def give(nodes: Mapping[str, int], now: FamilyRound) -> PlanAllocation:
 
 
 def merged(*parts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Pod key -> notes, of several sources."""
+    """Returns pod key -> annotations, combined from several sources."""
     out: dict[str, dict[str, str]] = {}
     for part in parts:
         for key, notes in part.items():
@@ -191,7 +198,7 @@ def faults_of_devices(
     notes: Mapping[str, Mapping[str, str]],
     now: FamilyRound,
 ) -> Iterator[tuple[str, str]]:
-    """(family, fault) of what a plan gives its pods, on the draft as it is before it."""
+    """Yields (family, fault) of the devices that a plan allocates, on the draft before the plan."""
     named = {name for own in given.values() for name in own}
     named |= {name for pod, _ in placed for name in pod.asks}
     for family in FAMILIES if named else ():
@@ -204,7 +211,7 @@ def faults_of_devices(
 def takes_promised(
     placed: Sequence[tuple[PodInfo, int]], kept: Mapping[int, Mapping[str, int]], scene: FilterInputs
 ) -> str:
-    """Returns the title of a family of which pods on nodes take what nominated pods count on; empty for none."""
+    """Returns the title of a family of which pods use devices that are reserved for nominated pods; empty for none."""
     found = (one.title for one in _asked_by(pod for pod, _ in placed) if one.takes_promised(placed, kept, scene))
     return next(found, "")
 
@@ -213,12 +220,13 @@ def takes_promised(
 
 
 def is_counted(pods: Sequence[PodInfo], scene: FilterInputs) -> bool:
-    """True if sums of devices tell whether pods find room."""
+    """Returns whether sums of devices decide if pods fit."""
     return all(family.is_counted(pods, scene) for family in _asked_by(pods))
 
 
 def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
-    """True if devices that sums do not tell of cannot be given as a trial needs them (pod key -> node position)."""
+    """Returns whether a dry run (pod key -> node position) fails to allocate devices of families that sums do not
+    describe."""
     pods = [now.scene.snapshot.pods[key] for key in nodes]
     return any(
         family.give({pod.key: nodes[pod.key] for pod in pods if family.name in pod.asks}, now).faults
@@ -228,51 +236,53 @@ def is_refused(nodes: Mapping[str, int], now: FamilyRound) -> bool:
 
 
 def is_told_apart(pods: Sequence[PodInfo]) -> bool:
-    """True if it matters which victims go, however equal their figures."""
+    """Returns whether the choice among victims with equal resources matters to a family."""
     return any(family.tells_victims_apart for family in _asked_by(pods))
 
 
 def freeable_columns(
     kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> dict[str, Ints]:
-    """Family -> [nodes] what may come free of its devices, of families that say more than the nodes' resources do."""
+    """Returns family -> [nodes] free devices, of families that restrict them further than the nodes' resources do."""
     found = {one.name: one.freeable(kinds, scene, reserved=reserved) for one in _asked_by(kinds)}
     return {name: column for name, column in found.items() if column is not None}
 
 
 def asked_of(pod: PodInfo, family: str) -> int:
-    """Devices that a pod takes of the family's column."""
+    """Returns the devices of the family's column that a pod uses."""
     return _BY_NAME[family].asked(pod) if family in pod.asks else 0
 
 
 def held_of(pod: PodInfo, family: str, scene: FilterInputs) -> int:
-    """Devices of the family's column that a bound pod gives back when it goes."""
+    """Returns the devices of the family's column that evicting a bound pod frees."""
     return _BY_NAME[family].held(pod, scene) if family in pod.asks else 0
 
 
 def usable_columns(pods: Sequence[PodInfo], scene: FilterInputs) -> dict[str, Ints]:
-    """Family -> [nodes] devices that could be given if no pod were there, of families that know."""
+    """Returns family -> [nodes] devices of the empty node, of families that know them."""
     found = {one.name: one.usable(scene) for one in _asked_by(pods)}
     return {name: column for name, column in found.items() if column is not None}
 
 
-# -- words -------------------------------------------------------------------------------------------------------------
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 
 def find_obstruction(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
-    """Returns a pod that holds devices in such a way that a waiting pod would have room once it is gone."""
+    """Returns a pod with devices that would have to be freed for a waiting pod to fit; None for none."""
     found = (family.obstruction(pod, now) for family in families_of(pod))
     return next((one for one in found if one is not None), None)
 
 
 def bottlenecks(nodes: Mapping[str, int], now: FamilyRound) -> tuple[float, ...]:
-    """GB/s of the weakest link within the devices of each pod of a plan (key -> node position) on the draft."""
+    """Returns GB/s of the slowest link between the devices of each pod of a plan (key -> node position), on the
+    draft."""
     asking = _asked_by(now.scene.snapshot.pods[key] for key in nodes)
     return tuple(gbps for family in asking for gbps in family.bottlenecks(nodes, now))
 
 
 def remedies(snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
-    """(text, change of a snapshot) of faults of devices that hold pods back, of all families that the cluster has."""
+    """Yields (text, change of a snapshot) of device faults that may keep pods pending, of all families in the
+    cluster."""
     for family in FAMILIES:
         if family.name in snapshot.families:
             yield from family.remedies(snapshot)
@@ -282,6 +292,6 @@ def remedies(snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Sna
 
 
 def cells(node: str, given: Given, snapshot: Snapshot) -> Collection[int]:
-    """Positions, among all devices of a node, of those that a plan gives a pod."""
+    """Returns the devices that a plan allocates to a pod, as positions among all devices of the node."""
     found = (_BY_NAME[name].cells(node, own, snapshot.families) for name, own in given.items())
     return next((own for own in found if own), ())

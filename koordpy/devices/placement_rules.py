@@ -1,12 +1,12 @@
-"""What a device family decides about units beyond counts per node: the questions that the planner asks of it.
+"""The interface of a device family with placement rules for jobs beyond device counts per node.
 
-Most families answer none of them: filters, capacities and worth (`koordpy.devices.device_family`) say all that
-placement needs. A family whose jobs have placement rules of their own (a fabric of switches, blocks of nodes, an order
-of nodes by the devices left on them) is a `JobPlacement` in a module of its own room, and one line in
-`rule_registry.JOB_PLACEMENTS`. Every method has a default that leaves the decision to the general planner.
+Most families do not implement it: filters, capacities and node costs (`koordpy.devices.device_family`) are enough for
+the planner. A family with rules for whole jobs (a fabric of switches, blocks of nodes, an order of nodes by their free
+devices) implements `JobPlacement` and adds one line to `rule_registry.JOB_PLACEMENTS`. Every method has a default that
+leaves the decision to the general planner.
 
-A family is asked only about units of which a pending pod asks for its devices, so that a cluster without them never
-enters its room. All answers hold for the draft as it is, and leave it as it was unless a method says otherwise.
+A family is called only for units with a pending pod that requests its devices. All results apply to the current draft,
+and methods leave the draft unchanged unless their docstring says otherwise. figures: the round state.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,104 +23,105 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """A placement of a unit, or of one job in it, by a family's own rules."""
+    """A placement of a unit, or of one job in it, by a family's rules."""
 
     nodes: Mapping[str, int]
-    """Pod key -> node position; empty where there is no placement."""
+    """Pod key -> node position; empty if there is no placement."""
     proof: Proof = Proof.OPTIMAL
     runs: tuple[SolverRun, ...] = ()
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Pod key -> annotations of its Binding, beside those of its devices."""
+    """Pod key -> annotations of its Binding, in addition to those of its devices."""
     remark: str = ""
-    """Why pods of the unit wait; empty for nothing to say."""
+    """Reason why pods of the unit wait; empty for none."""
     evicted: tuple[PodInfo, ...] = ()
-    """Bound members of the unit that are evicted first, because they move."""
+    """Bound members of the unit that are evicted first, because the plan moves them."""
     returns: Mapping[str, int] = field(default_factory=dict)
-    """Key of an evicted member -> node that is kept for its return."""
+    """Key of an evicted member -> node that is reserved for its return."""
     moved: str = ""
     """Text of the event on each evicted member."""
     worth: tuple[Any, ...] = ()
-    """Levels of the family's objective; smaller is better. Compared only between plans of one unit."""
+    """Levels of the family's objective; smaller is better. Comparable only between plans of one unit."""
 
 
 class PlaceConditions(NamedTuple):
-    """Conditions on the nodes of a unit that the model of victims has to know (`victim_selection.choice.Choices`)."""
+    """Conditions on the nodes of a unit for the victim model (`victim_selection.choice.Choices`)."""
 
     lots: tuple[tuple[tuple[int, ...], int], ...] = ()
     """(nodes, k): the number of members placed on these nodes is a multiple of k."""
     one_of: tuple[tuple[int, ...], ...] = ()
-    """Sets of nodes one of which holds all members; empty for no such condition."""
+    """Sets of nodes; one set must contain all members. Empty for no such condition."""
 
 
 class ShownScores(NamedTuple):
-    """Scores of the nodes that `koordpy explain` shows for a pod beside those of the score plugins."""
+    """Scores of nodes that `koordpy explain` shows for a pod next to those of the score plugins."""
 
     name: str
     values: Sequence[float]
-    """[nodes]."""
+    """[nodes] score of each node."""
 
 
 class JobPlacement:
     """Placement rules of one device family for plain pods and for units."""
 
     family: str
-    """Name of the family: the rules are asked about pods that ask of it (`PodInfo.asks`)."""
+    """Name of the family. The rules are applied to pods with a request to it (`PodInfo.asks`)."""
 
     # -- before quotas and nodes are looked at -------------------------------------------------------------------------
 
     def gate(self, unit: Unit, figures: RoundState) -> Gate | None:
-        """Returns why no pod of the unit may be tried, such as a job that the family's rules call illegal."""
+        """Returns the reason why no pod of the unit may be tried, such as an illegal job; None for none."""
         return None
 
     # -- placement -----------------------------------------------------------------------------------------------------
 
     def choose_node(self, pod: PodInfo, figures: RoundState) -> int | None:
-        """Returns the best node of a plain pod that asks for such devices; None if no node takes it."""
+        """Returns the best node (position) of a plain pod; None if no node accepts it."""
         return figures.of(pod).best_node()
 
     def decides(self, unit: Unit, figures: RoundState) -> bool:
-        """True if the family's own rules, not the goals of the general planner, decide where members stand."""
+        """Returns whether the family's rules, not the goals of the general planner, decide where members are placed."""
         return False
 
     def place(self, unit: Unit, figures: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
-        """Places the pending members of a unit, whole or not at all; None leaves them to the general planner.
+        """Places the pending members of a unit, all or none; None leaves them to the general planner.
 
-        wanted: keys of the only pending members that are placed; None for all. Never None where `decides`.
+        wanted: keys of the pending members to place; None for all. Must not return None if `decides`.
         """
         return None
 
     def place_members(self, unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
-        """Places exactly the wanted members, without moving others, where victims are off the draft.
+        """Places exactly the wanted members, without moving other members, after the draft has evicted victims.
 
-        A plan without nodes says that there is no place for them; None leaves them to the general planner.
+        A plan without nodes means that they do not fit; None leaves them to the general planner.
         """
         return None
 
     def hold_returns(self, returns: Mapping[str, int], figures: RoundState) -> None:
-        """Puts evicted members (pod key -> node) back on the draft, so that their nodes are kept for their return."""
-        raise NotImplementedError("a family whose plans move members holds their nodes")
+        """Puts evicted members (pod key -> node) back on the draft, which reserves their nodes for their return."""
+        raise NotImplementedError("a family that moves members must implement hold_returns")
 
     # -- preemption ----------------------------------------------------------------------------------------------------
 
     def add_demands(self, unit: Unit, problem: Problem, figures: RoundState) -> Problem:
-        """Returns the problem with what the rules ask of nodes beyond requests, as further resources."""
+        """Returns the problem with additional resources for what the rules require of nodes beyond requests."""
         return problem
 
     def place_conditions(self, unit: Unit, figures: RoundState) -> PlaceConditions:
-        """Returns the conditions on nodes that the model of victims is told; a relaxation of the rules."""
+        """Returns conditions on nodes for the victim model. They must be a relaxation of the rules."""
         return PlaceConditions()
 
     def grow_set(
         self, unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
     ) -> tuple[int, ...] | None:
-        """Returns ranks together with the lowest of the candidates that must be placed with them.
+        """Returns ranks plus the lowest candidates that must be placed together with them; None if there are too few
+        candidates.
 
-        Victims are sought for such sets. None if there are too few candidates to complete one.
+        The victim search looks for victims for such sets.
         """
         return tuple(sorted(ranks))
 
     def is_monotone(self, unit: Unit, figures: RoundState) -> bool:
-        """True if evicting more pods never closes a place to the unit by the family's rules."""
+        """Returns whether, by the family's rules, evicting more pods never makes a feasible placement infeasible."""
         return True
 
     # -- pods that are moved and come back -----------------------------------------------------------------------------
@@ -128,16 +129,17 @@ class JobPlacement:
     def seat_returning(
         self, returning: Iterable[PodInfo], figures: RoundState
     ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-        """Yields (pods of a job, pod key -> node) of the moved jobs that the rules place; no nodes for no place.
+        """Yields (pods of a job, pod key -> node) of the moved jobs that the rules place; no nodes if a job does not
+        fit.
 
-        returning: moved pods as pending ones. The caller puts each job on the draft before it asks for the next.
+        returning: moved pods, as pending pods. The caller puts each job on the draft before it requests the next.
         """
         yield from ()
 
     def deal_returning(self, places: Sequence[tuple[PodInfo, int]], figures: RoundState) -> Mapping[str, Any] | None:
-        """Returns what moved pods are given of the family on their nodes, by pod key; None if a node cannot serve them.
+        """Returns the allocation of moved pods on their nodes by pod key; None if a node cannot serve its pods.
 
-        An empty answer leaves them to the round in which the pods come back.
+        An empty result leaves the allocation to the round in which the pods are pending again.
         """
         return {}
 

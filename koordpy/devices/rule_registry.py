@@ -1,7 +1,7 @@
-"""The device families that have placement rules for units, one line each, and the planner's questions to them.
+"""The registry of device families with placement rules for units, and the functions by which the planner calls them.
 
-A question about a unit goes to the families of which a pending pod asks for devices; the first answer counts. A unit
-without such pods costs one look at each of its kinds of pods.
+A function about a unit calls the families of which a pending pod requests devices; the first answer counts. For other
+units it costs one check for each kind of pods. figures: the round state.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,13 +20,13 @@ JOB_PLACEMENTS: tuple[JobPlacement, ...] = (NpuPlacement(),)
 
 
 def asked_of(pods: Iterable[PodInfo]) -> Iterator[JobPlacement]:
-    """Yields the families with placement rules of which any of the pods asks for devices."""
+    """Yields the families with placement rules of which one of the pods requests devices."""
     asked = {family for pod in pods for family in pod.asks}
     return (one for one in JOB_PLACEMENTS if one.family in asked) if asked else iter(())
 
 
 def asked_by(unit: Unit) -> Iterator[JobPlacement]:
-    """Yields the families of which a pending pod of a unit asks for devices."""
+    """Yields the families of which a pending pod of a unit requests devices."""
     return asked_of(pod for pod, _ in unit.kinds)
 
 
@@ -36,12 +36,12 @@ def device_gate(unit: Unit, figures: RoundState) -> Gate | None:
 
 
 def placement_of(pod: PodInfo) -> JobPlacement | None:
-    """Returns the family that chooses the node of a plain pod; None if the scores do."""
+    """Returns the family that chooses the node of a plain pod; None if scores choose it."""
     return next(asked_of((pod,)), None)
 
 
 def rules_decide(unit: Unit, figures: RoundState) -> bool:
-    """True if a family's own rules decide where the members of a unit stand."""
+    """Returns whether a family's rules decide where the members of a unit are placed."""
     return any(one.decides(unit, figures) for one in asked_by(unit))
 
 
@@ -51,19 +51,19 @@ def place_by_rules(unit: Unit, figures: RoundState) -> JobPlan | None:
 
 
 def place_members(unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
-    """Returns the first family's placement of just the wanted members; None if the general planner places them."""
+    """Returns the first family's placement of exactly the wanted members; None if the general planner places them."""
     plans = (one.place_members(unit, wanted, figures) for one in asked_by(unit))
     return next((plan for plan in plans if plan is not None), None)
 
 
 def hold_returns(unit: Unit, returns: Mapping[str, int], figures: RoundState) -> None:
-    """Keeps nodes on the draft for evicted members of a unit (pod key -> node), by the family that moves them."""
+    """Reserves nodes on the draft for evicted members of a unit (pod key -> node), by the family that moves them."""
     if returns:
         next(one for one in asked_by(unit) if one.decides(unit, figures)).hold_returns(returns, figures)
 
 
 def add_demands(unit: Unit, problem: Problem, figures: RoundState) -> Problem:
-    """Returns the problem with what the rules of all families ask of nodes beyond requests."""
+    """Returns the problem with what the rules of all families require of nodes beyond requests."""
     for one in asked_by(unit):
         problem = one.add_demands(unit, problem, figures)
     return problem
@@ -79,7 +79,8 @@ def place_conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
 def grow_set(
     unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
 ) -> tuple[int, ...] | None:
-    """Returns ranks with the candidates that must be placed together with them; None if some are missing."""
+    """Returns ranks plus the candidates that must be placed together with them; None if there are too few
+    candidates."""
     grown = tuple(sorted(ranks))
     for one in asked_by(unit):
         more = one.grow_set(unit, grown, candidates, figures)
@@ -90,20 +91,21 @@ def grow_set(
 
 
 def is_monotone(unit: Unit, figures: RoundState) -> bool:
-    """True if by the rules of all families evicting more pods never closes a place to a unit."""
+    """Returns whether, by the rules of all families, evicting more pods never makes a feasible placement infeasible."""
     return all(one.is_monotone(unit, figures) for one in asked_by(unit))
 
 
 def seat_returning(
     returning: Sequence[PodInfo], figures: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-    """Yields (pods of a job, pod key -> node) of the moved jobs that families place; no nodes for no place."""
+    """Yields (pods of a job, pod key -> node) of the moved jobs that families place; no nodes if a job does not fit."""
     for one in asked_of(returning):
         yield from one.seat_returning(returning, figures)
 
 
 def deal_returning(places: Sequence[tuple[PodInfo, int]], figures: RoundState) -> Mapping[str, Given] | None:
-    """Returns the devices of moved pods by key, of the families that deal them at once; None if a node cannot."""
+    """Returns the allocations of moved pods by key, of families that allocate them now; None if a node cannot serve its
+    pods."""
     given: dict[str, dict[str, Any]] = {}
     for one in asked_of(pod for pod, _ in places):
         dealt = one.deal_returning(places, figures)

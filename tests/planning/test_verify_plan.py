@@ -256,37 +256,37 @@ CASES: dict[str, Case] = {
     ),
     "GPUs by name": Case([*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, chips={"p": (0, 1)}),
     "GPUs without names": Case(
-        [*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, ["default/p: no GPU of node n1 is named"]
+        [*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, ["default/p: the plan names no GPU of node n1"]
     ),
     "GPUs of a node that only counts them": Case([gpu_node("n1"), gpu_pod("p", 2)], {"p": "n1"}),
     "GPUs that cannot be told, of another": Case(
         [*measured("n1"), gpu_pod("x", 1, at="n1"), gpu_pod("p", 2)], {"p": "n1"}
     ),
     "one GPU of two": Case(
-        [*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, ["default/p: 1 GPUs of 2"], chips={"p": (0,)}
+        [*measured("n1"), gpu_pod("p", 2)], {"p": "n1"}, ["default/p: gets 1 of 2 GPUs"], chips={"p": (0,)}
     ),
     "a GPU that another holds": Case(
         [*measured("n1"), gpu_pod("x", 1, at="n1", held={1}), gpu_pod("p", 2)],
         {"p": "n1"},
-        ["default/p: GPU 1 of node n1 is taken"],
+        ["default/p: GPU 1 of node n1 is already in use"],
         chips={"p": (0, 1)},
     ),
     "a GPU twice": Case(
         [*measured("n1"), group("g", 2), gpu_pod("p-0", 1, gang="g"), gpu_pod("p-1", 1, gang="g")],
         {"p-0": "n1", "p-1": "n1"},
-        ["default/p-1: GPU 3 of node n1 is taken"],
+        ["default/p-1: GPU 3 of node n1 is already in use"],
         chips={"p-0": (3,), "p-1": (3,)},
     ),
     "a GPU that is not there": Case(
         [*measured("n1"), gpu_pod("p", 1)],
         {"p": "n1"},
-        ["default/p: GPU 8 of node n1 is not there or sick"],
+        ["default/p: GPU 8 of node n1 is missing or unhealthy"],
         chips={"p": (8,)},
     ),
     "a sick GPU": Case(
         [*measured("n1", sick={2}), gpu_pod("p", 1)],
         {"p": "n1"},
-        ["default/p: GPU 2 of node n1 is not there or sick"],
+        ["default/p: GPU 2 of node n1 is missing or unhealthy"],
         chips={"p": (2,)},
     ),
     "members on one node that shun each other": Case(
@@ -320,19 +320,19 @@ CASES: dict[str, Case] = {
     "no listed set": Case(
         [*measured("n1", **TABLE), gpu_pod("p", 2, annotations=RESTRICTED)],
         {"p": "n1"},
-        ["default/p: GPUs 1, 2 are no listed set of node n1"],
+        ["default/p: GPUs 1, 2 are not a listed set of node n1"],
         chips={"p": (1, 2)},
     ),
     "a listed set that is too slow": Case(
         [*measured("n1", **TABLE), gpu_pod("p", 2, annotations=FAST)],
         {"p": "n1"},
-        ["default/p: GPUs 0, 1 are no listed set of node n1"],
+        ["default/p: GPUs 0, 1 are not a listed set of node n1"],
         chips={"p": (0, 1)},
     ),
     "GPUs for a pod that asks for none": Case(
         [*measured("n1"), pod("p")],
         {"p": "n1"},
-        ["default/p: is given GPUs that it did not ask for"],
+        ["default/p: gets GPUs that it does not request"],
         chips={"p": (0,)},
     ),
 }
@@ -376,18 +376,20 @@ LATER: dict[str, Later] = {
     ),
     "a GPU that is given": Later(
         [*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)],
-        ["default/p: GPU 1 of node n1 is taken"],
+        ["default/p: GPU 1 of node n1 is already in use"],
         {"a": (1,)},
         chips=(1,),
     ),
     "another GPU": Later([*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], [], {"a": (1,)}, chips=(2,)),
     "GPUs without names beside named ones": Later(
-        [*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], ["default/p: no GPU of node n1 is named"], {"a": (1,)}
+        [*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)],
+        ["default/p: the plan names no GPU of node n1"],
+        {"a": (1,)},
     ),
     "GPUs without names beside others": Later([*measured("n1"), gpu_pod("a", 1), gpu_pod("p", 1)], [], {"a": ()}),
     "GPUs without names, more than are healthy": Later(
         [*measured("n1", sick=range(1, 8)), gpu_pod("a", 1), gpu_pod("p", 1)],
-        ["node n1: 1 + 1 GPUs of 1 that are healthy"],
+        ["node n1: 1 + 1 GPUs requested, 1 healthy"],
         {"a": ()},
     ),
     "GPUs without names that are to be linked": Later(
@@ -400,7 +402,7 @@ LATER: dict[str, Later] = {
     ),
     "GPUs without names where one goes that has none": Later(
         [*measured("n1"), gpu_pod("x", 1, at="n1"), gpu_pod("p", 1)],
-        ["default/p: no GPU of node n1 is named"],
+        ["default/p: the plan names no GPU of node n1"],
         evicted=("x",),
     ),
     "a chip that is given": Later(
@@ -435,7 +437,7 @@ def test_what_the_round_did_before_counts(case: Later) -> None:
 
 
 MINORS = '{"allocatedGPUs": {"0": ["0", "1"]}, "visibleGPUs": ["0", "1", "2"]}'
-STRAY = "GPUs of its containers are not the pod's"
+STRAY = "its containers get GPUs that the pod does not have"
 IDS = {"0": "GPU-n1-0,GPU-n1-1", "init-0": "GPU-n1-0", "init-1": "GPU-n1-2"}
 
 
@@ -444,10 +446,13 @@ IDS = {"0": "GPU-n1-0,GPU-n1-1", "init-0": "GPU-n1-0", "init-1": "GPU-n1-2"}
     [
         ({}, []),
         ({"init-0": "GPU-n1-2"}, []),
-        ({"init-1": "GPU-n1-1"}, ["container c0 shares GPUs with others that run beside it", "2 GPUs are in use at"]),
-        ({"init-1": "GPU-n1-2,GPU-n1-3"}, [STRAY, "container i1 is given 2 GPUs of 1", "4 GPUs are in use"]),
-        ({"init-0": "GPU-n1-9"}, ["container i0 is given 0 GPUs of 1"]),
-        ({"0": "GPU-n1-0,GPU-n1-3"}, ["its lists of minors and of ids differ", STRAY]),
+        (
+            {"init-1": "GPU-n1-1"},
+            ["container c0 shares GPUs with containers that run at the same time", "containers use 2 GPUs at"],
+        ),
+        ({"init-1": "GPU-n1-2,GPU-n1-3"}, [STRAY, "container i1 gets 2 of 1 GPUs", "containers use 4 GPUs"]),
+        ({"init-0": "GPU-n1-9"}, ["container i0 gets 0 of 1 GPUs"]),
+        ({"0": "GPU-n1-0,GPU-n1-3"}, ["its lists of minors and ids differ", STRAY]),
         ({"init-0": "GPU-n1-5"}, [STRAY]),
     ],
 )

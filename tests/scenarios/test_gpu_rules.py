@@ -138,17 +138,17 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[[0,1,2],[1,0,3],[2,3,0]", "is no JSON"),
-        ("", "is no JSON"),
-        ("null", "is no list of lists"),
-        ('{"a": 1}', "is no list of lists"),
-        ("[1,2,3]", "is no list of lists"),
+        ("[[0,1,2],[1,0,3],[2,3,0]", "is not valid JSON"),
+        ("", "is not valid JSON"),
+        ("null", "is not a list of lists"),
+        ('{"a": 1}', "is not a list of lists"),
+        ("[1,2,3]", "is not a list of lists"),
         ("[[0,1],[1,0]]", "has 2 rows"),
         ("[[0,1,2],[1,0,3]]", "has 2 rows"),
         ("[[0,1,2],[1,0],[2,3,0]]", "is not square"),
-        ('[[0,"1",2],[1,0,3],[2,3,0]]', "cell [0][1] is no number"),
-        ("[[0,null,2],[1,0,3],[2,3,0]]", "cell [0][1] is no number"),
-        ("[[0,true,2],[1,0,3],[2,3,0]]", "cell [0][1] is no number"),
+        ('[[0,"1",2],[1,0,3],[2,3,0]]', "cell [0][1] is not a number"),
+        ("[[0,null,2],[1,0,3],[2,3,0]]", "cell [0][1] is not a number"),
+        ("[[0,true,2],[1,0,3],[2,3,0]]", "cell [0][1] is not a number"),
         ("[[0,1,2],[1,0,-0.1],[2,3,0]]", "cell [1][2] is -0.1"),
         ("[[0,NaN,2],[1,0,3],[2,3,0]]", "cell [0][1] is nan"),
         ("[[0,Infinity,2],[1,0,3],[2,3,0]]", "cell [0][1] is inf"),
@@ -168,7 +168,7 @@ def test_a_malformed_matrix_is_ignored_and_named_in_one_line(run: Any, text: str
 )
 def test_an_unknown_class_makes_a_matrix_of_links_malformed(run: Any, cells: str) -> None:
     outcome = run(node(), device(links=cells), pod())
-    assert (outcome.gpus(), "no link class" in outcome.warnings) == ([0, 1], True)
+    assert (outcome.gpus(), "not a link class" in outcome.warnings) == ([0, 1], True)
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_of_equal_links_the_node_with_fewer_gpus_left_is_taken(run: Any) -> None
 def test_a_minimum_that_is_no_positive_number_keeps_the_pod_waiting(run: Any, value: str) -> None:
     outcome = run(node(), device(bandwidth=square(3, 90)), pod("p", 2, annotations={keys.GPU_MIN_BANDWIDTH: value}))
     assert outcome.nodes == {}
-    assert "is no positive number of GB/s" in outcome.message
+    assert "is not a positive number of GB/s" in outcome.message
     assert "Pod/default/p" in outcome.warnings
 
 

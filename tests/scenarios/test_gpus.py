@@ -177,7 +177,7 @@ def test_a_minimum_that_is_no_number_keeps_the_pod_waiting_with_a_warning() -> N
     world = GpuWorld().add(measured("n1"), gpu_pod("p", 2, annotations={MIN: "fast"}))
     plan = world.plan()
     assert not plan.placements
-    assert "'fast' is no positive number" in messages(plan)["p"]
+    assert "'fast' is not a positive number" in messages(plan)["p"]
     assert any(obj == "Pod/default/p" for obj, _ in plan.warnings)
 
 

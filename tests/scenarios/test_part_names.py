@@ -203,7 +203,7 @@ def test_annotations_beside_other_resources_are_refused() -> None:
 def test_annotations_mean_nothing_where_kai_is_no_alias() -> None:
     plan = _plan({}, _config(("hami",)), annotations={"gpu-fraction": "0.5"})
     assert plan.placements
-    text = "annotation gpu-fraction is KAI-Scheduler's and not read: the pod gets no part of a GPU"
+    text = "annotation gpu-fraction of KAI-Scheduler is ignored: the pod gets no part of a GPU"
     assert plan.warnings == (("Pod/default/p", text),)
 
 

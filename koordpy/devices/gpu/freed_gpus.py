@@ -1,8 +1,8 @@
-"""GPUs that Devices list, as one more column of a problem: how many are free, and how many a victim would free.
+"""Free GPUs of Devices as one more column of the victim problem: those that are free, and those that a victim frees.
 
-A node's Device may show fewer GPUs than the node states, and pods hold GPUs that are sick. The column is never below
-what is really free once some of the pods are gone, and nearly always just that: which GPUs they are, and how they are
-linked, is seen when a choice is tried. Source: gpu-topology.md 2.
+A Device may show fewer GPUs than its node states, and pods may use sick GPUs. The column is never below the number that
+is really free after evictions, and nearly always equal to it. The dry run of a choice checks which GPUs they are and
+how they are linked. Source: gpu-topology.md 2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from koordpy.pods.pod_info import PodInfo
 def freeable_gpus(
     kinds: Sequence[PodInfo], scene: FilterInputs, reserved: Mapping[int, Mapping[str, int]]
 ) -> Ints | None:
-    """[nodes] the column; None if no node has a Device. kinds, reserved: as in `Family.freeable`."""
+    """Returns [nodes] the column; None if no node has a Device. kinds, reserved: as in `Family.freeable`."""
     if not gpu_view(scene.snapshot).nodes:
         return None
     room = _free(scene.draft, sum(pod.ask(GPUS).count for pod in kinds if pod.ask(GPUS) is not None) + 1)
@@ -31,7 +31,10 @@ def freeable_gpus(
 
 
 def _free(draft: Draft, beyond: int) -> Ints:
-    """[nodes] GPUs that are free; where no Device tells, more than could be asked for. beyond: of one pod each."""
+    """Returns [nodes] free GPUs; for nodes without a known machine, more than any request.
+
+    beyond: GPUs of one pod of each shape, plus 1.
+    """
     snapshot, view = draft.snapshot, gpu_view(draft.snapshot)
     unlimited = int(snapshot.allocatable.max(initial=0)) + beyond
     out = np.full(len(snapshot.nodes), unlimited, dtype=np.int64)
@@ -50,7 +53,7 @@ def _free(draft: Draft, beyond: int) -> Ints:
 
 
 def held_gpus(pod: PodInfo, draft: Draft) -> int:
-    """Healthy GPUs of its node's Device that a bound pod holds; 0 where none is known, or the node is gone."""
+    """Returns the healthy GPUs that a bound pod uses; 0 if they are unknown, or its node is gone."""
     if pod.ask(GPUS) is None or pod.node not in draft.snapshot.index:
         return 0
     known = gpu_view(draft.snapshot).nodes.get(pod.node)
@@ -63,7 +66,7 @@ def _holds(known: NodeGpus, key: str) -> int:
 
 
 def _apart(known: NodeGpus) -> bool:
-    """Whether no GPU is held twice; else what is free is no sum over pods."""
+    """Returns whether no GPU is used by two pods; otherwise the free GPUs are not a sum over pods."""
     masks = [mask for mask in known.masks.values() if mask is not None]
     union = 0
     for mask in masks:

@@ -1,4 +1,4 @@
-"""The GPUs of a plan's pods, and what their Bindings are annotated with (gpu-topology.md 4, 5 and 7)."""
+"""Allocates GPUs to the pods of a plan, and builds the annotations of their Bindings (gpu-topology.md 4, 5 and 7)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,22 +16,22 @@ from koordpy.pods.gang_refs import GroupKey
 from koordpy.pods.pod_info import PodInfo
 
 WHOLE_CARD = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
-"""What a card is written with whose Device states no resources."""
+"""Resources of a card in annotations, if its Device states none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """GPUs of one pod. containers: of each of `GpuAsk.beside`."""
+    """GPUs of one pod. containers: mask of each container of `GpuAsk.beside`."""
 
     pod: PodInfo
     mask: int
     containers: tuple[int, ...]
 
     def places(self) -> dict[str, int]:
-        """The GPUs of each container with any, by its index; `init-` and the index of an init container.
+        """Returns the GPUs of each container with GPUs, by index; init containers by `init-` and index.
 
-        Init containers come one after another and end before the containers start: they take the containers' GPUs
-        first, then what nobody has, then those of restartable ones that are not there yet.
+        Init containers run one by one and end before the containers start. So they reuse GPUs of the containers first,
+        then GPUs of no container, then GPUs of restartable init containers that start later.
         """
         ask = self.pod.ask(GPUS)
         assert ask is not None
@@ -46,7 +46,8 @@ class _Given:
 
 
 def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
-    """Pods of a plan on one node chosen for together: those of one GPU group, else of one gang, else each alone."""
+    """Returns sets of pods of a plan on one node for which GPUs are chosen together: a GPU group, a gang, or a single
+    pod."""
     sets: dict[object, list[PodInfo]] = {}
     for pod in sorted(pods, key=attrgetter("order")):
         key = pod.group or pod.gang or pod.key
@@ -55,7 +56,7 @@ def choice_sets(pods: Sequence[PodInfo]) -> list[list[PodInfo]]:
 
 
 def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAllocation:
-    """The GPUs of pods that a plan puts on nodes, on the draft as it is before them."""
+    """Returns the GPUs of pods that a plan places on nodes, on the draft before them."""
     at: dict[int, list[PodInfo]] = {}
     for pod, node in placed:
         if pod.ask(GPUS) is not None:
@@ -70,7 +71,7 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAll
         given = _on_node(pods, node, machine, gpus)
         if given is None:
             name = gpus.draft.snapshot.nodes[node].name
-            faults.append(f"{pods[0].key}: the GPUs of node {name} cannot be given as they were counted")
+            faults.append(f"{pods[0].key}: the free GPUs of node {name} do not serve all of its pods together")
             continue
         for one in given:
             chips[one.pod.key] = machine.minors_of(one.mask)
@@ -80,7 +81,8 @@ def allocate(placed: Sequence[tuple[PodInfo, int]], gpus: GpuNodes) -> FamilyAll
 
 
 def _on_node(pods: Sequence[PodInfo], node: int, machine: Machine, gpus: GpuNodes) -> list[_Given] | None:
-    """One choice after the other; where wishes of the first leave too little to the next, all at once."""
+    """Chooses GPUs for one set of pods after the other, or for all together if a set finds too few left; None if both
+    fail."""
     sets = choice_sets(pods)
     given = _in_turn(sets, node, machine, gpus)
     if given is None and len(sets) > 1:
@@ -117,7 +119,7 @@ def _visible(one: _Given, given: Sequence[_Given], node: int, gpus: GpuNodes) ->
 
 
 def _annotations(one: _Given, visible: int, machine: Machine, gpus: GpuNodes) -> dict[str, str]:
-    """Everything of gpu-topology.md 7 for one pod."""
+    """Returns all annotations of gpu-topology.md 7 for one pod."""
     own = one.places()
 
     def names(mask: int) -> list[str]:
@@ -145,7 +147,7 @@ def _json(value: object) -> str:
 
 
 def _ids(machine: Machine, mask: int) -> str:
-    """UUIDs, which mean the same everywhere; minors for a Device without ids."""
+    """Returns UUIDs, which are the same everywhere; minors for a Device without ids."""
     at = bits_of(mask)
     if all(machine.ids[i] for i in at):
         return ",".join(machine.ids[i] for i in at)

@@ -1,6 +1,6 @@
-"""The GPUs of a cluster as Devices, nodes and pods change; the book makes the views of them (gpu-topology.md 2).
+"""The GPUs of a cluster, updated with Devices, nodes and pods; the book builds views of them (gpu-topology.md 2).
 
-Nothing is guessed: a pod whose GPUs cannot be told makes its node count-only until it is gone.
+Nothing is guessed: a pod with unknown GPUs makes its node count-only until the pod is gone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -28,12 +28,12 @@ READ_LABELS = (keys.GPU_PARTITION_POLICY, keys.GPU_MODEL, *SHARING_LABELS)
 
 
 def gpu_book(state: ClusterState) -> "GpuBook":
-    """Returns the GPUs of a cluster as they come and go."""
+    """Returns the GPU book of a cluster."""
     return cast(GpuBook, state.families[GPUS])
 
 
 class GpuBook(FamilyBook):
-    """Devices, what of nodes they are read with, and holders, as they come and go."""
+    """Devices, the labels and annotations of nodes that affect GPUs, and the GPUs of pods, updated per event."""
 
     kinds = (Device,)
 
@@ -43,7 +43,7 @@ class GpuBook(FamilyBook):
         self.told_resources = config.resources
         self.devices: dict[str, Device] = {}
         self._nodes: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
-        """Node -> (its GSOC annotations, its labels that are read), of nodes that have any."""
+        """Node -> (its GSOC annotations, its labels that affect GPUs), of nodes that have any."""
         self._holders: dict[str, dict[str, GpuHolding]] = {}
         self._groups = Tally[GroupKey, str]()
         self._machines: dict[str, Machine | None] = {}
@@ -76,7 +76,7 @@ class GpuBook(FamilyBook):
         return self.devices.get(key)
 
     def put_node(self, node: Node) -> None:
-        """Takes what of a node its GPUs are read with."""
+        """Records the annotations and labels of a node that affect its GPUs."""
         meta = node.metadata
         described = {key: text for key, text in meta.annotations.items() if key.startswith(keys.GSOC_PREFIX)}
         labels = {key: meta.labels[key] for key in READ_LABELS if key in meta.labels}
@@ -86,7 +86,7 @@ class GpuBook(FamilyBook):
             self._forget_machine(meta.name)
 
     def drop_node(self, name: str) -> None:
-        """Forgets a node; its pods stay known."""
+        """Removes a node; its pods stay known."""
         if self._nodes.pop(name, None) is not None:
             self._forget_machine(name)
 
@@ -97,7 +97,7 @@ class GpuBook(FamilyBook):
         self._machines_changed = True
 
     def hold(self, info: PodInfo, given: Any) -> None:
-        """Takes in a pod that is on a node. given: minors that an assumed pod is given."""
+        """Adds a pod on a node. given: minors that an assumed pod is allocated."""
         key, node = info.key, info.node
         found = holding_of(info, given or ())
         self.is_idle &= found is None and info.group is None
@@ -109,7 +109,7 @@ class GpuBook(FamilyBook):
             self._groups.add(info.group, node, 1)
 
     def release(self, info: PodInfo) -> None:
-        """Takes back what `hold` took in."""
+        """Undoes `hold`."""
         key, node = info.key, info.node
         holders = self._holders.get(node)
         if holders is not None and holders.pop(key, None) is not None:
@@ -130,10 +130,10 @@ class GpuBook(FamilyBook):
         return any(self._is_taken(node, found, going) for node, found in by_node.items())
 
     def _is_taken(self, node: str, given: Mapping[str, GpuHolding], going: Callable[[str], bool]) -> bool:
-        """Whether GPUs that pods are given on a node are others' by now, sick or gone.
+        """Returns whether allocated GPUs of a node are in use by other pods by now, unhealthy or gone.
 
-        A holder whose GPUs cannot be told may hold any of them. Pods that are not told which take from what is left.
-        going: whether a holder is about to leave.
+        given: pod key -> allocation. A pod with unknown GPUs may use any of them. Pods that are allocated a number
+        without names need as many healthy GPUs in total. going: returns whether a pod is about to end.
         """
         named = {minor for one in given.values() for minor in one.minors or ()}
         staying = [one for key, one in self._holders.get(node, {}).items() if key not in given and not going(key)]
@@ -149,12 +149,15 @@ class GpuBook(FamilyBook):
 
     @property
     def amended(self) -> Collection[str]:
-        """Nodes whose machine or holders changed since the last view."""
+        """Nodes of which the machine or the GPUs of pods changed since the last view."""
         return self._changed
 
     def amendment(self, node: str) -> SickGpus | None:
-        """Returns the sick GPUs of a node on which pods hold some, if the agent is its device plugin: the kubelet's
-        devices are then the GPUs that are named. None for any other node, and while a holder's GPUs are not known."""
+        """Returns the sick GPUs of a node that pods still use; None if there are none, or if a pod's GPUs are unknown.
+
+        Applies only if koordpy's agent is the device plugin of the node, because the kubelet's devices are then these
+        GPUs.
+        """
         machine = self._machine(node)
         if machine is None or (machine.delivery or self.config.delivery) != "device-plugin":
             return None
@@ -165,7 +168,7 @@ class GpuBook(FamilyBook):
         return SickGpus(held.bit_count(), machine.size - (known.sick & ~held).bit_count(), self.config.resources)
 
     def is_delivered(self, nodes: Iterable[str]) -> bool:
-        """False if a node's agent says that it cannot deliver GPUs now."""
+        """Returns False if the agent of one of the nodes reports that it cannot deliver GPUs now."""
         return all(machine is None or machine.delivers for machine in map(self._machine, nodes))
 
     def ground(self, nodes: Collection[str]) -> list[object]:
@@ -173,7 +176,7 @@ class GpuBook(FamilyBook):
         return [*map(self.devices.get, nodes)]
 
     def _machine(self, name: str) -> Machine | None:
-        """The machine of a node, read when it is first asked for."""
+        """Returns the machine of a node, read on first use; None if its GPUs are not known by name."""
         if name not in self._machines:
             device = self.devices.get(name)
             known = self._nodes.get(name, ({}, {}))
@@ -182,26 +185,26 @@ class GpuBook(FamilyBook):
         return self._machines[name]
 
     def _leaves_delivery(self, name: str) -> bool:
-        """Whether another device plugin gives out the GPUs of a node."""
+        """Returns whether a device plugin other than koordpy's agent delivers the GPUs of a node."""
         device = self.devices.get(name)
         own = device.metadata.labels.get(keys.GPU_DELIVERY, "") if device is not None else ""
         return (own or self.config.delivery) not in ("env", "device-plugin")
 
-    # -- what Devices are told ----------------------------------------------------------------------------------------
+    # -- the status of Devices ----------------------------------------------------------------------------------------
 
     def take_unreported(self) -> list[str]:
-        """Devices of which something changed since this was last asked."""
+        """Returns the Devices that changed since the last call."""
         found = sorted(name for name in self._unreported if name in self.devices)
         self._unreported.clear()
         return found
 
     def faults(self, name: str) -> tuple[tuple[str, str], ...]:
-        """What is wrong with a Device: (type of the condition that says so or empty, text)."""
+        """Returns (type of the condition that reports it or empty, text) of each fault of a Device."""
         machine = self._machine(name)
         return machine.faults if machine is not None else ()
 
     def minors_held(self, name: str) -> dict[str, tuple[int, ...]]:
-        """Pod -> its GPUs, of the pods on a node whose GPUs can be told."""
+        """Returns pod -> its GPUs, of the pods on a node with known GPUs."""
         return {key: one.minors for key, one in self._holders.get(name, {}).items() if one.minors}
 
     # -- out ----------------------------------------------------------------------------------------------------------
@@ -244,13 +247,13 @@ class GpuBook(FamilyBook):
                 warnings += [(f"Device/{name}", text) for _, text in machine.faults]
         for name, (described, _) in sorted(self._nodes.items()):
             if described and name not in self.devices:
-                text = f"annotations {keys.GSOC_PREFIX}... are ignored: there is no Device to tell the GPUs by"
+                text = f"annotations {keys.GSOC_PREFIX}... are ignored because the node has no Device"
                 warnings.append((f"Node/{name}", text))
         comparison = compare_links([m for m in self._machines.values() if m is not None], self.config)
         if comparison.source == "mixed":
             text = (
-                "some Devices have measured bandwidths only and others link classes only: they are compared by figures "
-                "as they stand, which differ by a factor of 2 to 3"
+                "some Devices have only measured bandwidths and others only link classes: their links are compared by "
+                "bandwidth, although measured and assumed values differ by a factor of 2 to 3"
             )
             warnings.append(("Device", text))
         return comparison, tuple(warnings)

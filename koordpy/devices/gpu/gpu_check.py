@@ -1,7 +1,7 @@
-"""An independent check of the GPUs that a plan gives by name: none twice, none sick, as many as asked, and as linked or
-listed as asked; within a pod by following its containers as they start and end.
+"""An independent check of the GPUs that a plan allocates by name: free, healthy, in the requested number, linked and
+listed as requested, and consistent while the containers of a pod start and end.
 
-It reads minors from the objects and the draft and shares nothing with the choice.
+It reads minors from objects and the draft, and must not share code with the choice.
 """
 
 import json
@@ -28,7 +28,8 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], draft: Draft) -> list[str]:
-    """Faults of the GPUs of pods placed on nodes, by name, on the draft as it was before them."""
+    """Returns faults of the GPUs of pods placed on nodes (by name), on the draft before them. chips: pod key ->
+    minors."""
     faults: list[str] = []
     taken: dict[str, set[int]] = {}
     counted: dict[str, int] = {}
@@ -36,7 +37,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
         given = chips.get(pod.key, ())
         known = gpu_view(draft.snapshot).nodes.get(node)
         if pod.ask(GPUS) is not None and not given and is_injected(pod.pod, pod.ask(GPUS).resources):
-            faults.append(f"{pod.key}: reads its GPUs from variables, and none is named")
+            faults.append(f"{pod.key}: reads its GPUs from environment variables, but the plan names none")
         if pod.ask(GPUS) is not None:
             unmet = _unmet(pod, given, node, draft)
             faults += [f"{pod.key}: {fault} of node {node}" for fault in unmet]
@@ -45,24 +46,24 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
             faults += [f"{pod.key}: a container takes {n} shares of GPUs of node {node}" for n in several]
         if pod.ask(GPUS) is None or known is None:
             if given and known is not None:
-                faults.append(f"{pod.key}: is given GPUs that it did not ask for")
+                faults.append(f"{pod.key}: gets GPUs that it does not request")
             continue
         if not given:
             if not _counted_only(node, draft):
-                faults.append(f"{pod.key}: no GPU of node {node} is named")
+                faults.append(f"{pod.key}: the plan names no GPU of node {node}")
             counted[node] = counted.get(node, 0) + pod.ask(GPUS).count
             continue
         if len(set(given)) != pod.ask(GPUS).count:
-            faults.append(f"{pod.key}: {len(set(given))} GPUs of {pod.ask(GPUS).count}")
+            faults.append(f"{pod.key}: gets {len(set(given))} of {pod.ask(GPUS).count} GPUs")
         healthy = {entry.minor for entry in known.machine.entries if entry.health}
         used = taken.get(node)
         if used is None:
             used = taken[node] = _used(node, draft)
         for minor in given:
             if minor not in healthy:
-                faults.append(f"{pod.key}: GPU {minor} of node {node} is not there or sick")
+                faults.append(f"{pod.key}: GPU {minor} of node {node} is missing or unhealthy")
             elif minor in used:
-                faults.append(f"{pod.key}: GPU {minor} of node {node} is taken")
+                faults.append(f"{pod.key}: GPU {minor} of node {node} is already in use")
             used.add(minor)
     for node, asked in counted.items():
         known = gpu_view(draft.snapshot).nodes[node]
@@ -71,7 +72,7 @@ def check_gpus(placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[
         requested += sum(pod.ask(GPUS).count for pod in here if pod.ask(GPUS) is not None)
         sound = sum(entry.health for entry in known.machine.entries)
         if requested + asked > sound:
-            faults.append(f"node {node}: {requested} + {asked} GPUs of {sound} that are healthy")
+            faults.append(f"node {node}: {requested} + {asked} GPUs requested, {sound} healthy")
     return faults
 
 
@@ -81,9 +82,10 @@ def takes_promised(
     draft: Draft,
     resources: Sequence[str],
 ) -> bool:
-    """Whether pods on nodes (positions) take GPUs that nominated pods count on, on the draft as it was before them.
+    """Returns whether pods on nodes (positions) use GPUs that are reserved for nominated pods, on the draft before
+    them.
 
-    kept: node -> resource -> what those are still to get there; resources: names of GPUs.
+    kept: node -> resource -> amount that nominated pods will still use there. resources: names of GPU resources.
     """
     asked: dict[int, int] = {}
     for pod, node in placed:
@@ -106,11 +108,12 @@ def takes_promised(
 
 
 def _unmet(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[str]:
-    """What a pod asks of its GPUs and does not get: the bandwidth of all pairs, a listed set (gpu-topology.md 6, 8)."""
+    """Returns which requirements of a pod its GPUs do not meet: bandwidth of all pairs, a listed set (gpu-topology.md
+    6, 8)."""
     known, notes, faults = gpu_view(draft.snapshot).nodes.get(node), pod.pod.metadata.annotations, list[str]()
     assert pod.ask(GPUS) is not None
     if known is not None and not known.machine.delivers:
-        faults.append("condition DeliveryUnavailable holds back all GPUs")
+        faults.append("condition DeliveryUnavailable blocks all GPUs")
     slowest, sets = 0, list[set[int]]()
     spec = json.loads(notes.get(GPU_PARTITION_SPEC, "{}"))
     if known is not None:
@@ -128,7 +131,7 @@ def _unmet(pod: PodInfo, given: Sequence[int], node: str, draft: Draft) -> list[
         faults.append(f"GPUs {text} are not linked at {gbs} GB/s")
     honor = draft.snapshot.nodes[draft.snapshot.index[node]].labels.get(GPU_PARTITION_POLICY) == "Honor"
     if (honor or spec.get("allocatePolicy") == "Restricted") and set(given) not in sets:
-        faults.append(f"GPUs {text} are no listed set")
+        faults.append(f"GPUs {text} are not a listed set")
     return faults
 
 
@@ -138,7 +141,8 @@ def check_containers(
     notes: Mapping[str, Mapping[str, str]],
     draft: Draft,
 ) -> list[str]:
-    """Faults of what Bindings say of the containers of pods placed on nodes; one without such notes is passed over."""
+    """Returns faults of the Bindings' annotations about containers of pods placed on nodes; pods without them are
+    skipped."""
     faults: list[str] = []
     for pod, node in placed:
         known, own = gpu_view(draft.snapshot).nodes.get(node), notes.get(pod.key, {})
@@ -156,15 +160,16 @@ def check_containers(
             for place, found in json.loads(own[GPU_ALLOCATION])["allocatedGPUs"].items()
         }
         if {place: found for place, found in listed.items() if place.isdigit()} != minors:
-            faults.append(f"{pod.key}: its lists of minors and of ids differ")
+            faults.append(f"{pod.key}: its lists of minors and ids differ")
         if not set().union(*listed.values()) - {None} <= set(chips.get(pod.key, ())):
-            faults.append(f"{pod.key}: GPUs of its containers are not the pod's")
+            faults.append(f"{pod.key}: its containers get GPUs that the pod does not have")
         faults += [f"{pod.key}: {fault}" for fault in _followed(pod, listed)]
     return faults
 
 
 def _followed(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> list[str]:
-    """Faults of a pod's life: init containers one after another, beside restartable ones before them; then all."""
+    """Returns faults while a pod's containers start in order: init containers one by one, next to restartable init
+    containers that precede them, then all containers."""
     assert pod.ask(GPUS) is not None
     faults: list[str] = []
     running: set[int | None] = set()
@@ -175,14 +180,14 @@ def _followed(pod: PodInfo, listed: Mapping[str, Collection[int | None]]) -> lis
         own = set(listed.get(place, ()))
         asked = _cards(container, pod.ask(GPUS).resources)
         if len(own - {None}) != asked or None in own:
-            faults.append(f"container {container.name} is given {len(own - {None})} GPUs of {asked}")
+            faults.append(f"container {container.name} gets {len(own - {None})} of {asked} GPUs")
         if own & running:
-            faults.append(f"container {container.name} shares GPUs with others that run beside it")
+            faults.append(f"container {container.name} shares GPUs with containers that run at the same time")
         most = max(most, len(running | own))
         if not place.startswith("init-") or container.restart_policy == "Always":
             running |= own
     if most != pod.ask(GPUS).count:
-        faults.append(f"{most} GPUs are in use at once, {pod.ask(GPUS).count} are counted")
+        faults.append(f"containers use {most} GPUs at once, the pod requests {pod.ask(GPUS).count}")
     return faults
 
 
@@ -203,7 +208,7 @@ def _used(node: str, draft: Draft) -> set[int]:
 
 
 def _counted_only(node: str, draft: Draft) -> bool:
-    """Whether some pod on the node holds GPUs that cannot be told."""
+    """Returns whether GPUs of a pod on the node are unknown."""
     known = gpu_view(draft.snapshot).nodes[node]
     minors = set(known.machine.minors)
     for key, one in known.holders.items():

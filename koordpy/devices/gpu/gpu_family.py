@@ -1,4 +1,4 @@
-"""GPUs as a family of devices (gpu-topology.md 4 and 5); how they are chosen is in `koordpy.devices.gpu`."""
+"""GPUs as a device family (gpu-topology.md 4 and 5). The choice of GPUs is in `koordpy.devices.gpu.choice`."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -36,12 +36,12 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.resource_amounts import Amounts
 
 MARK = "GPUTopology"
-"""Mean mark of the links of the set that a pod alone would get (gpu-topology.md 3)."""
+"""Name in `koordpy explain` of the mean mark of the links that a single pod would get (gpu-topology.md 3)."""
 _WISHES = (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC)
 
 
 class GpuAskReader(AskReader):
-    """Reads `GpuAsk`s by the configured resource names."""
+    """Reads the GPU requests of pods by the configured resource names."""
 
     family = GPUS
 
@@ -57,7 +57,7 @@ class GpuAskReader(AskReader):
 
 
 class Gpus(Family):
-    """Known by name where nodes have Devices, else by their number alone."""
+    """GPUs: known by name on nodes with a Device, by their number on other nodes."""
 
     name = GPUS
     title = "GPUs"
@@ -77,7 +77,7 @@ class Gpus(Family):
         return gpu_refusal(pod)
 
     def rules(self, pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
-        # else the count of GPUs decides alone
+        # in all other cases NodeResourcesFit decides by the number of GPUs
         if (
             gpu_view(scene.snapshot).nodes
             or scene.config.gpu.delivery == "env"
@@ -165,7 +165,7 @@ class Gpus(Family):
         return MARK, lambda node: gpu_nodes(scene).mean_mark(node, pod)
 
     def remedies(self, snapshot: Snapshot) -> Iterator[tuple[str, Callable[[Snapshot], Snapshot]]]:
-        """Nodes whose agent says that it cannot deliver GPUs now."""
+        """Yields the nodes with an agent that reports that it cannot deliver GPUs now."""
         machines = gpu_view(snapshot).nodes
         for name in sorted((name for name in machines if not machines[name].machine.delivers), key=natural_key):
             yield f"Device {name} had no condition {DELIVERY_UNAVAILABLE}", partial(_with_delivery, name)

@@ -1,7 +1,7 @@
-"""GPUDevices: free devices, minimum bandwidth, partitions, delivery.
+"""GPUDevices: filters nodes by free devices, minimum bandwidth, partitions and delivery.
 
-NodeResourcesFit has counted what a node states; this counts what its Device shows, and whether the free ones will do.
-Sources: kube-parity.md 1, row 14; gpu-topology.md 2, 6, 8 and 10.
+NodeResourcesFit counts the GPUs that a node states. This filter counts the GPUs that its Device shows, and checks
+whether the free ones meet the pod's wishes. Sources: kube-parity.md 1, row 14; gpu-topology.md 2, 6, 8 and 10.
 """
 
 from collections.abc import Mapping
@@ -28,14 +28,15 @@ NO_PARTITION = "Insufficient Partitioned GPU Devices"
 NOT_INJECTED = "node(s) deliver GPUs by env and the pod lacks the injected variables"
 NOT_BY_NAME = "node(s) deliver GPUs by env and their GPUs are known by count only"
 NOT_WRITTEN = "node(s) have GPUs known by count only and the pod reads its own from injected variables"
-"""Nothing would stand in the variables: the empty value gives no GPU, whatever a device plugin says beside it."""
+"""Without names the injected variables would be empty: the container would get no GPU, whatever the device plugin
+says."""
 UNAVAILABLE = "node(s) cannot deliver GPUs now (Device condition DeliveryUnavailable)"
 ONE_SHARE = "node(s) share GPUs: a container gets one share"
 _OF_DELIVERY = (NOT_INJECTED, NOT_BY_NAME, NOT_WRITTEN, UNAVAILABLE)
 
 
 def gpu_refusal(pod: PodInfo) -> Refusal | None:
-    """What is wrong with a pod's wishes about GPUs before any node is tried."""
+    """Returns why a pod's GPU wishes are invalid, before any node is tried; None if they are valid."""
     if pod.ask(GPUS) is None:
         return None
     try:
@@ -48,7 +49,7 @@ def gpu_refusal(pod: PodInfo) -> Refusal | None:
 class GPUDevices(Rule):
     """The devices of every node for pods of one shape.
 
-    Follows the draft in place: a placement changes the copies of its node, an eviction asks for new verdicts.
+    Updated with the draft: a placement recomputes the copies of its node, an eviction may change verdicts.
     """
 
     plugin = PLUGIN
@@ -65,7 +66,7 @@ class GPUDevices(Rule):
             else False
         )
         self._shared = nodes.view.shared if several else frozenset[str]()
-        """Nodes that give a container one GPU at most, for a pod of which a container asks for more."""
+        """Nodes that give a container at most one GPU; empty unless a container of the pod requests more."""
         self._room = np.fromiter((self._copies(i) for i in range(len(self._nodes))), dtype=np.int64)
 
     @cached_property
@@ -84,7 +85,8 @@ class GPUDevices(Rule):
         return self._room
 
     def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Nominated pods take healthy GPUs, of which a node may have fewer than it states."""
+        """Returns the copies that fit next to nominated pods, which use healthy GPUs. A node may have fewer of them
+        than it states."""
         cards, devices = self._gpus.cards(held), self._gpus.devices(node, self._pod)
         if not cards or devices is None:
             return None
@@ -105,7 +107,7 @@ class GPUDevices(Rule):
 
     @cached_property
     def constrained(self) -> bool:
-        """Whether more than the number of free devices decides on some node."""
+        """True if more than the number of free devices decides on some node."""
         want, view = self._want, self._gpus.view
         if (want.least_kbs and want.count > 1) or want.restricted:
             return True
@@ -121,7 +123,7 @@ class GPUDevices(Rule):
         return bool(want.least_kbs and want.count > 1) or machine.honor or want.restricted
 
     def _copies(self, node: int) -> int:
-        """Pods one after the other that a node's devices take."""
+        """Returns the number of pods that a node's devices take one after the other."""
         gpus, want = self._gpus, self._want
         state = gpus.state(node)
         if self._hard(node, state) is not None:
@@ -144,7 +146,7 @@ class GPUDevices(Rule):
         return self._want.restricted or (machine.honor if machine is not None else label)
 
     def _hard(self, node: int, state: GpuState) -> Refusal | None:
-        """What is wrong with a node whatever is free on it."""
+        """Returns the refusal of a node that holds whichever of its GPUs are free; None for none."""
         want, machine = self._want, state.machine
         if self._shared and self._nodes[node].name in self._shared:
             return _never(ONE_SHARE)
@@ -183,7 +185,7 @@ class GPUDevices(Rule):
         return Refusal(PLUGIN, Code.UNSCHEDULABLE if able else Code.UNRESOLVABLE, (NO_PARTITION,))
 
     def refusal(self, node: int) -> Refusal | None:
-        """Why a node does not take one pod; None where it does."""
+        """Returns why a node does not take one pod; None if it does."""
         gpus, want = self._gpus, self._want
         state = gpus.state(node)
         devices, machine = gpus.devices(node, self._pod), state.by_name
@@ -209,7 +211,7 @@ class GPUDevices(Rule):
         return hard
 
     def standing(self) -> Verdict:
-        """What no eviction changes."""
+        """Returns the verdict that no eviction changes."""
         verdict = self.verdict()
         never = np.array([0, *(one.code is Code.UNRESOLVABLE for one in verdict.refusals)], dtype=bool)
         return Verdict(np.where(never[verdict.which], verdict.which, 0).astype(np.int32), verdict.refusals)

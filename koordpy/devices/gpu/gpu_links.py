@@ -1,7 +1,7 @@
-"""Links between the GPUs of a node: classes and what they are worth, matrices and how noise is taken out of them.
+"""Links between the GPUs of a node: their classes and bandwidths, matrices of links, and grouping of measured values.
 
-Source: gpu-topology.md 1 and 3. Bandwidths are whole kB/s, so that sums and thresholds are exact: a matrix
-states GB/s with two decimals or so, which six decimals hold.
+Bandwidths are whole kB/s, so that sums and thresholds are exact: a matrix states GB/s with few decimals, and kB/s hold
+six. Source: gpu-topology.md 1 and 3.
 """
 
 import json
@@ -16,11 +16,11 @@ from koordpy.api.field_faults import literal
 
 KBS_PER_GBS = 10**6
 MAX_GBS = 10**9
-"""Beyond it a figure is no bandwidth, and sums would leave 64 bits."""
+"""Largest number that is read as a bandwidth in GB/s. Sums of larger numbers could exceed 64 bits."""
 
 _NVLINK = re.compile(r"NV([1-9][0-9]{0,2})", re.ASCII)
 _END = re.compile(r"[A-Za-z0-9]{1,24}", re.ASCII)
-"""Part of a GPU's id that may stand in the key of an annotation, which has 63 characters at most."""
+"""Last part of a GPU id that fits into the key of an annotation, which has at most 63 characters."""
 _PCIE: Mapping[str, tuple[int, int, int]] = {
     "PSB": (13, 6, 60),
     "PIX": (12, 5, 50),
@@ -47,30 +47,34 @@ _TEXTS: Mapping[str, str] = {
     "no peer access and one shared uplink": "HOSTPIX",
     **{str(mark): name for mark, name in enumerate(("SYS", "NODE", "PHB", "PXB", "PIX", "PSB"), start=1)},
 }
-"""What a GSOC annotation may say besides a class: a text of the published table, or its mark."""
+"""Texts of the published table and their numeric marks, which GSOC annotations may contain instead of a class."""
 
 
 class MatrixFault(ValueError):
-    """What is wrong with a matrix."""
+    """The reason why a matrix is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A class of links. bandwidth_kbs: what it is assumed to carry; mark: 1 to 10; score: a pair's in `partition`."""
+    """A class of links."""
 
     name: str
     bandwidth_kbs: int
+    """Bandwidth in kB/s that the class is assumed to have."""
     mark: int
+    """Mark of the class in the published table, 1 to 10."""
     score: int
+    """Score of a pair of GPUs with this class for objective `partition`."""
 
 
 Figures = tuple[tuple[str, float], ...]
-"""`gpu.linkBandwidth`: (class, GB/s), sorted."""
+"""Setting `gpu.linkBandwidth`: (class, GB/s), sorted."""
 
 
 @lru_cache(maxsize=1024)
 def link(text: str, figures: Figures = ()) -> Link | None:
-    """A link class such as `NV4`, `PIX` or `NV2+PHB`; None for an unknown one."""
+    """Returns a link class such as `NV4`, `PIX` or `NV2+PHB`; None for an unknown one. figures: configured
+    bandwidths."""
     given = {_ALIASES.get(name, name): gbs for name, gbs in figures}
     first, plus, second = text.strip().partition("+")
     nvlinks = _NVLINK.fullmatch(first)
@@ -90,13 +94,13 @@ def link(text: str, figures: Figures = ()) -> Link | None:
 
 
 def described_link(text: str, figures: Figures = ()) -> Link | None:
-    """A link as GSOC annotations name it: a class, a mark of the published table, or one of its texts."""
+    """Returns a link as GSOC annotations name it: a class, a mark of the published table, or one of its texts."""
     plain = " ".join(text.split())
     return link(plain, figures) or link(_TEXTS.get(plain.lower(), ""), figures)
 
 
 def kbs(gbs: float) -> int:
-    """GB/s as whole kB/s."""
+    """Returns GB/s as whole kB/s."""
     return round(gbs * KBS_PER_GBS)
 
 
@@ -104,13 +108,14 @@ def kbs(gbs: float) -> int:
 
 
 def read_matrix(text: str, size: int) -> list[list[Any]]:
-    """The rows of a square JSON matrix. Raises MatrixFault."""
+    """Parses a square JSON matrix into rows. Raises `MatrixFault`."""
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as what:
-        raise MatrixFault(f"is no JSON: {what}" if isinstance(what, ValueError) else "is nested too deeply") from None
+        fault = f"is not valid JSON: {what}" if isinstance(what, ValueError) else "is nested too deeply"
+        raise MatrixFault(fault) from None
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise MatrixFault("is no list of lists")
+        raise MatrixFault("is not a list of lists")
     if len(rows) != size:
         raise MatrixFault(f"has {len(rows)} rows, the node has {size} GPUs")
     for i, row in enumerate(rows):
@@ -121,16 +126,21 @@ def read_matrix(text: str, size: int) -> list[list[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A bandwidth matrix: kB/s of each pair, symmetric. lowest: of both directions; value: what counts in choices."""
+    """A matrix of bandwidths in kB/s of each pair, symmetric."""
 
     lowest: tuple[tuple[int, ...], ...]
+    """[GPUs][GPUs] kB/s, the lower of both directions."""
     value: tuple[tuple[int, ...], ...]
+    """[GPUs][GPUs] kB/s that choices compare: the lower direction, or the mean of both."""
     lopsided: tuple[tuple[int, int], ...]
-    """(from, to): cells below a third of the transposed one."""
+    """(from, to) of cells below a third of the opposite direction."""
 
 
 def read_bandwidth(text: str, size: int, *, mean: bool = False) -> Measured:
-    """A matrix of GB/s, rows sources and columns targets. Raises MatrixFault."""
+    """Parses a matrix of GB/s with sources as rows and targets as columns. Raises `MatrixFault`.
+
+    mean: True if choices compare the mean of both directions instead of the lower one.
+    """
     rows = read_matrix(text, size)
     cells = [[0] * size for _ in range(size)]
     for i, row in enumerate(rows):
@@ -138,9 +148,9 @@ def read_bandwidth(text: str, size: int, *, mean: bool = False) -> Measured:
             if i == j:
                 continue
             if isinstance(cell, bool) or not isinstance(cell, int | float):
-                raise MatrixFault(f"cell [{i}][{j}] is no number")
+                raise MatrixFault(f"cell [{i}][{j}] is not a number")
             if not 0 <= cell <= MAX_GBS:  # also false of NaN
-                raise MatrixFault(f"cell [{i}][{j}] is {cell}, no bandwidth")
+                raise MatrixFault(f"cell [{i}][{j}] is {cell}, not a bandwidth in GB/s")
             cells[i][j] = kbs(cell)
     lowest = [[min(cells[i][j], cells[j][i]) for j in range(size)] for i in range(size)]
     value = lowest
@@ -151,11 +161,11 @@ def read_bandwidth(text: str, size: int, *, mean: bool = False) -> Measured:
 
 
 Links = tuple[tuple[Link | None, ...], ...]
-"""Class of each pair, symmetric; None on the diagonal and where it is not known."""
+"""[GPUs][GPUs] link class of each pair, symmetric; None on the diagonal and for unknown links."""
 
 
 def read_links(text: str, size: int, figures: Figures = ()) -> Links:
-    """A matrix of link classes; the weaker counts where both sides differ. Raises MatrixFault."""
+    """Parses a matrix of link classes; if both directions differ, the weaker class counts. Raises `MatrixFault`."""
     rows = read_matrix(text, size)
     cells: dict[tuple[int, int], Link] = {}
     for i, row in enumerate(rows):
@@ -163,7 +173,7 @@ def read_links(text: str, size: int, figures: Figures = ()) -> Links:
             if i != j:
                 found = link(cell, figures) if isinstance(cell, str) else None
                 if found is None:
-                    raise MatrixFault(f"cell [{i}][{j}] is {literal(cell)}, no link class")
+                    raise MatrixFault(f"cell [{i}][{j}] is {literal(cell)}, not a link class")
                 cells[i, j] = found
     return tuple(tuple(_weaker(cells[i, j], cells[j, i]) if i != j else None for j in range(size)) for i in range(size))
 
@@ -175,10 +185,10 @@ def _weaker(one: Link, other: Link) -> Link:
 def read_described(
     annotations: Mapping[str, str], *, prefix: str, minors: Sequence[int], ids: Sequence[str], figures: Figures = ()
 ) -> tuple[Links | None, list[str]]:
-    """Links from GSOC annotations of a node, `<prefix><a>_<b>`, and what of them is not understood: a and b are last
-    parts of GPU ids at a dash, else minors.
+    """Reads links from GSOC annotations `<prefix><a>_<b>` of a node; returns them with the faults found.
 
-    A pair given twice counts as the weaker; a missing pair is not known.
+    a and b are the part of a GPU id after its last dash, or minors. A pair that is given twice has the weaker class; a
+    missing pair is unknown. The links are None if no pair is known.
     """
     size = len(minors)
     tails = _tails(ids)
@@ -193,9 +203,9 @@ def read_described(
         at = [tails.get(end, numbers.get(end)) for end in ends]
         found = described_link(annotations[key], figures)
         if len(at) != 2 or at[0] is None or at[1] is None or at[0] == at[1]:
-            faults.append(f"metadata.annotations[{key}]: names no two GPUs of the Device")
+            faults.append(f"metadata.annotations[{key}]: does not name two GPUs of the Device")
         elif found is None:
-            faults.append(f"metadata.annotations[{key}]: {annotations[key]!r} is no link")
+            faults.append(f"metadata.annotations[{key}]: {annotations[key]!r} is not a link class")
         else:
             i, j = at[0], at[1]
             before = cells[i][j]
@@ -207,11 +217,11 @@ def read_described(
 def describe_links(
     classes: Sequence[Sequence[str]], *, prefix: str, minors: Sequence[int], ids: Sequence[str]
 ) -> dict[str, str]:
-    """Returns the GSOC annotations from which `read_described` reads the link classes of all pairs again.
+    """Returns the GSOC annotations from which `read_described` reads the link classes of all pairs.
 
-    classes: class of each pair, rows and columns in the order of minors; the diagonal is not read. Each pair is stated
-    once. A GPU is named by the last part of its id, or by its minor if that part is ambiguous or no part of a key.
-    A GPU that has neither name is left out.
+    classes: class of each pair, rows and columns in the order of minors; the diagonal is ignored. Each pair is stated
+    once. A GPU is named by the last part of its id, or by its minor if that part is ambiguous or invalid in a key. A
+    GPU that has neither name is left out.
     """
     tails = _tails(ids)
     ends: list[str] = []
@@ -225,7 +235,7 @@ def describe_links(
 
 
 def _tails(ids: Sequence[str]) -> dict[str, int]:
-    """Last part of a GPU's id at a dash -> position of the GPU."""
+    """Returns the last part of a GPU's id, after a dash -> position of the GPU."""
     return {name.rpartition("-")[2]: i for i, name in enumerate(ids) if name}
 
 
@@ -233,10 +243,10 @@ def _tails(ids: Sequence[str]) -> dict[str, int]:
 
 
 def class_floors(values: Iterable[int], *, gap: float, width: float) -> dict[int, int]:
-    """Value -> lowest value of its class.
+    """Returns value -> lowest value of its class.
 
-    Sorted, a new class starts where a value is more than `gap` (as a share) above the one before it, or more than
-    `width` above the lowest of its class.
+    In ascending order, a value starts a new class if it exceeds the previous value by more than the share `gap`, or the
+    lowest value of its class by more than the share `width`.
     """
     after, first = 1 + Fraction(str(gap)), 1 + Fraction(str(width))
     (after_up, after_down), (first_up, first_down) = after.as_integer_ratio(), first.as_integer_ratio()

@@ -1,7 +1,8 @@
-"""What a node's GPUs are: its Device, the links between them, and what a pod asks of them.
+"""The GPUs of a node, read from its Device: health, links, NUMA nodes, partitions and delivery; and GPU requests of
+pods.
 
-Source: gpu-topology.md 1, 3 and 8. GPUs go by position: the i-th in order of minors; a set of them is a mask
-of bits. Machines of the same links share a Pattern, which is what choices depend on and are remembered by.
+A GPU is known by its position in the order of minors, and a set of GPUs is a mask of these bits. Machines with equal
+links share a `Pattern`, which choices depend on and are cached by. Source: gpu-topology.md 1, 3 and 8.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -35,28 +36,32 @@ from koordpy.devices.gpu.gpu_partitions import (
 GPUS = "gpus"
 """Name of the family."""
 BANDWIDTH, LINKS, GSOC, UNKNOWN = "bandwidth", "links", "gsoc", ""
-"""Where the values of a node come from."""
+"""Sources of the link values of a node; empty for unknown links."""
 OWN_DELIVERIES = ("env", "device-plugin")
 """Ways of delivery by which a container gets the GPUs that koordpy chose."""
 
-# -- what a pod asks --------------------------------------------------------------------------------------------------
+# -- the request of a pod ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class GpuAsk:
-    """GPUs of a pod. containers: (index in spec.containers, GPUs) of those with any; inits: (index in
-    spec.initContainers, GPUs, whether it restarts) likewise; count: the whole pod's, which init containers may raise
-    above the sum. fault: why such a pod is never placed. resources: names it asks by."""
+    """GPU request of a pod."""
 
     count: int
+    """GPUs of the whole pod; init containers may raise it above the sum of the containers."""
     containers: tuple[tuple[int, int], ...]
+    """(index in spec.containers, GPUs) of the containers with GPUs."""
     fault: str = ""
+    """Reason why the pod is never placed; empty for none."""
     resources: tuple[str, ...] = ()
+    """Names of the resources by which the pod requests GPUs."""
     inits: tuple[tuple[int, int, bool], ...] = ()
+    """(index in spec.initContainers, GPUs, True if it is a restartable sidecar) of the init containers with GPUs."""
 
     @property
     def beside(self) -> tuple[int, ...]:
-        """GPUs of each container that others run beside: the containers', then those of restartable init ones."""
+        """GPUs of each container that runs at the same time as others: the containers, then the restartable init
+        containers."""
         return (*(n for _, n in self.containers), *(n for _, n, restarts in self.inits if restarts))
 
 
@@ -64,7 +69,10 @@ FRACTIONAL = "fractional GPUs are not supported"
 
 
 def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk | None:
-    """What a pod asks of the configured resources; None for a pod without GPUs. Parts of a card count as a whole."""
+    """Returns the GPU request of a pod by the configured resources; None for a pod without GPUs.
+
+    A part of a card counts as a whole card, and is a fault.
+    """
     faults: list[str] = []
     names: set[str] = set()
 
@@ -111,7 +119,8 @@ def gpu_ask(pod: Pod, resources: Collection[str] = keys.GPU_RESOURCES) -> GpuAsk
 
 @dataclass(frozen=True)
 class Pattern:
-    """Classes of the links of a machine: ranks[i][j], 0 the slowest; the diagonal is 0 and never read."""
+    """Link classes of a machine: ranks[i][j] is the class of a pair, 0 for the slowest; the diagonal is 0 and
+    unused."""
 
     ranks: tuple[bytes, ...]
     classes: int
@@ -123,39 +132,44 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """The links of a machine. floors: kB/s of each class of the pattern; lowest: kB/s of each pair, both directions;
-    links: classes by name where they are known; measured: pairs as measured, where they are."""
+    """The links of a machine."""
 
     pattern: Pattern
     floors: tuple[int, ...]
+    """kB/s of each class of the pattern."""
     lowest: tuple[tuple[int, ...], ...]
+    """[GPUs][GPUs] kB/s of each pair, the lower of both directions."""
     source: str
     links: Links | None = None
+    """[GPUs][GPUs] link class of each pair; None if they are not known."""
     measured: tuple[tuple[int, ...], ...] | None = None
+    """[GPUs][GPUs] measured kB/s of each pair; None if they are not measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """The GPUs of one node, as its Device and its annotations tell."""
+    """The GPUs of one node, as its Device and the node's labels and annotations describe them."""
 
     minors: tuple[int, ...]
     ids: tuple[str, ...]
     entries: tuple[DeviceEntry, ...]
     healthy: int
+    """Mask of the healthy GPUs."""
     matrix: Matrix
     numa: tuple[int, ...] | None
-    """NUMA node of each GPU; None where any lacks it."""
+    """NUMA node of each GPU; None if it is unknown for one of them."""
     roots: tuple[str, ...] | None
-    """PCIe root of each GPU; None where any lacks it."""
+    """PCIe root of each GPU; None if it is unknown for one of them."""
     table: PartitionTable | None
+    """Partition table; None if the machine has none."""
     honor: bool
-    """Whether only listed sets may be given."""
+    """True if only sets of the partition table may be allocated."""
     delivery: str
-    """How containers get their GPUs; empty where the Device does not say."""
+    """Way in which containers get their GPUs; empty if the Device does not state one."""
     faults: tuple[tuple[str, str], ...] = ()
-    """(condition or empty, text) of what cannot be used."""
+    """(type of a condition or empty, text) of settings that cannot be used."""
     delivers: bool = True
-    """False where koordpy delivers the node's GPUs and the Device's condition DeliveryUnavailable is True."""
+    """False if koordpy delivers the node's GPUs and the Device's condition DeliveryUnavailable is True."""
 
     @property
     def size(self) -> int:
@@ -166,16 +180,16 @@ class Machine:
         return self.matrix.source != UNKNOWN
 
     def mask(self, minors: Collection[int]) -> int:
-        """The GPUs with the given minors; those that the machine lacks are left out."""
+        """Returns the mask of the GPUs with the given minors; minors that the machine lacks are left out."""
         wanted = set(minors)
         return sum(1 << i for i, minor in enumerate(self.minors) if minor in wanted)
 
     def minors_of(self, mask: int) -> tuple[int, ...]:
-        """Minors of a set, ascending."""
+        """Returns the minors of a mask, ascending."""
         return tuple(minor for i, minor in enumerate(self.minors) if mask >> i & 1)
 
     def bottleneck_kbs(self, minors: Collection[int]) -> int | None:
-        """kB/s of the weakest pair of a set; None for less than two GPUs and where links are not known."""
+        """Returns kB/s of the slowest pair of a set; None for fewer than two GPUs, or if links are not known."""
         at = [i for i, minor in enumerate(self.minors) if minor in minors]
         if len(at) < 2 or not self.has_matrix:
             return None
@@ -207,7 +221,8 @@ def _links(text: str, size: int, figures: Figures) -> Links | MatrixFault:
 
 
 def _pattern(value: Sequence[Sequence[int]], floors: Mapping[int, int]) -> tuple[Pattern, tuple[int, ...]]:
-    """The pattern of values by pair, with the floor of each class."""
+    """Returns the pattern of values by pair, and the floor of each class. floors: value -> lowest value of its
+    class."""
     ordered = sorted(set(floors.values()))
     rank = {floor: i for i, floor in enumerate(ordered)}
     rows = tuple(
@@ -242,10 +257,10 @@ def _no_matrix(size: int) -> Matrix:
 def read_machine(
     device: Device, annotations: Mapping[str, str], labels: Mapping[str, str], config: Gpu
 ) -> Machine | None:
-    """The GPUs of a node from its Device, and the node's annotations and labels; None where it names no GPU.
+    """Returns the GPUs of a node; None if its Device names no GPU or cannot identify them.
 
-    A Device whose minors are missing, negative or given twice has no GPUs that could be told apart: None, too. So has
-    one of two GPUs with one id: a container that is given both would see one.
+    A Device cannot identify its GPUs if minors are missing, negative or duplicate, or if two GPUs have one id: a
+    container that is allocated both would see one.
     """
     entries = [entry for entry in device.spec.devices if entry.type == "gpu"]
     minors = [entry.minor for entry in entries if entry.minor is not None and entry.minor >= 0]
@@ -264,13 +279,13 @@ def read_machine(
     table = _table(device, labels, ordered, faults)
     policy = labels.get(keys.GPU_PARTITION_POLICY, "")
     if policy not in ("", "Honor", "Prefer"):
-        faults.add(f"node label {keys.GPU_PARTITION_POLICY}: {policy!r} is neither Honor nor Prefer")
+        faults.add(f"node label {keys.GPU_PARTITION_POLICY}: must be Honor or Prefer, not {policy!r}")
     delivery = device.metadata.labels.get(keys.GPU_DELIVERY, "")
     if delivery == "dra":
         faults.add(f"metadata.labels[{keys.GPU_DELIVERY}]: 'dra' is reserved, no claim is allocated: read as foreign")
         delivery = "foreign"
     elif delivery not in ("", "foreign", "env", "device-plugin"):
-        faults.add(f"metadata.labels[{keys.GPU_DELIVERY}]: {delivery!r} is no way of delivery")
+        faults.add(f"metadata.labels[{keys.GPU_DELIVERY}]: must be env, device-plugin or foreign, not {delivery!r}")
         delivery = ""
     return Machine(
         minors=ordered,
@@ -297,7 +312,8 @@ def _matrix(
     figures: Figures,
     faults: _Faults,
 ) -> Matrix:
-    """Bandwidth, else link classes, else the node's GSOC annotations, else nothing that is known."""
+    """Returns the links from the bandwidth matrix, else the link classes, else the node's GSOC annotations, else
+    none."""
     size = len(minors)
     measured: Measured | None = None
     links: Links | None = None

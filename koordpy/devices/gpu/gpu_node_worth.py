@@ -1,8 +1,9 @@
-"""What nodes are worth to a unit with GPUs, by how many of its pods each takes (gpu-topology.md 5 (b) to (e)).
+"""Costs of nodes for a unit with GPUs, by the number of its pods on each node (gpu-topology.md 5 (b) to (e)).
 
-The sorted list of the nodes' slowest pairs, compared worst first, is with the number of nodes equal the vector of how
-many nodes have their slowest pair in the lowest class, in the next, and so on. So each node adds a vector of its own:
-one number for each class of (c), the free GPUs it leaves (d), and one number for each class of (e).
+Placements are compared by the sorted list of the nodes' slowest pairs, slowest first. With an equal number of nodes
+this equals comparing how many nodes have their slowest pair in the lowest class, then in the next class, and so on. So
+the cost is a sum of one vector for each node: a number for each class of (c), the free GPUs that remain (d), and a
+number for each class of (e).
 """
 
 from collections.abc import Sequence
@@ -24,14 +25,15 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Pods of one shape of the unit: one of them, what it wants, None without GPUs."""
+    """One pod of a shape of the unit, and its wishes for GPUs; None for a shape without GPUs."""
 
     pod: PodInfo
     want: PodWant | None
 
 
 def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
-    """[nodes] GPUs that the devices of each node still give to pods like these; None where they say nothing."""
+    """Returns [nodes] GPUs that the devices of each node can still allocate to the pods; None if no node has a
+    Device."""
     first = next((pod for pod in pods if pod.ask(GPUS) is not None), None)
     if first is None or not gpus.view.nodes:
         return None
@@ -44,7 +46,10 @@ def gpu_room(pods: Sequence[PodInfo], gpus: GpuNodes) -> Ints | None:
 
 
 def standing_nodes(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
-    """[nodes] 1 where bound members of the pods' GPU groups or gangs stand, if the unit asks for GPUs (b)."""
+    """Returns [nodes] 1 if bound members of the pods' GPU groups or gangs are on the node, else 0 (b).
+
+    All 0 for a unit without GPUs.
+    """
     snapshot = gpus.draft.snapshot
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     pending = [pod for pod in members if pod.pending]
@@ -66,7 +71,7 @@ def standing_nodes(members: Sequence[PodInfo], gpus: GpuNodes) -> Ints:
 
 
 def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
-    """The table of a unit whose shapes are those of the given pods, in order; None for a unit without GPUs."""
+    """Returns the cost table of a unit, with one pod of each shape in `pods`; None for a unit without GPUs."""
     kinds = []
     for pod in pods:
         try:
@@ -82,7 +87,7 @@ def by_count(pods: Sequence[PodInfo], gpus: GpuNodes) -> ByCount | None:
 
 
 class _GpuTable:
-    """Vectors by kind of node and pods per shape."""
+    """Cost vectors by kind of node and number of pods of each shape."""
 
     def __init__(self, kinds: tuple[_Kind, ...], gpus: GpuNodes) -> None:
         self._kinds, self._gpus = kinds, gpus
@@ -96,7 +101,7 @@ class _GpuTable:
         )
 
     def kinds(self) -> Ints:
-        """[nodes] number of each node's kind: equal where the GPUs that are free and those of siblings are."""
+        """Returns [nodes] kind of each node: nodes with equal links, free GPUs and GPUs of siblings have one kind."""
         gpus, numbers = self._gpus, dict[object, int]()
         asking = next(kind.pod for kind in self._kinds if kind.want is not None)
         count = len(gpus.draft.snapshot.nodes)
@@ -119,7 +124,8 @@ class _GpuTable:
         return tuple(state.groups.get(group, 0) for group in self._groups)
 
     def numbers(self) -> Devices | None:
-        """The same by numbers, where no machine is known and all pods that ask are chosen for together."""
+        """Returns the costs by numbers of free GPUs; None unless no machine is known and all pods with GPUs are chosen
+        together."""
         asking = [kind.pod for kind in self._kinds if kind.want is not None]
         together = {pod.group or pod.gang or pod.key for pod in asking}
         if self._gpus.view.nodes or self.width != 3 or len(together) > 1 or not self.always:
@@ -129,14 +135,15 @@ class _GpuTable:
 
     @property
     def always(self) -> bool:
-        """Whether only the number of free GPUs decides what fits."""
+        """True if only the number of free GPUs decides feasibility."""
         wants = [kind.want for kind in self._kinds if kind.want is not None]
         if any(want.restricted or want.least_kbs for want in wants):
             return False
         return not any(known.machine.honor for known in self._gpus.view.nodes.values())
 
     def _machine_key(self, machine: Machine | None) -> object:
-        """Equal for machines that are worth the same whatever is free on them: noise is no difference."""
+        """Returns a key that is equal for machines with equal costs, whichever GPUs are free: noise in bandwidths is
+        ignored."""
         if machine is None:
             return None
         matrix = machine.matrix
@@ -147,7 +154,7 @@ class _GpuTable:
         return matrix.source != "", matrix.pattern, tuple(ranks[floor] for floor in matrix.floors)
 
     def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
-        """The vector of a node of a kind with so many pods of each shape; None where its GPUs cannot serve them."""
+        """Returns the vector of a node of a kind with counts[i] pods of shape i; None if its GPUs cannot serve them."""
         key = (kind, counts)
         if key not in self._known:
             self._known[key] = self._vector(self._first[kind], counts)
@@ -185,5 +192,5 @@ class _GpuTable:
             numbers[rank] += 1
 
     def _choices(self, given: Sequence[PodInfo]) -> list[tuple[GroupKey | None, tuple[PodWant, ...]]]:
-        """Pods whose GPUs are chosen together: (their group, what they want)."""
+        """Returns (group, wishes) of each set of pods for which GPUs are chosen together."""
         return [(pods[0].group, tuple(want_of(pod) for pod in pods)) for pods in choice_sets(given)]

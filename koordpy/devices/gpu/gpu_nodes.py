@@ -1,6 +1,7 @@
-"""The GPUs of every node as a draft leaves them: what is free, who holds what, and what nodes are worth to pods.
+"""The GPUs of every node on a draft: free GPUs, GPUs of pods, and the cost of nodes for pods.
 
-Source: gpu-topology.md 2, 3 and 5.
+State is computed per node on first use, and again after the draft has changed the node. Source: gpu-topology.md 2, 3
+and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +32,16 @@ from koordpy.pods.gang_refs import GroupKey
 from koordpy.pods.pod_info import PodInfo
 
 MOST_GPUS = 1 << 20
-"""GPUs of a node that are told apart: what states more, by mistake, shall not overflow the sums of a choice."""
+"""Largest number of GPUs of a node. A larger number is taken for a mistake and cut, so that sums of a choice do not
+overflow."""
 
 
 class UnreadableWish(ValueError):
-    """Why a pod's wishes about GPUs cannot be read."""
+    """The reason why a GPU annotation of a pod cannot be read."""
 
 
 def want_of(pod: PodInfo) -> PodWant:
-    """What a pod with GPUs wants. Raises Unreadable with the words for its owner."""
+    """Returns the wishes of a pod for GPUs. Raises `UnreadableWish` with the message for its owner."""
     ask = pod.ask(GPUS)
     if ask is None:
         raise ValueError(f"{pod.key} asks for no GPU")
@@ -61,13 +63,13 @@ def _positive(text: str) -> int:
         value = 0.0
     if not 0 < value <= MAX_GBS:  # also false of NaN
         raise UnreadableWish(
-            f"annotation {keys.GPU_MIN_BANDWIDTH} cannot be read: {text!r} is no positive number of GB/s"
+            f"annotation {keys.GPU_MIN_BANDWIDTH} cannot be read: {text!r} is not a positive number of GB/s"
         )
     return max(1, kbs(value))
 
 
 def _partition_spec(text: str | None) -> tuple[bool, int | None]:
-    """(restricted to listed sets, bandwidth that a listed set must state)."""
+    """Returns (True if restricted to listed sets, ring bandwidth in bytes that a listed set must state or None)."""
     if text is None:
         return False, None
     what = ""
@@ -77,10 +79,10 @@ def _partition_spec(text: str | None) -> tuple[bool, int | None]:
     except UnreadableError as fault:
         what = str(fault)
     if not what and not isinstance(raw, dict):
-        what = "no mapping"
+        what = "not a mapping"
     policy = raw.get("allocatePolicy", "") if not what else ""
     if not what and policy not in ("", "Restricted", "BestEffort"):
-        what = f"allocatePolicy {literal(policy)} is neither Restricted nor BestEffort"
+        what = f"allocatePolicy must be Restricted or BestEffort, not {literal(policy)}"
     ring: int | None = None
     if not what and raw.get("ringBusBandwidth") is not None:
         try:
@@ -94,23 +96,27 @@ def _partition_spec(text: str | None) -> tuple[bool, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """The GPUs of one node. machine: None where none is known by name; free: those that may be given; unknown: whether
-    a holder's GPUs cannot be told; requested: GPUs that pods on the node ask for."""
+    """The GPUs of one node on a draft."""
 
     machine: Machine | None
+    """GPUs and links of the node; None if they are not known by name."""
     free: int
+    """Mask of the GPUs that may be allocated."""
     unknown: bool
+    """True if the GPUs of a pod on the node are unknown."""
     requested: int
+    """Number of GPUs that pods on the node request."""
     groups: Mapping[GroupKey, int] = field(default_factory=dict)
+    """GPU group -> mask of the GPUs of its members on the node."""
 
     @property
     def by_name(self) -> Machine | None:
-        """The machine where GPUs are given by name; None on a count-only node."""
+        """Machine if GPUs of the node are allocated by name; None on a count-only node."""
         return None if self.unknown else self.machine
 
     @property
     def healthy(self) -> int | None:
-        """Healthy GPUs; None where they are not known."""
+        """Number of healthy GPUs; None if it is not known."""
         return self.machine.healthy.bit_count() if self.machine is not None else None
 
 
@@ -118,7 +124,7 @@ NOTHING = GpuState(None, 0, False, 0)
 
 
 def gpu_nodes(scene: FilterInputs) -> "GpuNodes":
-    """Returns the GPUs of every node on the draft of a scene."""
+    """Returns the GPUs of every node on the draft of `scene`, built once for it."""
     found = scene.memo.get(GpuNodes)
     if not isinstance(found, GpuNodes):
         found = scene.memo[GpuNodes] = GpuNodes(scene.draft, scene.config.gpu)
@@ -126,7 +132,7 @@ def gpu_nodes(scene: FilterInputs) -> "GpuNodes":
 
 
 class GpuNodes:
-    """The nodes' GPUs on a draft."""
+    """GPUs of all nodes on a draft."""
 
     def __init__(self, draft: Draft, config: Gpu) -> None:
         self.draft, self.config = draft, config
@@ -137,11 +143,11 @@ class GpuNodes:
 
     @property
     def classes(self) -> int:
-        """Number of classes between nodes; it stands for no limit, too."""
+        """Number of link classes over all machines; as a class it means that no link limits."""
         return self.view.comparison.classes
 
     def state(self, node: int) -> GpuState:
-        """A node's GPUs as the draft leaves them."""
+        """Returns the GPUs of a node on the current draft."""
         if self._seen < self.draft.version:
             for one in self.draft.touched_since(self._seen):
                 self._states.pop(one, None)
@@ -186,18 +192,18 @@ class GpuNodes:
         return GpuState(machine, machine.healthy & ~held, unknown, requested, groups)
 
     def allocatable(self, node: int, pod: PodInfo) -> int:
-        """GPUs that a node has by the resource that a pod asks by."""
+        """Returns the GPUs of a node by the resources that a pod requests."""
         amounts = self.draft.snapshot.nodes[node].allocatable
         names = pod.ask(GPUS).resources if pod.ask(GPUS) is not None else ()
         return min((amounts.get(n, 0) // (100 if n in keys.HUNDREDTHS else 1) for n in names), default=0)
 
     def cards(self, requests: Mapping[str, int]) -> int:
-        """GPUs that amounts of resources ask for."""
+        """Returns the number of GPUs in an amount of each resource."""
         names = self.config.resources
         return sum(-(-requests.get(name, 0) // (100 if name in keys.HUNDREDTHS else 1)) for name in names)
 
     def devices(self, node: int, pod: PodInfo) -> int | None:
-        """GPUs that may still be given as far as devices tell; None where nothing is known of them."""
+        """Returns the GPUs that may still be allocated by the Device; None for a node without one."""
         state = self.state(node)
         if state.machine is None:
             return None
@@ -206,17 +212,17 @@ class GpuNodes:
         return state.free.bit_count()
 
     def room(self, node: int, pod: PodInfo) -> int:
-        """GPUs that pods like this one may still get on a node (gpu-topology.md 2)."""
+        """Returns the number of GPUs that pods with the same request may still get on a node (gpu-topology.md 2)."""
         known = [self.devices(node, pod), self._stated(node, pod)]
         return min(max(0, min((int(one) for one in known if one is not None), default=0)), MOST_GPUS)
 
     def counted(self, nodes: Ints, pod: PodInfo) -> Ints:
-        """Room of some nodes by what they state alone."""
+        """Returns the number of free GPUs of nodes by their allocatable alone."""
         out = self._stated(nodes, pod)
         return np.clip(out, 0, MOST_GPUS) if out is not None else np.zeros(len(nodes), dtype=np.int64)
 
     def _stated(self, nodes: Ints | int, pod: PodInfo) -> Any:
-        """GPUs left of what nodes state, or one of them; None for a pod that asks for none."""
+        """Returns allocatable less used GPUs of some nodes or of one node; None for a pod without GPUs."""
         draft, out = self.draft, None
         for name in pod.ask(GPUS).resources if pod.ask(GPUS) is not None else ():
             column = draft.snapshot.columns[name]
@@ -228,7 +234,7 @@ class GpuNodes:
     # -- worth --------------------------------------------------------------------------------------------------------
 
     def worth(self, node: int, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
-        """What a node is worth to pods that it would take together; None where it cannot take them so."""
+        """Returns the link classes that pods get if a node takes them together; None if it cannot."""
         state = self.state(node)
         machine = state.by_name
         count = sum(want.count for want in wants)
@@ -243,18 +249,18 @@ class GpuNodes:
         own = tuple(want_on(machine, want) for want in wants)
         if self.view.comparison.source == "links" and machine.matrix.measured is not None:
             sets = chooser.choose(state.free, held, own, "bottleneck")
-            # compared by link classes, and chosen on by what was measured
+            # nodes are compared by link classes; the choice on a node uses measured bandwidths
             return None if sets is None else worth_of(sets, held, lambda mask: self._link_rank(machine, mask))
         judged = chooser.judge(state.free, held, own)
         return None if judged is None else self._by_floors(chooser, judged)
 
     def is_exact(self, node: int) -> bool:
-        """Whether what a node is worth, and the GPUs it gives, are proven the best of all sets."""
+        """Returns whether the choice of GPUs on a node is proven optimal over all sets."""
         machine = self.state(node).by_name
         return machine is None or machine.size <= EXACT_GPUS
 
     def standing(self, node: int, group: GroupKey) -> int:
-        """Class over all machines of the slowest pair that bound members of a group hold on a node."""
+        """Returns the class, over all machines, of the slowest pair that bound members of a group have on a node."""
         state = self.state(node)
         held = state.groups.get(group, 0)
         if held.bit_count() < 2:
@@ -280,8 +286,10 @@ class GpuNodes:
         return self.view.comparison.ranks[min(one.bandwidth_kbs if one is not None else 0 for one in pairs)]
 
     def mean_mark(self, node: int, pod: PodInfo) -> float | None:
-        """Mean mark of the links of the set that a pod alone would get on a node; None where classes are not known, or
-        where there is no pair (gpu-topology.md 3)."""
+        """Returns the mean mark of the links that a single pod would get on a node (gpu-topology.md 3).
+
+        None if link classes are not known, or if the pod gets fewer than two GPUs.
+        """
         machine = self.state(node).by_name
         if machine is None or machine.matrix.links is None or pod.ask(GPUS) is None or pod.ask(GPUS).count < 2:
             return None
@@ -298,7 +306,7 @@ class GpuNodes:
         return sum(one.mark for one in marks if one is not None) / len(marks)
 
     def _unlinked(self, state: GpuState, wants: Sequence[PodWant], group: GroupKey | None) -> Worth | None:
-        """On a node without links every pair counts 0; where there is no pair nothing limits."""
+        """Returns the classes on a node without links: every pair has class 0; without a pair nothing limits."""
         machine = state.by_name
         held = state.groups.get(group, 0).bit_count() if group is not None else 0
         if any(want.count > 1 and want.least_kbs for want in wants):

@@ -1,4 +1,4 @@
-"""Partition tables: which sets of a node's GPUs are meant to be given together (gpu-topology.md 8)."""
+"""Partition tables: the sets of a node's GPUs that are meant to be allocated together (gpu-topology.md 8)."""
 
 import json
 import re
@@ -16,28 +16,30 @@ _WORDS = re.compile(r"[A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A listed set. mask: bits of the positions of its GPUs; score: allocationScore in thousandths; ring_bandwidth: as
-    stated, in units of its quantity, None where it is not."""
+    """A set of a partition table."""
 
     mask: int
+    """Positions of its GPUs as bits."""
     size: int
     score: int
+    """allocationScore in thousandths."""
     ring_bandwidth: int | None = None
+    """ringBusBandwidth in bytes; None if the table does not state it."""
 
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """Listed sets, by size and then by position. The same content is the same table."""
+    """The sets of a table, by size and then by position. Tables of equal content are equal."""
 
     sets: tuple[Partition, ...]
 
     def of(self, size: int) -> tuple[Partition, ...]:
-        """The listed sets of a size."""
+        """Returns the sets of a size."""
         return tuple(one for one in self.sets if one.size == size)
 
 
 def aligned_table(count: int) -> PartitionTable:
-    """The built-in table: aligned blocks of 1, 2, 4, 8 and 16 GPUs by position."""
+    """Returns the built-in table: aligned blocks of 1, 2, 4, 8 and 16 GPUs by position."""
     return PartitionTable(
         tuple(
             Partition(((1 << size) - 1) << at, size, SCORE_SCALE)
@@ -48,27 +50,27 @@ def aligned_table(count: int) -> PartitionTable:
 
 
 def has_built_in_table(model: str) -> bool:
-    """Whether a node's GPU model is one of those with a built-in table."""
+    """Returns whether a node's GPU model has a built-in table."""
     return not BUILT_IN_MODELS.isdisjoint(word.upper() for word in _WORDS.findall(model))
 
 
 class TableFault(ValueError):
-    """What is wrong with a partition table."""
+    """The reason why a partition table is rejected."""
 
 
 def read_table(text: str, minors: Sequence[int]) -> PartitionTable:
-    """A table as Koordinator writes it: number of GPUs -> partitions. Raises TableFault."""
+    """Parses a table in Koordinator's format: number of GPUs -> partitions. Raises `TableFault`."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError):
-        raise TableFault("is no JSON") from None
+        raise TableFault("is not valid JSON") from None
     if not isinstance(raw, dict):
-        raise TableFault("is no mapping of numbers to partitions")
+        raise TableFault("is not a mapping from numbers to partitions")
     position = {minor: i for i, minor in enumerate(minors)}
     sets: list[Partition] = []
     for key, listed in raw.items():
         if not key.isascii() or not key.isdigit() or not isinstance(listed, list):
-            raise TableFault(f"{key!r} is no number with a list of partitions")
+            raise TableFault(f"{key!r} is not a number with a list of partitions")
         for i, one in enumerate(listed):
             sets.append(_partition(one, int(key), position, where=f"{key}[{i}]"))
     return PartitionTable(tuple(sorted(sets, key=lambda p: (p.size, p.mask & -p.mask, p.mask, -p.score))))
@@ -77,14 +79,14 @@ def read_table(text: str, minors: Sequence[int]) -> PartitionTable:
 def _partition(one: Any, size: int, position: Mapping[int, int], *, where: str) -> Partition:
     minors = one.get("minors") if isinstance(one, dict) else None
     if not isinstance(minors, list) or any(isinstance(m, bool) or not isinstance(m, int) for m in minors):
-        raise TableFault(f"{where}.minors is no list of minors")
+        raise TableFault(f"{where}.minors is not a list of minors")
     if len(set(minors)) != size or len(minors) != size:
-        raise TableFault(f"{where}.minors names {len(set(minors))} GPUs in place of {size}")
+        raise TableFault(f"{where}.minors names {len(set(minors))} GPUs, expected {size}")
     if any(minor not in position for minor in minors):
         raise TableFault(f"{where}.minors names a GPU that the Device lacks")
     score = one.get("allocationScore", 0)
     if isinstance(score, bool) or not isinstance(score, int | float) or not -1e9 < score < 1e9:
-        raise TableFault(f"{where}.allocationScore is no number")
+        raise TableFault(f"{where}.allocationScore is not a number")
     ring = one.get("ringBusBandwidth")
     try:
         bandwidth = None if ring is None else quantity(ring)
@@ -94,7 +96,7 @@ def _partition(one: Any, size: int, position: Mapping[int, int], *, where: str) 
 
 
 def quantity(raw: Any) -> int:
-    """A bandwidth as a quantity of bytes. Raises ValueError."""
+    """Returns a bandwidth in bytes, parsed as a quantity. Raises `ValueError`."""
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-        raise ValueError("is no quantity")
+        raise ValueError("is not a quantity")
     return units("memory", str(raw))

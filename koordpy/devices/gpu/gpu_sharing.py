@@ -1,7 +1,8 @@
-"""Nodes whose `nvidia.com/gpu` counts instances of MIG or shares of GPUs, by the labels of NVIDIA's feature discovery.
+"""Nodes on which `nvidia.com/gpu` counts MIG instances or shares of GPUs, detected by labels of NVIDIA's feature
+discovery.
 
-Their device plugin picks the device, and GPUs by name mean nothing there: such a node is scheduled by number
-(gpu-topology.md 2). Source of the labels: NVIDIA's gpu-feature-discovery.
+Their device plugin picks the device, so GPUs have no names there: such a node is scheduled by number (gpu-topology.md
+2). Source of the labels: NVIDIA's gpu-feature-discovery.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ SHARING_LABELS = (STRATEGY, PRODUCT, SHARING, REPLICAS)
 
 
 def shares_by(labels: Mapping[str, str]) -> str:
-    """The label by which GPUs of a node are shared (time slicing, MPS); empty where they are not."""
+    """Returns the label that shows that GPUs of a node are shared (time slicing, MPS); empty if they are not."""
     if labels.get(SHARING) in ("time-slicing", "mps"):
         return SHARING
     replicas = labels.get(REPLICAS, "")
@@ -20,7 +21,7 @@ def shares_by(labels: Mapping[str, str]) -> str:
 
 
 def counts_by(labels: Mapping[str, str]) -> str:
-    """The label by which `nvidia.com/gpu` of a node counts no whole GPUs; empty where it does."""
+    """Returns the label that shows that `nvidia.com/gpu` does not count whole GPUs; empty if it does."""
     if labels.get(STRATEGY) == "single" and "-MIG-" in labels.get(PRODUCT, ""):
         return STRATEGY
     return shares_by(labels)

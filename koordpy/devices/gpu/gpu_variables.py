@@ -1,7 +1,7 @@
-"""Delivery by environment: the variables that a GPU pod's containers read their GPUs from (gpu-topology.md 10).
+"""Delivery by environment: the variables from which containers of a GPU pod read their GPUs (gpu-topology.md 10).
 
-The admission webhook injects them and `simulate` does as it would; the scheduler binds no GPU pod to a node that
-delivers by env without them, for an image may bring `NVIDIA_VISIBLE_DEVICES=all`.
+The admission webhook injects them, and `simulate` does the same. The scheduler binds no GPU pod without them to a node
+that delivers by env, because an image may set `NVIDIA_VISIBLE_DEVICES=all`.
 """
 
 from collections.abc import Collection
@@ -18,7 +18,7 @@ NAMES = (keys.NVIDIA_VISIBLE_DEVICES, keys.CUDA_VISIBLE_DEVICES)
 
 
 def field_path(annotation: str) -> str:
-    """The path of an annotation for the downward API."""
+    """Returns the path of an annotation for the downward API."""
     return f"metadata.annotations['{annotation}']"
 
 
@@ -27,7 +27,10 @@ def _from(name: str, annotation: str) -> EnvVar:
 
 
 def expected(container: Container, place: str, resources: Collection[str]) -> tuple[EnvVar, ...]:
-    """What a container of a GPU pod is to have. place: its index; behind INIT_PREFIX that of an init container."""
+    """Returns the variables that a container of a GPU pod must have.
+
+    place: index of the container; for an init container, INIT_PREFIX and its index.
+    """
     given = container.resources
     if not any(name in resources for name in (*given.requests, *given.limits)):
         return (EnvVar(name=keys.NVIDIA_VISIBLE_DEVICES, value=VOID),)
@@ -41,7 +44,7 @@ def _places(pod: Pod) -> list[tuple[Container, str]]:
 
 
 def is_injected(pod: Pod, resources: Collection[str]) -> bool:
-    """Whether every container has the variables as the webhook injects them; the last of a name counts."""
+    """Returns whether every container has the variables as the webhook injects them; of equal names the last counts."""
     for container, place in _places(pod):
         have = {one.name: one for one in container.env if one.name in NAMES}
         for one in expected(container, place, resources):
@@ -52,7 +55,7 @@ def is_injected(pod: Pod, resources: Collection[str]) -> bool:
 
 
 def inject(pod: Pod, resources: Collection[str]) -> Pod:
-    """The pod as the webhook leaves it; one without GPUs stays as it is."""
+    """Returns the pod as the webhook changes it; a pod without GPUs is unchanged."""
     if gpu_ask(pod, resources) is None:
         return pod
     filled: list[Container] = []

@@ -1,4 +1,4 @@
-"""The GPUs of all nodes at one moment: machines, holders, and the comparison of links. Nothing in a view changes."""
+"""The GPUs of all nodes at one moment: machines, the GPUs of pods, and the comparison of links. Views are immutable."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ from koordpy.pods.tally import Tally, counts_without
 
 @dataclass(frozen=True, eq=False)
 class NodeGpus:
-    """One node's GPUs and who holds them. Nothing in it changes."""
+    """The GPUs of one node, and the pods that use them. Immutable."""
 
     machine: Machine
     holders: Mapping[str, GpuHolding]
 
     @cached_property
     def masks(self) -> dict[str, int]:
-        """Pod -> what it holds, of the pods whose GPUs are known."""
+        """Pod -> mask of its GPUs, of the pods with known GPUs."""
         machine = self.machine
         found = ((key, one, machine.mask(one.minors)) for key, one in self.holders.items() if one.minors is not None)
         return {key: mask for key, one, mask in found if mask.bit_count() >= one.count}
@@ -36,12 +36,12 @@ class NodeGpus:
 
     @cached_property
     def unknown(self) -> bool:
-        """Whether any holder's GPUs cannot be told: then the node is known by count only."""
+        """True if the GPUs of a pod are unknown; the node is then count-only."""
         return len(self.masks) < len(self.holders)
 
     @cached_property
     def held_whole(self) -> int:
-        """GPUs of the pods that hold as many as they ask for; pods that hold parts of GPUs are left out."""
+        """Mask of the GPUs that pods use whole; pods that use parts of GPUs are left out."""
         return reduce(or_, (mask for key, mask in self.masks.items() if self.holders[key].count), 0)
 
     @cached_property
@@ -53,13 +53,13 @@ class NodeGpus:
         return sum(one.count for one in self.holders.values())
 
     def group(self, key: GroupKey) -> int:
-        """GPUs that members of a group hold."""
+        """Returns the mask of the GPUs that members of a group use."""
         return reduce(or_, (mask for name, mask in self.masks.items() if self.holders[name].group == key), 0)
 
 
 @dataclass(frozen=True, eq=False)
 class GpuView(FamilyView):
-    """The GPUs of every node that has a Device. Nothing in it changes."""
+    """The GPUs of every node that has a Device. Immutable."""
 
     nodes: Mapping[str, NodeGpus]
     group_nodes: Mapping[GroupKey, Mapping[str, int]]
@@ -67,13 +67,13 @@ class GpuView(FamilyView):
     comparison: "Comparison"
     warnings: tuple[tuple[str, str], ...] = ()
     partition_policies: bool = False
-    """Whether some node's label says how its GPU partitions are to be honoured."""
+    """True if the label of a node says how its GPU partitions are to be honoured."""
     shared: frozenset[str] = frozenset()
-    """Nodes that give out shares of GPUs."""
+    """Nodes on which another device plugin hands out shares of GPUs."""
 
     @cached_property
     def sick_held(self) -> tuple[str, ...]:
-        """Nodes on which a pod holds a sick GPU, sorted."""
+        """Nodes on which a pod uses a sick GPU, sorted."""
         return tuple(sorted(name for name, known in self.nodes.items() if known.held_whole & known.sick))
 
     def without_pods(self, gone: Collection[PodInfo]) -> "GpuView":
@@ -111,7 +111,8 @@ class GpuView(FamilyView):
         return self.cells(node, held.minors or ()) if held is not None else ()
 
     def cells(self, node: str, minors: Sequence[int]) -> tuple[int, ...]:
-        """Returns the positions of GPUs among all of their node; minors without a machine as they are."""
+        """Returns the positions of GPUs among all GPUs of their node; the minors themselves if the node has no
+        machine."""
         known = self.nodes.get(node)
         there = known.machine.minors if known is not None else tuple(minors)
         return tuple(there.index(minor) for minor in minors if minor in there) if known is not None else there

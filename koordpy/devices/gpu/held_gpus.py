@@ -1,7 +1,7 @@
-"""The GPUs that a pod on a node holds, read from the annotations of the pod (gpu-topology.md 2).
+"""The GPUs that a pod on a node uses, read from annotations of the pod (gpu-topology.md 2).
 
-Three forms are read: our own allocation, the allocation of Koordinator, and the keys of gpushare.
-Nothing is guessed: a pod whose GPUs cannot be told has no minors, and its node is known by count only.
+Three forms are read: koordpy's allocation, Koordinator's allocation, and the keys of gpushare. Nothing is guessed: a
+pod with unknown GPUs has no minors, and its node is count-only.
 """
 
 import json
@@ -17,15 +17,16 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class GpuHolding:
-    """GPUs of one pod on a node. minors: None where they cannot be told."""
+    """GPUs of one pod on a node."""
 
     count: int
     minors: tuple[int, ...] | None
+    """Minors of the GPUs; None if they are unknown."""
     group: GroupKey | None
 
 
 def _numbers(raw: Any) -> set[int]:
-    """Minors of a list of them, as text or numbers. Raises ValueError."""
+    """Parses a list of minors, as text or numbers. Raises `ValueError`."""
     if not isinstance(raw, list):
         raise ValueError("no list")
     out = set()
@@ -37,8 +38,11 @@ def _numbers(raw: Any) -> set[int]:
 
 
 def _allocated(text: str, count: int) -> set[int]:
-    """Minors of our own annotation; less than a pod holds where its init containers have more and its group shows
-    others. Raises ValueError."""
+    """Parses the minors of koordpy's annotation. Raises `ValueError`.
+
+    The visible GPUs count instead if they are as many as the pod has, which happens if an init container has more GPUs
+    than the containers.
+    """
     raw = json.loads(text)
     if not isinstance(raw, dict) or not isinstance(raw.get("allocatedGPUs", {}), dict):
         raise ValueError("no allocation")
@@ -52,7 +56,7 @@ def _allocated(text: str, count: int) -> set[int]:
 
 
 def _koordinator(text: str) -> set[int] | None:
-    """Minors of Koordinator's annotation, None where it names no GPU. Raises ValueError."""
+    """Parses the minors of Koordinator's annotation; None if it names no GPU. Raises `ValueError`."""
     raw = json.loads(text)
     if not isinstance(raw, dict):
         raise ValueError("no allocation")
@@ -65,13 +69,13 @@ def _koordinator(text: str) -> set[int] | None:
 
 
 def _gpushare(annotations: Mapping[str, str]) -> set[int] | None:
-    """Minors in the keys of the gpushare form, None without any. Raises ValueError."""
+    """Parses the minors in the keys of the gpushare form; None if there are none. Raises `ValueError`."""
     tails = [k.removeprefix(keys.GPUSHARE_ID_PREFIX) for k in annotations if k.startswith(keys.GPUSHARE_ID_PREFIX)]
     return {int(tail) for tail in tails} if tails else None
 
 
 def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] | None:
-    """Minors that a pod holds by what is written on it; None where nothing is, or less than it holds."""
+    """Returns the minors that the annotations of a pod state; None if they state none, or fewer than the pod uses."""
     try:
         found: set[int] | None = None
         if keys.GPU_ALLOCATION in annotations:
@@ -90,9 +94,9 @@ def named_minors(annotations: Mapping[str, str], count: int) -> tuple[int, ...] 
 
 
 def holding_of(info: PodInfo, chips: tuple[int, ...] = ()) -> GpuHolding | None:
-    """What a pod holds of the GPUs of its node; None for a pod that asks for none, whatever is written on it.
+    """Returns the GPUs that a pod uses on its node; None for a pod without a GPU request, whatever its annotations say.
 
-    chips: of a pod that is only assumed.
+    chips: minors of an assumed pod.
     """
     ask, parts = info.ask(GPUS), any(name in info.requests for name in keys.GPU_PARTS)
     if ask is None and not parts:

@@ -1,4 +1,4 @@
-"""How links between GPUs of different machines compare: classes over the bandwidths of all machines.
+"""Classes over the bandwidths of all machines, which compare links between GPUs of different machines.
 
 Source: gpu-topology.md 3.
 """
@@ -13,21 +13,22 @@ from koordpy.devices.gpu.gpu_machine import BANDWIDTH, Machine
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """How links of different machines compare (gpu-topology.md 3). source: `bandwidth`, `links`, or `mixed` where
-    measured and assumed figures are."""
+    """Classes over the links of all machines (gpu-topology.md 3)."""
 
     source: str
+    """`bandwidth`, `links`, or `mixed` if measured and assumed bandwidths are compared."""
     ranks: Mapping[int, int]
-    """Value in kB/s of a pair -> number of its class over all machines, 0 the slowest."""
+    """kB/s of a pair -> its class over all machines, 0 for the slowest."""
     classes: int
+    """Number of classes."""
 
 
 NO_LINKS = Comparison(BANDWIDTH, {0: 0}, 1)
-"""The comparison of machines of which no matrix is known."""
+"""The comparison if no machine has a known matrix."""
 
 
 def compare_links(machines: list[Machine], config: Gpu) -> Comparison:
-    """Returns how the links of machines compare: by measured bandwidths if each machine has them, else by classes."""
+    """Returns the comparison of machines: by measured bandwidths if each machine has them, else by link classes."""
     matrices = list({id(m.matrix): m.matrix for m in machines if m.has_matrix}.values())
     if not matrices:
         return NO_LINKS

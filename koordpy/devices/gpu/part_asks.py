@@ -1,6 +1,6 @@
-"""What a pod asks of parts of devices: whether it is refused for it, and what of it is counted by number.
+"""Requests of pods for parts of devices: whether the pod is refused, and which resources are scheduled by number.
 
-Source: gpu-topology.md 1. Parts are not served yet, so an ask is a refusal by its name.
+Parts are not served yet, so most such requests are refused with their name. Source: gpu-topology.md 1.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,20 +21,20 @@ FOR_A_PART = " asks for a part of a device"
 
 @dataclass(frozen=True, slots=True)
 class PartAsk:
-    """What of a pod means parts of devices."""
+    """The parts of a pod's spec and annotations that request parts of devices."""
 
     refusal: str = ""
-    """Why the pod is never placed; empty if it may be."""
+    """Reason why the pod is never placed; empty for none."""
     counted: tuple[str, ...] = ()
-    """Resources that are counted by number, in natural order."""
+    """Resources that are scheduled by number, in natural order."""
     ignored: tuple[str, ...] = ()
-    """Warnings for annotations that decide nothing."""
+    """Warnings for annotations that have no effect."""
 
 
 def part_ask(pod: Pod, requests: Mapping[str, int], parts: GpuParts, gpu_resources: Collection[str]) -> PartAsk | None:
-    """What a pod to be placed asks of parts; None for a pod that asks for none.
+    """Returns the request of a pending pod for parts; None for a pod without one.
 
-    requests: amounts above 0 of the whole pod by resource name; gpu_resources: names of whole GPUs.
+    requests: amounts above 0 of the whole pod by resource name. gpu_resources: names of whole GPUs.
     """
     annotations = pod.metadata.annotations
     notes = [key for key in ANNOTATIONS if key in annotations] if annotations else []
@@ -54,9 +54,7 @@ def part_ask(pod: Pod, requests: Mapping[str, int], parts: GpuParts, gpu_resourc
     elif split:
         refusal = FRACTIONAL
     if notes and "kai" not in parts.aliases:
-        ignored = tuple(
-            f"annotation {key} is KAI-Scheduler's and not read: the pod gets no part of a GPU" for key in notes
-        )
+        ignored = tuple(f"annotation {key} of KAI-Scheduler is ignored: the pod gets no part of a GPU" for key in notes)
     elif notes and (own := [name for name in requests if name in gpu_resources or means_gpus(name)]):
         by = min(own, key=natural_key)
         ignored = tuple(f"annotation {key} ignored: the pod asks for GPUs by {by}" for key in notes)
@@ -66,7 +64,7 @@ def part_ask(pod: Pod, requests: Mapping[str, int], parts: GpuParts, gpu_resourc
 
 
 def _splits(pod: Pod, name: str, parts: GpuParts) -> bool:
-    """True if a container asks for a part of a card by a resource that is counted in hundredths."""
+    """Returns whether a container requests a part of a card by a resource that is counted in hundredths."""
     if name in parts.by_number:
         return False
     asked = (

@@ -1,4 +1,4 @@
-"""Parts of devices as a family that refuses: no part is served yet (gpu-topology.md 1)."""
+"""Parts of devices as a family that refuses pods: no part is served yet (gpu-topology.md 1)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class PartAskReader(AskReader):
-    """Reads the `PartAsk`s of pods that are to be placed."""
+    """Reads the `PartAsk` of pending pods."""
 
     family = PARTS
     annotations = frozenset(ANNOTATIONS)
@@ -35,7 +35,7 @@ class PartAskReader(AskReader):
 
 
 class PartAsks(Family):
-    """Asks for parts of devices and for virtual devices, by resource names and by annotations."""
+    """Requests for parts of devices and for virtual devices, by resource names and by annotations."""
 
     name = PARTS
     title = "parts of devices"

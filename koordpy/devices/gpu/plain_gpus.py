@@ -1,7 +1,7 @@
-"""The best node of a plain pod with GPUs (gpu-topology.md 5, kube-parity.md 3).
+"""Costs of nodes for a plain pod with GPUs (gpu-topology.md 5, kube-parity.md 3).
 
-The slowest pair it would get, then the fewest free GPUs left, then the total of the scores, fewest free slots, and the
-natural order of names. Figures of nodes are kept per shape; only nodes that the draft changed are looked at again.
+Nodes are compared by the slowest pair that the pod would get, then by fewest free GPUs left; then scores decide. Costs
+are cached per shape, and recomputed only for nodes that the draft changed.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def plain_gpus(pod: PodInfo, scene: FilterInputs) -> "PlainGpus":
-    """Returns what nodes are worth to a plain pod, kept for its shape."""
+    """Returns the costs of nodes for a plain pod, cached for its shape."""
     found = scene.memo.setdefault(_PlainGpusOfShapes, _PlainGpusOfShapes())
     assert isinstance(found, _PlainGpusOfShapes)
     return found.of(pod, scene)
@@ -29,8 +29,7 @@ class _PlainGpusOfShapes(dict[bytes, "PlainGpus"]):
 
 
 class PlainGpus:
-    """What nodes are worth to a plain pod of one shape. slow: [nodes] class of the slowest pair, -1 where the pod does
-    not go; left: [nodes] free GPUs that it would leave."""
+    """Costs of nodes for plain pods of one shape."""
 
     def __init__(self, pod: PodInfo, gpus: GpuNodes) -> None:
         self._pod, self._gpus = pod, gpus
@@ -40,12 +39,14 @@ class PlainGpus:
             self._want = None
         count = len(gpus.draft.snapshot.nodes)
         self.slow: Ints = np.full(count, -1, dtype=np.int64)
+        """[nodes] class of the slowest pair that the pod gets; -1 if the node does not take it."""
         self.left: Ints = np.zeros(count, dtype=np.int64)
+        """[nodes] free GPUs that the pod would leave."""
         self._known = np.zeros(count, dtype=bool)
         self._seen = gpus.draft.version
 
     def at(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """(slow, left) of some nodes."""
+        """Returns (slow, left) of some nodes."""
         if not self._gpus.view.nodes and self._want is not None and not self._want.least_kbs:
             return np.zeros(len(nodes), dtype=np.int64), self._gpus.counted(nodes, self._pod) - self._want.count
         draft = self._gpus.draft

@@ -1,8 +1,8 @@
-"""Sick GPUs that pods still hold, on nodes whose kubelet admits a pod beside them.
+"""Sick GPUs that pods still use, and the correction of allocatable on nodes that admit another pod in spite of them.
 
-Source: gpu-topology.md 2. A kubelet takes a sick GPU out of the node's allocatable and still counts the pod that holds
-it, so that `allocatable - requested` subtracts the GPU twice. Its admission does not: it first books healthy devices
-for the pod, and then takes allocatable to be no less than the booked devices.
+A kubelet removes a sick GPU from the node's allocatable and still counts the pod that uses it, so that `allocatable -
+requested` subtracts the GPU twice. Its admission does not: it first books healthy devices for the pod, and then takes
+allocatable to be no less than the booked devices. Source: gpu-topology.md 2.
 """
 
 from collections.abc import Collection
@@ -15,21 +15,21 @@ from koordpy.pods.resource_amounts import Amounts
 
 @dataclass(frozen=True)
 class SickGpus(Amendment):
-    """Sick GPUs of a node, of which pods hold some."""
+    """Correction for the sick GPUs of a node that pods still use."""
 
     held: int
-    """Number of sick GPUs that pods on the node hold."""
+    """Number of sick GPUs that pods on the node use."""
     usable: int
-    """GPUs of the Device without the sick ones that no pod holds: more are never requested of the node."""
+    """Number of GPUs of the Device except sick GPUs that no pod uses. More are never requested of the node."""
     resources: Collection[str]
-    """Names of GPUs."""
+    """Names of GPU resources."""
 
     def amended(self, stated: Amounts) -> Amounts:
-        """Returns the amounts with the sick GPUs that pods hold counted, as far as the node does not count them.
+        """Returns the amounts with the sick GPUs that pods use, as far as the node's amount lacks them.
 
-        Only GPUs that the node's figure lacks are added: those that no pod holds are missing first, so that a kubelet
-        which does not know of a sick GPU yet changes nothing. Unchanged if the node has several resources of GPUs, or
-        one in hundredths, because no device plugin of ours offers these.
+        A missing GPU is first taken for a sick GPU that no pod uses, so that nothing changes while the kubelet does not
+        yet know of a sick GPU. Unchanged if the node has several GPU resources, or one in hundredths, because koordpy's
+        device plugin offers neither.
         """
         names = [name for name in self.resources if stated.get(name, 0) > 0]
         if len(names) != 1 or names[0] in keys.HUNDREDTHS:

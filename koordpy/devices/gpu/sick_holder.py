@@ -1,4 +1,5 @@
-"""What is said of a sick GPU that a pod holds, where the node's own figure counts it twice (gpu-topology.md 2)."""
+"""Messages about a sick GPU that a pod still uses, on nodes that subtract it twice from their capacity (gpu-topology.md
+2)."""
 
 from koordpy.devices.device_family import FamilyRound, Obstruction
 from koordpy.devices.gpu.gpu_machine import GPUS
@@ -8,22 +9,21 @@ from koordpy.plan.limits import SICK_GPU_NODES_TRIED
 from koordpy.pods.pod_info import PodInfo
 
 _USED_TWICE = (
-    "allocatable lacks this GPU and the pod still counts, so that a healthy GPU is not used until the pod is gone"
+    "allocatable excludes this GPU and the pod is still counted, so a healthy GPU stays unused until the pod is gone"
 )
 
 
 def _holder(pod: str, holds: str) -> Obstruction:
-    """The pod that holds a sick GPU. holds: which GPU, as `GPU 0 of node n1`."""
+    """Returns the obstruction of a pod that uses a sick GPU. holds: the GPU, as `GPU 0 of node n1`."""
     ends = f"pod {pod} were gone: it holds {holds}, which is not healthy"
     return Obstruction(pod, f"pod {pod} holds {holds}, which is not healthy: {_USED_TWICE}", ends)
 
 
 def sick_holder(pod: PodInfo, now: FamilyRound) -> Obstruction | None:
-    """Returns a pod that holds a sick GPU and whose node takes the waiting pod once the holder is gone, because enough
-    healthy GPUs are free there already; None if no node among those tried is one.
+    """Returns a pod that uses a sick GPU and prevents a waiting pod from using healthy GPUs; None if none is found.
 
-    Tries the filters on the draft without the holder. Nodes of which the agent is the device plugin are left out: their
-    figure counts a sick GPU once.
+    Only nodes with enough free healthy GPUs count. The filters are tried on the draft without the pod. Nodes with
+    koordpy's device plugin are left out, because their allocatable counts a sick GPU once.
     """
     if pod.ask(GPUS) is None:
         return None

@@ -1,8 +1,8 @@
-"""The choice of GPUs inside one node, for the pods that one plan puts there together.
+"""The choice of GPUs on one node, for the pods that one plan places there together.
 
-Source: gpu-topology.md 4. Every candidate is compared in the order of the rules: all sets of the size that is
-given in all, and of each its best division among the pods. What depends on the whole set is compared for all candidates
-at once; the divisions come from `splits`. Answers are remembered: they depend on the machine's links and the free GPUs.
+Candidates are all sets of the total size, each with its best division among the pods. They are compared in the order of
+the rules: criteria of the whole set for all candidates at once, criteria of the division by `gpu_splits`. Answers are
+cached, because they depend only on the machine's links and the free GPUs. Source: gpu-topology.md 4.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,25 +31,26 @@ PACKED_SIZES = (8, 4, 2)
 
 @dataclass(frozen=True)
 class Board:
-    """What tells the GPUs of a machine apart: machines that are equal in this share every choice.
-
-    Links, NUMA node and PCIe root of each GPU (None where any lacks it), and the listed sets of the Device.
-    """
+    """What distinguishes the GPUs of a machine: machines with equal boards share every choice."""
 
     matrix: Matrix
     numa: tuple[int, ...] | None
+    """NUMA node of each GPU; None if it is unknown for one of them."""
     roots: tuple[str, ...] | None
+    """PCIe root of each GPU; None if it is unknown for one of them."""
     table: PartitionTable | None
+    """Partition table of the Device; None for none."""
 
     @cached_property
     def listed(self) -> PartitionTable | None:
-        """The sets to be kept whole: those of the Device, else aligned blocks where links do not tell GPUs apart."""
+        """Sets to be kept whole: those of the Device, else aligned blocks if all links are of one class; None for
+        none."""
         one_class = self.matrix.source != "" and self.matrix.pattern.classes == 1
         return self.table or (aligned_table(self.matrix.pattern.size) if one_class else None)
 
     @property
     def places(self) -> list[Sequence[object]]:
-        """NUMA node, then PCIe root, of each GPU; left out where a GPU does not tell."""
+        """NUMA nodes, then PCIe roots, of the GPUs; unknown ones are left out."""
         return [of for of in (self.numa, self.roots) if of is not None]
 
 
@@ -61,19 +62,20 @@ class Chooser:
         self.tables: Tables = tables(board.matrix.pattern)
         self.divider = Divider(self.tables, board.matrix.floors)
         self.choose = lru_cache(JUDGEMENTS_KEPT)(self._choose)
-        """`_choose`, remembered."""
+        """`_choose` with a cache."""
         self._covers: dict[int, int] = {}
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
-        """What the choice is worth to a comparison of nodes."""
+        """Returns the link classes of the choice, by which nodes are compared; None if the pods cannot all be
+        served."""
         return judge_of(self.matrix.pattern).judge(free, held, wants)
 
     def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
-        """Whether pods can all be given what they want."""
+        """Returns whether the wishes of all pods can be met."""
         return self.judge(free, 0, wants) is not None
 
     def low(self, mask: int) -> int:
-        """Class of the slowest pair of a set."""
+        """Returns the class of the slowest pair of a set."""
         return self.tables.low_list[mask]
 
     # -- the rules ----------------------------------------------------------------------------------------------------
@@ -81,9 +83,9 @@ class Chooser:
     def _choose(
         self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
     ) -> Sets | None:
-        """The GPUs of each pod, pods in order; None where they cannot all be given what they want.
+        """Returns the GPUs of each pod, pods in order; None if they cannot all be served.
 
-        free: GPUs that may be given; held: those that bound members of the pods' group hold.
+        free: mask of GPUs that may be allocated. held: mask of GPUs that bound members of the pods' group use.
         """
         if not wants:
             return ()
@@ -108,7 +110,7 @@ class Chooser:
             (mask, self.divider.containers(mask, want.containers)) for mask, want in zip(masks, wants, strict=True)
         )
 
-    # -- figures of sets ----------------------------------------------------------------------------------------------
+    # -- criteria of sets ---------------------------------------------------------------------------------------------
 
     @cached_property
     def _floor_matrix(self) -> NDArray[np.int64]:
@@ -118,24 +120,24 @@ class Chooser:
         return floors
 
     def sums(self, masks: Masks) -> NDArray[np.int64]:
-        """Sums of the class floors over the pairs of each set."""
+        """Returns the sum of the class floors over the pairs of each set."""
         return self.divider.sums[masks]
 
     def towards(self, masks: Masks, others: int) -> NDArray[np.int64]:
-        """Sums of the class floors from each set to other GPUs."""
+        """Returns the sum of the class floors from each set to other GPUs."""
         bits = (masks[:, None] >> np.arange(self.tables.size)) & 1
         far = ((others & ~masks)[:, None] >> np.arange(self.tables.size)) & 1
         return np.asarray(((bits @ self._floor_matrix) * far).sum(axis=1))
 
     def whole(self, rest: Masks, size: int) -> NDArray[np.int64]:
-        """Score of the listed sets of a size that are whole in each rest."""
+        """Returns the score of the listed sets of a size that are whole in each remainder."""
         out = np.zeros(len(rest), dtype=np.int64)
         for one in self.listed.of(size) if self.listed is not None else ():
             out += np.where((rest & one.mask) == one.mask, one.score, 0)
         return out
 
     def cover(self, mask: int) -> int:
-        """Fewest disjoint listed sets that make up a set, a GPU in none counting as one."""
+        """Returns the fewest disjoint listed sets that make up a set; a GPU in no listed set counts as one."""
         if not mask or self.listed is None:
             return 0
         found = self._covers.get(mask)
@@ -150,7 +152,7 @@ class Chooser:
 
 
 def _distinct(of: Sequence[object], masks: Masks) -> NDArray[np.int64]:
-    """Number of distinct values among the GPUs of each set."""
+    """Returns the number of distinct values among the GPUs of each set."""
     out = np.zeros(len(masks), dtype=np.int64)
     for value in dict.fromkeys(of):
         here = sum(1 << i for i, one in enumerate(of) if one == value)
@@ -159,7 +161,7 @@ def _distinct(of: Sequence[object], masks: Masks) -> NDArray[np.int64]:
 
 
 class _Rules:
-    """The candidates that are left as rule after rule is applied."""
+    """The remaining candidates as rule after rule is applied."""
 
     def __init__(
         self, owner: Chooser, us: Masks, free: int, held: int, wants: tuple[GpuWant, ...], *, flat: bool
@@ -170,13 +172,13 @@ class _Rules:
         self._divided: Partitioner | None = None
 
     def _keep(self, values: Callable[[], Any]) -> None:
-        """Leaves the candidates of the largest value; nothing is computed for one that is alone."""
+        """Keeps the candidates with the largest value; computes nothing for a single candidate."""
         if len(self.us) > 1:
             found = np.asarray(values())
             self.us = self.us[found == found.max()]
 
     def _shares(self) -> Partitioner:
-        """The ways to divide what is left of the candidates."""
+        """Returns the ways to divide the remaining candidates."""
         if self._divided is None:
             self._divided = self.divider.shares(self.us, self._kinds)
         elif len(self._divided.us) > len(self.us):
@@ -184,7 +186,7 @@ class _Rules:
         return self._divided
 
     def able(self) -> bool:
-        """Whether candidates can be divided as wanted; leaves those with the best listed sets."""
+        """Returns whether candidates can be divided as requested; keeps those with the best listed sets."""
         if not all(want.plain for want in self.wants):
             shares = self._shares()
             self.divider.able(shares, self._kinds)
@@ -192,14 +194,15 @@ class _Rules:
         return bool(len(self.us))
 
     def largest_sum(self) -> None:
-        """Objective `sum`: the sum over all pairs; for one GPU alone the least of its links to other free ones."""
+        """Applies objective `sum`: the largest sum over all pairs; for a single GPU the lowest sum of links to other
+        free GPUs."""
         if sum(want.count for want in self.wants) == 1 and not self.held:
             self._keep(lambda: -self.owner.towards(self.us, self.free))
         else:
             self._keep(lambda: self.owner.sums(self.us | self.held))
 
     def apply(self) -> None:
-        """Rules 1 to 7."""
+        """Applies rules 1 to 7."""
         self._keep(lambda: self.tables.low[self.us | self.held])
         if not self.flat:
             self._own_links()
@@ -215,11 +218,11 @@ class _Rules:
 
     @property
     def _simple(self) -> bool:
-        """Whether one container of one pod gets all."""
+        """True if one container of one pod gets all GPUs."""
         return len(self.wants) == 1 and self.wants[0].containers == (self.wants[0].count,)
 
     def _own_links(self) -> None:
-        """Rule 2, and of rule 3 what concerns each pod."""
+        """Applies rule 2, and the part of rule 3 about each pod."""
         if self._simple:
             self._keep(lambda: self.tables.low[self.us])
             self._keep(lambda: self.tables.rings(self.us, only_best=True))
@@ -229,7 +232,7 @@ class _Rules:
         self.us = shares.us
 
     def _own_sums(self) -> None:
-        """Of rule 5 what concerns containers and pods."""
+        """Applies the part of rule 5 about containers and pods."""
         if self._simple:
             self._keep(lambda: self.owner.sums(self.us))
             return
@@ -238,7 +241,7 @@ class _Rules:
         self.us = shares.us
 
     def _whole_sets(self) -> None:
-        """Rule 7."""
+        """Applies rule 7."""
         if self.owner.listed is None:
             return
         for size in WHOLE_SIZES:
@@ -246,7 +249,7 @@ class _Rules:
         self._keep(lambda: [-self.owner.cover(u) for u in self.us.tolist()])
 
     def division(self) -> Sequence[int]:
-        """Rule 8: the set of each pod."""
+        """Applies rule 8; returns the set of each pod."""
         if len(self.wants) == 1 or self.flat:
             turned = reversed_bits(self.tables.size)[self.us]
             mask = int(self.us[int(turned.argmax())])
@@ -256,7 +259,7 @@ class _Rules:
 
 
 def _cut(mask: int, wants: Sequence[GpuWant]) -> tuple[int, ...]:
-    """A set dealt out in ascending order."""
+    """Divides a set in ascending order."""
     bits, out, at = bits_of(mask), [], 0
     for want in wants:
         out.append(sum(1 << i for i in bits[at : at + want.count]))

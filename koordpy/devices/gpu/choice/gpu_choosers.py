@@ -1,4 +1,4 @@
-"""Which way of choosing GPUs a machine takes: all sets compared, or the heuristic of large machines."""
+"""Selects the method of choosing GPUs on a machine: comparison of all sets, or the heuristic for large machines."""
 
 from functools import lru_cache
 
@@ -14,5 +14,5 @@ def _shared(board: Board) -> Chooser | LargeChooser:
 
 
 def chooser_of(machine: Machine) -> Chooser | LargeChooser:
-    """The Chooser of a machine, shared by machines of equal links, places and listed sets."""
+    """Returns the chooser of a machine, shared by machines with equal links, places and listed sets."""
     return _shared(Board(machine.matrix, machine.numa, machine.roots, machine.table))

@@ -1,8 +1,8 @@
-"""Objective `partition`: what NVIDIA's go-gpuallocator does, pod by pod.
+"""Objective `partition`: chooses GPUs pod by pod as NVIDIA's go-gpuallocator does.
 
-Source: gpu-topology.md 4. The free GPUs are divided into sets of the request's size (one may be smaller); the
-division of the highest total of pair scores wins, the first of equal ones, sets written in ascending order and compared
-as lists; of its full sets the best score, then the first. A single GPU is the lowest.
+The free GPUs are divided into sets of the request's size; one set may be smaller. The division with the highest total
+of pair scores is taken, of equal ones the first with sets written in ascending order and compared as lists. Of its full
+sets the one with the best score is taken, then the first. A single GPU is the lowest. Source: gpu-topology.md 4.
 """
 
 from itertools import combinations
@@ -13,7 +13,7 @@ from koordpy.devices.gpu.gpu_machine import Matrix
 
 
 def division_choice(matrix: Matrix, size: int, free: int, wants: tuple[GpuWant, ...]) -> tuple[int, ...] | None:
-    """The set of each pod; None where they do not fit, or where what the library would give breaks a hard wish."""
+    """Returns the set of each pod; None if they do not fit, or if the library's choice breaks a hard requirement."""
     out: list[int] = []
     for want in wants:
         if free.bit_count() < want.count:
@@ -46,7 +46,7 @@ class _Library:
         return found
 
     def _parts(self, mask: int) -> list[int]:
-        """Sets that the lowest GPU may be in, as lists in ascending order."""
+        """Returns the sets that may contain the lowest GPU, ordered as ascending lists."""
         first, *others = bits_of(mask)
         sizes = {self.count} if mask.bit_count() >= self.count else set()
         if mask.bit_count() % self.count:
@@ -55,7 +55,7 @@ class _Library:
         return [sum(1 << i for i in chosen) for chosen in sorted(found)]
 
     def _total(self, mask: int) -> int:
-        """Highest total over the divisions of a set."""
+        """Returns the highest total over the divisions of a set."""
         if not mask:
             return 0
         found = self._totals.get(mask)
@@ -64,7 +64,7 @@ class _Library:
         return found
 
     def pick(self, free: int) -> int:
-        """The set that is given."""
+        """Returns the set that the library allocates."""
         full: list[int] = []
         while free:
             goal = self._total(free)

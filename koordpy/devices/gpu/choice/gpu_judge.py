@@ -1,6 +1,7 @@
-"""What a node's best choice of GPUs is worth to a comparison of nodes: rules 1 and 2, by the pattern of the links.
+"""The link classes of the best choice of GPUs on a node, by which nodes are compared: rules 1 and 2.
 
-Source: gpu-topology.md 4 and 5. Machines of one pattern share the answers.
+Answers depend on the pattern of the links only, and machines with one pattern share them. Source: gpu-topology.md 4 and
+5.
 """
 
 from collections.abc import Callable
@@ -19,15 +20,17 @@ from koordpy.plan.limits import JUDGEMENTS_KEPT
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Class of the slowest pair of all GPUs that pods are given together, and of each pod's own, slowest first: classes
-    of the machine's pattern, or those over all machines. The number of classes stands for no limit."""
+    """Link classes of a choice, of the machine's pattern or over all machines. The number of classes means no limit."""
 
     low: int
+    """Class of the slowest pair of all GPUs that the pods get together."""
     lows: tuple[int, ...]
+    """Class of the slowest pair of each pod's GPUs, slowest first."""
 
 
 def worth_of(sets: Sets, held: int, rank: Callable[[int], int]) -> Worth:
-    """What sets are worth beside what is held. rank: class of the slowest pair of a set."""
+    """Returns the link classes of sets together with held GPUs. rank: returns the class of the slowest pair of a
+    set."""
     whole = held
     for own, _ in sets:
         whole |= own
@@ -35,7 +38,7 @@ def worth_of(sets: Sets, held: int, rank: Callable[[int], int]) -> Worth:
 
 
 class Judge:
-    """Rules 1 and 2 alone, by the pattern of the links: what nodes are compared by."""
+    """Applies rules 1 and 2 on machines with one pattern."""
 
     def __init__(self, pattern: Pattern) -> None:
         self.tables = tables(pattern)
@@ -43,8 +46,8 @@ class Judge:
         self._known = lru_cache(JUDGEMENTS_KEPT)(self._judge)
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
-        """What the best choice for some pods is worth; None where they cannot all be given what they want."""
-        # neither containers nor the order of pods count
+        """Returns the link classes of the best choice for some pods; None if they cannot all be served."""
+        # rules 1 and 2 ignore containers and the order of pods
         kinds = counted(tuple(replace(want, containers=(), listed=want.listed or None) for want in wants))
         return self._known(free, held, kinds)
 
@@ -77,12 +80,12 @@ class Judge:
 
 
 def candidates(count: int, free: int, size: int) -> Masks:
-    """Every set of a size out of the free GPUs of `count`."""
+    """Returns every set of a size out of the free GPUs of `count`."""
     masks = masks_of_size(count, size)
     return np.asarray(masks[(masks & ~free) == 0])
 
 
 @lru_cache(maxsize=1024)
 def judge_of(pattern: Pattern) -> Judge:
-    """The Judge of a pattern, shared by its machines."""
+    """Returns the Judge of a pattern, shared by its machines."""
     return Judge(pattern)

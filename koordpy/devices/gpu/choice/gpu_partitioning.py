@@ -16,31 +16,34 @@ from koordpy.devices.gpu.choice.gpu_submasks import Masks, parts, reversed_bits
 
 Numbers = NDArray[np.int64]
 State = tuple[int, ...]
-"""Parts of each kind that are still to be dealt."""
+"""Number of parts of each kind that are not yet dealt."""
 Charge = Callable[[int, Masks], Numbers]
-"""(kind, its parts) -> what each part is charged."""
+"""(kind, masks of parts) -> charge of each part."""
 
 FORBIDDEN = 1 << 60
 _ROOM = 1 << 58
-"""Charges of one pass stay below it."""
+"""Upper bound of the charges of one pass, so that sums fit into 64 bits."""
 
 
 @dataclass(slots=True)
 class _Ways:
-    """Parts of one kind that sets of a state may be dealt first. rows: numbers of the sets, ascending, and own: a part
-    of each; None before the first narrowing: every part that holds a set's lowest GPU."""
+    """Parts of one kind that may be dealt first from the sets of a state."""
 
     kind: int
     rest: State
     rows: Numbers | None = None
+    """Numbers of the sets, ascending; None before the first narrowing, when every part with a set's lowest GPU is
+    possible."""
     own: Masks | None = None
+    """Mask of a part of the set in the same position of `rows`; None with `rows`."""
 
 
 class Partitioner:
-    """Ways to deal out each of some sets of one size completely."""
+    """All ways to divide each of some sets of one size completely into parts; narrowed by charges."""
 
     def __init__(self, count: int, us: Masks, sizes: Sequence[int], numbers: Sequence[int]) -> None:
-        """us: the sets, ascending, out of `count` GPUs; sizes, numbers: per kind, GPUs of a part, number of parts."""
+        """us: masks of the sets, ascending, of `count` GPUs. sizes, numbers: GPUs of a part, and number of parts, of
+        each kind."""
         self._count, self._sizes, self._top = count, tuple(sizes), tuple(numbers)
         self._masks: dict[State, Masks] = {self._top: us}
         self._states = _states(self._top)
@@ -51,23 +54,26 @@ class Partitioner:
 
     @property
     def us(self) -> Masks:
-        """The sets that are left."""
+        """Masks of the remaining sets."""
         return self._masks[self._top]
 
     @property
     def number(self) -> int:
-        """Parts of every way."""
+        """Number of parts of every way."""
         return sum(self._top)
 
     def parts(self, kind: int) -> Masks:
-        """Parts of a kind in the ways that are left."""
+        """Returns the parts of a kind in the remaining ways."""
         return self._parts[kind]
 
     # -- narrowing ----------------------------------------------------------------------------------------------------
 
     def charge(self, charges: Sequence[Charge]) -> list[Numbers]:
-        """Charges every way lexicographically and leaves the least of each set; returns the totals of each charge per
-        set. Sets that no way deals out are left out first."""
+        """Keeps, for each set, the ways with the lexicographically lowest charges; returns the totals of each charge
+        per set.
+
+        Sets that no way divides are removed first.
+        """
         out: list[Numbers] = []
         for i, digits in self._passes(charges):
             keep = self._pass(digits.costs)
@@ -76,7 +82,7 @@ class Partitioner:
         return out
 
     def charge_best(self, charges: Sequence[Charge]) -> None:
-        """The same, and leaves the sets of the least totals only."""
+        """Keeps the ways with the lowest charges, and only the sets with the lowest totals."""
         for _, digits in self._passes(charges):
             keep = self._pass(digits.costs)
             values = self._values[self._top][self.us]
@@ -85,7 +91,7 @@ class Partitioner:
                 return
 
     def forbid(self, able: Callable[[int, Masks], NDArray[np.bool_]]) -> None:
-        """Leaves the ways of parts that are able."""
+        """Keeps the ways with allowed parts only. able: (kind, parts) -> whether each part is allowed."""
         costs = []
         for kind in range(len(self._sizes)):
             cost, own = np.zeros(1 << self._count, dtype=np.int64), self._parts[kind]
@@ -94,11 +100,11 @@ class Partitioner:
         self._leave(self._pass(costs), costs)
 
     def keep(self, which: NDArray[np.bool_]) -> None:
-        """Leaves some of the sets."""
+        """Keeps some of the sets."""
         self._leave(which, None)
 
     def deal(self, order: Sequence[int]) -> list[int]:
-        """The lists of the lowest GPUs, compared list by list: the part of each kind in the order."""
+        """Returns the part of each kind in `order`: the parts with the lowest GPUs, compared list by list."""
         turned = reversed_bits(self._count)
         out: list[int] = []
         taken = 0
@@ -115,7 +121,7 @@ class Partitioner:
         return out
 
     def any_way(self) -> list[int]:
-        """The parts of some way that is left."""
+        """Returns the parts of one of the remaining ways."""
         state, mask, out = self._top, int(self.us[0]), list[int]()
         while any(state):
             row = int(np.searchsorted(self._masks[state], mask))
@@ -131,7 +137,7 @@ class Partitioner:
         return out
 
     def _hold(self, kind: int, own: int) -> None:
-        """Leaves the ways that have a part of a kind."""
+        """Keeps the ways that contain a part of a kind."""
         for ways in self._ways.values():
             for one in ways:
                 assert one.rows is not None and one.own is not None
@@ -145,7 +151,8 @@ class Partitioner:
     # -- the passes ---------------------------------------------------------------------------------------------------
 
     def _passes(self, charges: Sequence[Charge]) -> "Iterator[tuple[int, _Digits]]":
-        """(number of the first charge, charges as digits of one number), as many at a time as there is room for."""
+        """Yields (number of the first charge, charges as digits of one number), with as many charges as fit into 64
+        bits."""
         at = 0
         while at < len(charges):
             digits = _Digits(self)
@@ -155,7 +162,7 @@ class Partitioner:
             yield first, digits
 
     def _options(self, state: State, one: _Ways) -> Iterator[tuple[Numbers | None, Masks, Masks]]:
-        """(rows, or None for all in each line; parts; what is left without them)."""
+        """Yields (rows, or None for all sets in each line; parts; remainder without them)."""
         masks = self._masks[state]
         if one.rows is not None and one.own is not None:
             yield one.rows, one.own, masks[one.rows] ^ one.own
@@ -164,7 +171,7 @@ class Partitioner:
             yield None, own, own ^ masks
 
     def _spread(self) -> None:
-        """Finds the states, their sets and the ways to go on from each, from the whole sets down."""
+        """Finds the states, their sets and the ways to continue from each, starting from the whole sets."""
         reached = {self._top: np.zeros(0, dtype=bool)}
         owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
         for state in self._states:
@@ -184,7 +191,7 @@ class Partitioner:
         self._parts = [np.flatnonzero(flags) for flags in owned]
 
     def _pass(self, costs: Sequence[Numbers]) -> NDArray[np.bool_]:
-        """Finds the least charge of every remainder; returns which of the sets can be dealt out at all."""
+        """Computes the lowest charge of every remainder; returns which sets can be divided at all."""
         done = tuple(0 for _ in self._top)
         self._values = {done: np.zeros(1, dtype=np.int64)}
         for state in reversed(self._states):
@@ -206,7 +213,7 @@ class Partitioner:
         return np.asarray(self._values[self._top][self.us] < FORBIDDEN)
 
     def _leave(self, keep: NDArray[np.bool_], costs: Sequence[Numbers] | None) -> None:
-        """Leaves some of the sets and, of each, the ways of the least charge (all where nothing was charged)."""
+        """Keeps some of the sets and the ways of their lowest charge; all ways if costs is None."""
         reached = {self._top: keep}
         owned = [np.zeros(1 << self._count, dtype=bool) for _ in self._sizes]
         for state in self._states:
@@ -234,7 +241,7 @@ class Partitioner:
 
 
 def _states(top: State) -> list[State]:
-    """Every state but the last, those with more parts first."""
+    """Returns every state except the final one, states with more parts first."""
     out, row = [], [top]
     while any(row[0]):
         out += row
@@ -252,7 +259,7 @@ def _in_order(rows: list[Numbers], own: list[Masks]) -> tuple[Numbers, Masks]:
 
 
 class _Digits:
-    """Charges of a pass written as digits of one number, so that least means least lexicographically."""
+    """Charges of a pass as digits of one number, so that comparing numbers compares charges lexicographically."""
 
     def __init__(self, shares: Partitioner) -> None:
         self._shares = shares
@@ -262,7 +269,7 @@ class _Digits:
         self._whole = 1
 
     def add(self, charge: Charge) -> bool:
-        """Adds a charge; False where there is no room for it."""
+        """Adds a charge; returns False if it does not fit."""
         shares = self._shares
         values = [charge(kind, shares.parts(kind)) for kind in range(len(self.costs))]
         floors = [int(one.min(initial=FORBIDDEN)) for one in values]
@@ -271,7 +278,7 @@ class _Digits:
         if self._radixes and self._whole * radix >= _ROOM:
             return False
         if radix >= _ROOM:
-            raise OverflowError("a charge leaves 64 bits")
+            raise OverflowError("a charge exceeds 64 bits")
         for kind, (one, low) in enumerate(zip(values, floors, strict=True)):
             own = shares.parts(kind)
             self.costs[kind][own] = self.costs[kind][own] * radix + (one - low)
@@ -281,7 +288,7 @@ class _Digits:
         return True
 
     def totals(self, values: Numbers) -> list[Numbers]:
-        """Each charge's total, from the totals of the numbers."""
+        """Returns the total of each charge, from the totals of the numbers."""
         out = []
         for radix, floor in zip(reversed(self._radixes), reversed(self._floors), strict=True):
             out.append(values % radix + floor)

@@ -1,7 +1,7 @@
 """The best ring through each of many sets of GPUs at once (gpu-topology.md 4, rule 3).
 
-The Hamiltonian cycle with the fastest slowest hop, by the exact method over subsets. All sets are looked at together:
-a bit of a long number stands for a set, so a step of the method is one AND and one OR for all of them.
+The best ring is the Hamiltonian cycle with the fastest slowest hop, found by dynamic programming over subsets. All sets
+are processed together: each bit of a long integer represents a set, so that one step is an AND and an OR for all sets.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,10 @@ from koordpy.devices.gpu.choice.gpu_submasks import Masks, members
 
 
 def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: bool = False) -> NDArray[np.int64]:
-    """[sets] class of the slowest hop of the best ring through each; with only_best, -1 for all but the best.
+    """Returns [sets] class of the slowest hop of the best ring through each set; with only_best, -1 except for the best
+    sets.
 
-    ranks: [GPUs, GPUs] class of each pair; masks: sets of one size, 4 or more.
+    ranks: [GPUs, GPUs] class of each pair. masks: sets of one size, 4 or more.
     """
     flat, at = ranks.ravel(), members(masks, size).T
     pairs = [[flat[at[i] * len(ranks) + at[j]] for j in range(i)] for i in range(size)]
@@ -37,7 +38,8 @@ def best_rings(ranks: NDArray[np.int64], masks: Masks, size: int, *, only_best: 
 
 
 def _with_ring(near: Sequence[Sequence[int]], size: int) -> int:
-    """The sets that have a ring along their near pairs. near[i][j], j < i: sets whose i-th and j-th GPU are near."""
+    """Returns the sets that have a ring of near pairs. near[i][j], j < i: the sets in which the i-th and j-th GPU are
+    near."""
     last = size - 1
     # ways[inner][i]: sets with a path from their last GPU through all of `inner` that ends at their i-th
     ways: list[list[int]] = [[]] * (1 << last)

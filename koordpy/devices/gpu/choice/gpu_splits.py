@@ -1,8 +1,8 @@
-"""What the rules charge a set of GPUs that is divided among pods, and a pod's set among its containers.
+"""Charges of the rules for a set of GPUs divided among pods, and for a pod's set divided among its containers.
 
-Source: gpu-topology.md 4, rules 2, 3, 5 and 8. For a fixed set everything that the rules compare of a division
-is a sum over its parts, which `shares` narrows down: vectors compare by their slowest member first, so a class is a
-charge of its own, the slowest class first.
+For a fixed set every criterion of a division is a sum over its parts, which `Partitioner` minimises. Vectors are
+compared by their slowest member first, so each class is a separate charge, the slowest class first. Source:
+gpu-topology.md 4, rules 2, 3, 5 and 8.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from koordpy.devices.gpu.choice.gpu_tables import Tables
 from koordpy.devices.gpu.choice.gpu_wants import GpuWant
 
 Kinds = tuple[tuple[GpuWant, int], ...]
-"""Pods by what they want: (want, number of them)."""
+"""Pods with equal wishes: (wishes, number of pods)."""
 
 
 class Divider:
@@ -42,11 +42,11 @@ class Divider:
     # -- pods ---------------------------------------------------------------------------------------------------------
 
     def shares(self, us: Masks, kinds: Kinds) -> Partitioner:
-        """The ways to divide each of some sets among pods."""
+        """Returns the ways to divide each of some sets among pods."""
         return Partitioner(self.tables.size, us, [want.count for want, _ in kinds], [number for _, number in kinds])
 
     def able(self, shares: Partitioner, kinds: Kinds) -> None:
-        """Leaves the ways in which each pod gets what it may, and of them those with most listed sets, then with the
+        """Keeps the ways that meet the requirements of each pod, then those with most listed sets, then with the
         highest sum of their scores (gpu-topology.md 8)."""
         scores = [_scores(want, self.tables.size) for want, _ in kinds]
 
@@ -60,7 +60,7 @@ class Divider:
             shares.charge_best([lambda kind, own: -scores[kind][0][own], lambda kind, own: -scores[kind][1][own]])
 
     def charge_links(self, shares: Partitioner, kinds: Kinds, slowest: int) -> None:
-        """Rule 2, and of rule 3 what concerns each pod. slowest: class below which no pair is."""
+        """Applies rule 2, and the part of rule 3 about each pod. slowest: lower bound of the class of all pairs."""
         tables = self.tables
         classes = range(slowest, tables.classes)
         charges: list[Charge] = [lambda _, own, c=c: (tables.low[own] == c).astype(np.int64) for c in classes]  # type: ignore[misc]
@@ -72,7 +72,7 @@ class Divider:
             shares.charge_best([lambda _, own, c=c: (tables.rings(own) == c).astype(np.int64) for c in classes])  # type: ignore[misc]
 
     def charge_sums(self, shares: Partitioner, kinds: Kinds) -> None:
-        """Of rule 5 what concerns containers and pods."""
+        """Applies the part of rule 5 about containers and pods."""
         charges: list[Charge] = [lambda _, own: -self.sums[own]]
         if any(not _is_whole(want) for want, _ in kinds):
             figures = _Containers(self, kinds)
@@ -80,7 +80,7 @@ class Divider:
         shares.charge_best(charges)
 
     def charge_slowest(self, shares: Partitioner, slowest: int) -> None:
-        """Of rule 2 what concerns pods. slowest: class below which no pair is."""
+        """Applies the part of rule 2 about pods. slowest: lower bound of the class of all pairs."""
         low = self.tables.low
         shares.charge_best(
             [lambda _, own, c=c: (low[own] == c).astype(np.int64) for c in range(slowest, self.tables.classes)]  # type: ignore[misc]
@@ -89,7 +89,8 @@ class Divider:
     # -- containers ---------------------------------------------------------------------------------------------------
 
     def containers(self, mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """The set of each container of a pod's best split. GPUs beyond the containers' are an init container's."""
+        """Returns the set of each container in the best split of a pod's set. GPUs beyond the containers' are an init
+        container's."""
         if not sizes:
             return ()
         if len(sizes) == 1 and sizes[0] == mask.bit_count():
@@ -99,7 +100,8 @@ class Divider:
         return tuple(shares.deal([kinds.index(size) for size in sizes]))
 
     def container_figures(self, masks: Masks, sizes: tuple[int, ...]) -> NDArray[np.int64]:
-        """[sets, classes + 1] of each set's best split: containers by the class of their slowest pair, sum inside."""
+        """Returns [sets, classes + 1] for each set's best split: containers by the class of their slowest pair; sum
+        within them."""
         shares, kinds = self._split(masks, sizes)
         return np.stack(shares.charge([*self._inner_links(kinds), self._inner_sum(kinds)]), axis=1) * self._signs
 
@@ -108,7 +110,8 @@ class Divider:
         return np.array([1] * self.tables.classes + [-1], dtype=np.int64)
 
     def _split(self, masks: Masks, sizes: tuple[int, ...]) -> tuple[Partitioner, list[int]]:
-        """The ways to split sets, and the containers by their sizes; what is left over comes last."""
+        """Returns the ways to split sets, and the sizes of containers as kinds; GPUs of no container form the last
+        kind."""
         kinds = sorted(set(sizes))
         numbers = [sizes.count(size) for size in kinds]
         left = int(masks[0]).bit_count() - sum(sizes)
@@ -127,14 +130,15 @@ class Divider:
 
 
 class _Containers:
-    """Figures of the containers of pods, for all sets that a charge asks for."""
+    """Criteria of the containers of pods, computed for all sets on first use."""
 
     def __init__(self, divider: Divider, kinds: Kinds) -> None:
         self._divider, self._kinds = divider, kinds
         self._known: dict[int, tuple[Masks, NDArray[np.int64]]] = {}
 
     def of(self, kind: int, own: Masks) -> NDArray[np.int64]:
-        """[sets, classes + 1] containers by the class of their slowest pair, and the sum of floors inside them."""
+        """Returns [sets, classes + 1]: containers by the class of their slowest pair, and the sum of floors within
+        them."""
         known = self._known.get(kind)
         if known is None:
             known = self._known[kind] = own, self._figures(self._kinds[kind][0], own)
@@ -152,12 +156,12 @@ class _Containers:
 
 
 def _is_whole(want: GpuWant) -> bool:
-    """Whether one container has all that its pod gets."""
+    """Returns whether one container gets all GPUs of its pod."""
     return want.containers == (want.count,)
 
 
 def _scores(want: GpuWant, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[sets] 1 where a set is listed for a want; the highest score it is listed with."""
+    """Returns ([sets] 1 for a set that is listed for a pod, [sets] the highest score that it is listed with)."""
     listed, score = np.zeros(1 << count, dtype=np.int64), np.zeros(1 << count, dtype=np.int64)
     for one in want.listed or ():
         score[one.mask] = max(one.score, int(score[one.mask])) if listed[one.mask] else one.score
@@ -167,7 +171,7 @@ def _scores(want: GpuWant, count: int) -> tuple[NDArray[np.int64], NDArray[np.in
 
 @lru_cache(maxsize=4096)
 def counted(wants: tuple[GpuWant, ...]) -> Kinds:
-    """Pods by what they want, in a fixed order."""
+    """Returns the pods with equal wishes and their number, in a fixed order."""
     numbers: dict[GpuWant, int] = {}
     for want in wants:
         numbers[want] = numbers.get(want, 0) + 1

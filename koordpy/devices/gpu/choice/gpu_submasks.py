@@ -1,6 +1,6 @@
-"""Sets of GPUs as masks of bits, and the ways to take a part out of each: the same for every machine of a size.
+"""Sets of GPUs as bit masks, and the ways to take a part out of each: equal for every machine of a size.
 
-Tables are made once a process; up to EXACT_GPUS GPUs.
+Tables are built once per process, for up to EXACT_GPUS GPUs.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Masks = NDArray[np.int64]
 
 
 def bits_of(mask: int) -> list[int]:
-    """Positions in a set, ascending."""
+    """Returns the positions in a set, ascending."""
     out = []
     while mask:
         low = mask & -mask
@@ -32,14 +32,14 @@ def _sizes(count: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=256)
 def masks_of_size(count: int, size: int) -> Masks:
-    """Every set of a size out of `count` GPUs, ascending as numbers."""
+    """Returns every set of a size out of `count` GPUs, ascending as numbers."""
     found: Masks = np.nonzero(_sizes(count) == size)[0]
     return found
 
 
 @lru_cache(maxsize=EXACT_GPUS + 1)
 def reversed_bits(count: int) -> Masks:
-    """Number of each mask with its bits turned round: of sets of a size the largest has the lowest GPUs."""
+    """Returns each mask with its bits reversed: among sets of a size, the largest result has the lowest GPUs."""
     out = np.zeros(1, dtype=np.int64)
     for bit in range(count):
         out = np.concatenate([out, out | 1 << (count - 1 - bit)])
@@ -47,7 +47,7 @@ def reversed_bits(count: int) -> Masks:
 
 
 def members(masks: Masks, size: int) -> NDArray[np.int64]:
-    """[sets, size] positions in sets of one size, ascending."""
+    """Returns [sets, size] positions in sets of one size, ascending."""
     out = np.empty((len(masks), size), dtype=np.int64)
     rest = masks.copy()
     for i in range(size):
@@ -70,9 +70,10 @@ def _parts(count: int, total: int, size: int) -> NDArray[np.uint16]:
 
 
 def parts(count: int, masks: Masks, size: int) -> Iterator[Masks]:
-    """[ways, sets] every part of a size that holds the lowest GPU of each of some sets of one size, some ways at once.
+    """Yields [ways, sets] the parts of a size that contain the lowest GPU of each set, some ways at once.
 
-    masks: ascending as numbers. Large arrays at once would cost more in fresh memory than in work.
+    masks: sets of one size, ascending as numbers. Ways are yielded in slices, because one large array costs more in
+    memory allocation than in work.
     """
     total = int(masks[0]).bit_count()
     known = masks_of_size(count, total)

@@ -1,7 +1,8 @@
-"""What sets of a machine's GPUs are worth by the pattern of its links: slowest pair, best ring, packings of the rest.
+"""Criteria of all sets of a machine's GPUs by the pattern of its links: slowest pair, best ring, packings of the
+remainder.
 
-Source: gpu-topology.md 4. A set is a mask of bits. Tables over all masks are made once a pattern and shared by
-every machine of the pattern; up to EXACT_GPUS GPUs.
+A set is a bit mask. Tables over all masks are computed once per pattern and shared by every machine with it, for up to
+EXACT_GPUS GPUs. Source: gpu-topology.md 4.
 """
 
 from functools import cached_property, lru_cache
@@ -19,16 +20,17 @@ from koordpy.plan.limits import EXACT_GPUS, GPU_RING
 
 @lru_cache(maxsize=1024)
 def tables(pattern: Pattern) -> "Tables":
-    """The tables of a pattern of up to EXACT_GPUS GPUs."""
+    """Returns the tables of a pattern of up to EXACT_GPUS GPUs."""
     return Tables(pattern)
 
 
 class Tables:
-    """Classes go from 0, the slowest, to `classes` - 1; `classes` itself stands for no limit (a single GPU)."""
+    """Tables of one pattern. Classes are 0, the slowest, to `classes` - 1; `classes` means no limit, as for a single
+    GPU."""
 
     def __init__(self, pattern: Pattern) -> None:
         if pattern.size > EXACT_GPUS:
-            raise ValueError(f"{pattern.size} GPUs, tables hold {EXACT_GPUS}")
+            raise ValueError(f"{pattern.size} GPUs, tables support at most {EXACT_GPUS}")
         self.pattern = pattern
         self.size, self.classes = pattern.size, pattern.classes
         self._packed: dict[int, NDArray[Any]] = {}
@@ -47,7 +49,7 @@ class Tables:
 
     @cached_property
     def low_list(self) -> list[int]:
-        """`low` as plain numbers, for single look-ups."""
+        """`low` as Python integers, for single look-ups."""
         return [int(value) for value in self.low.tolist()]
 
     @cached_property
@@ -55,8 +57,11 @@ class Tables:
         return np.full(1 << self.size, -1, dtype=np.int64)
 
     def rings(self, masks: Masks, *, only_best: bool = False) -> NDArray[np.int64]:
-        """[sets] class of the slowest hop of the best ring through sets of one size; `classes` where rings do not
-        count. only_best: less than that for all but the best."""
+        """Returns [sets] class of the slowest hop of the best ring through sets of one size; `classes` if rings are not
+        compared.
+
+        only_best: values of all sets except the best may be lower.
+        """
         size = int(masks[0]).bit_count() if len(masks) else 0
         if size <= 3:
             return self.low[masks]
@@ -71,16 +76,20 @@ class Tables:
         return known
 
     def packed(self, size: int) -> NDArray[Any]:
-        """[sets] what disjoint sets of a size packed into each are worth: most of the highest class, then of the next.
+        """Returns [sets] value of the best packing of disjoint sets of a size: most sets of the highest class, then of
+        the next.
 
-        Larger is better; only figures of one size compare.
+        Larger is better; only values of one size are comparable.
         """
         if size not in self._packed:
             self._packed[size] = self._pack(size)
         return self._packed[size]
 
     def _pack(self, size: int) -> NDArray[Any]:
-        """Sets of a size are a digit each of their class, so that what is packed adds up, number by number of sets."""
+        """Computes `packed` by dynamic programming over the number of packed sets.
+
+        A packed set counts as one digit of its class, so that values of disjoint packings add up.
+        """
         single = masks_of_size(self.size, size)
         found, digit = np.unique(self.low[single], return_inverse=True)
         base = self.size // size + 1
@@ -101,7 +110,7 @@ class Tables:
         return out
 
     def is_flat(self, mask: int) -> bool:
-        """Whether all pairs of a set are of one class."""
+        """Returns whether all pairs of a set have one class."""
         if self.classes == 1 or mask.bit_count() < 3:
             return True
         nodes = bits_of(mask)

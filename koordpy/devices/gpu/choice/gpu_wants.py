@@ -1,4 +1,4 @@
-"""What the pods of one choice want, in terms of one machine: sizes, thresholds, listed sets."""
+"""The wishes of pods for GPUs, without a machine and on one machine: sizes, thresholds, listed sets."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,40 +10,46 @@ from koordpy.devices.gpu.gpu_partitions import Partition
 
 @dataclass(frozen=True, slots=True)
 class PodWant:
-    """GPUs that one pod wants. containers: `GpuAsk.beside`; least_kbs: what all its pairs must have, 0 for none;
-    restricted: whether only listed sets will do; ring_bandwidth: what a listed set must state."""
+    """The wishes of one pod for GPUs."""
 
     count: int
+    """GPUs of the pod."""
     containers: tuple[int, ...]
+    """GPUs of each container, as in `GpuAsk.beside`."""
     least_kbs: int = 0
+    """Bandwidth in kB/s that all pairs of its GPUs must have; 0 for no threshold."""
     restricted: bool = False
+    """True if only sets of a partition table may be allocated."""
     ring_bandwidth: int | None = None
+    """Ring bandwidth in bytes that a listed set must state; None for no requirement."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuWant:
-    """A PodWant on a machine. near: per GPU those linked fast enough, None for no threshold; listed: listed sets of the
-    size, None where the machine has no table; must: whether nothing but these will do."""
+    """The wishes of one pod on a machine."""
 
     count: int
     containers: tuple[int, ...]
     near: tuple[int, ...] | None = None
+    """Mask, for each GPU, of the GPUs with a link above the threshold; None for no threshold."""
     listed: tuple[Partition, ...] | None = None
+    """Listed sets of the pod's size; None if the machine has no partition table."""
     must: bool = False
+    """True if only listed sets may be allocated."""
 
     def linked(self, mask: int) -> bool:
-        """Whether all pairs of a set are as fast as asked."""
+        """Returns whether all pairs of a set meet the threshold."""
         near = self.near
         return near is None or all(mask & ~near[i] & ~(1 << i) == 0 for i in bits_of(mask))
 
     @property
     def plain(self) -> bool:
-        """Whether any set of the size is a candidate like any other."""
+        """True if neither a threshold nor a listed set distinguishes sets of the size."""
         return self.near is None and not self.listed and not self.must
 
 
 def want_on(machine: Machine, want: PodWant) -> GpuWant:
-    """A pod's want on a machine."""
+    """Returns the wishes of a pod on a machine."""
     listed = None
     if machine.table is not None:
         listed = tuple(one for one in machine.table.of(want.count) if _states(one, want.ring_bandwidth))
@@ -57,7 +63,7 @@ def _states(one: Partition, asked: int | None) -> bool:
 
 @lru_cache(maxsize=4096)
 def _near(matrix: Matrix, least_kbs: int) -> tuple[int, ...]:
-    """Per GPU, those that it is linked to at a bandwidth or above, both directions."""
+    """Returns, for each GPU, the mask of GPUs linked to it at a bandwidth or above in both directions."""
     known = matrix.source != ""
     return tuple(
         sum(1 << j for j, kbs in enumerate(row) if j != i and known and kbs >= least_kbs)
@@ -66,4 +72,4 @@ def _near(matrix: Matrix, least_kbs: int) -> tuple[int, ...]:
 
 
 Sets = tuple[tuple[int, tuple[int, ...]], ...]
-"""Per pod: its GPUs, and those of each container."""
+"""Per pod: mask of its GPUs, and mask of each container."""

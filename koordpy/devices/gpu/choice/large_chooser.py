@@ -1,9 +1,10 @@
-"""A documented heuristic for machines of more GPUs than tables over all sets can hold: one NVLink domain of 72, say.
+"""A documented heuristic for machines with more GPUs than tables over all sets can hold, such as an NVLink domain of
+72.
 
-Source: gpu-topology.md 4. Pods are served one by one. A set's slowest pair is the fastest that a bounded search finds:
-of GPUs that are all linked as fast, else a clique. Within that the set comes from one NUMA node where one has enough,
-and by best fit from aligned blocks of powers of two, so that large blocks stay whole. Nothing of it is proven: plans
-that rest on it are `feasible`.
+Pods are served one by one. The slowest pair of a set is the fastest that a bounded search finds: among GPUs that all
+have links of the class, else in a clique. Within this class the set is taken from one NUMA node if one has enough GPUs,
+by best fit from aligned blocks of powers of two, so that large blocks stay whole. The result is not proven optimal:
+plans that depend on it are `feasible`. Source: gpu-topology.md 4.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from koordpy.plan.limits import CLIQUE_STEPS, JUDGEMENTS_KEPT
 
 
 class LargeChooser:
-    """The interface of `Chooser`. Sets are masks, bit i for GPU i; held: what the group of the pods has already."""
+    """Choices on one large machine, with the interface of `Chooser`. Sets are masks, bit i for GPU i."""
 
     def __init__(self, board: Board) -> None:
         self.matrix, self._numa = board.matrix, board.numa
@@ -29,25 +30,29 @@ class LargeChooser:
             for least in range(self._classes)
         ]
         self.choose = lru_cache(JUDGEMENTS_KEPT)(self._choose)
-        """`_choose`, remembered."""
+        """`_choose` with a cache."""
 
     def judge(self, free: int, held: int, wants: tuple[GpuWant, ...]) -> Worth | None:
-        """What the choice is worth to a comparison of nodes."""
+        """Returns the link classes of the choice, by which nodes are compared; None if the search finds no choice."""
         sets = self.choose(free, held, wants, "bottleneck")
         return None if sets is None else worth_of(sets, held, self.low)
 
     def can(self, free: int, wants: tuple[GpuWant, ...]) -> bool:
-        """Whether pods can all be given what they want, as far as the search goes."""
+        """Returns whether the bounded search finds GPUs for all pods."""
         return self.judge(free, 0, wants) is not None
 
     def low(self, mask: int) -> int:
-        """Class of the slowest pair of a set; the number of classes for none."""
+        """Returns the class of the slowest pair of a set; the number of classes if there is no pair."""
         return min((self._ranks[i][j] for i, j in combinations(bits_of(mask), 2)), default=self._classes)
 
     def _choose(
         self, free: int, held: int, wants: tuple[GpuWant, ...], objective: Objective = "bottleneck"
     ) -> Sets | None:
-        """The GPUs of each pod, None where one finds none; of the objectives only the first is known here."""
+        """Returns the GPUs of each pod; None if the search finds none for a pod. Only objective `bottleneck` is
+        supported.
+
+        held: mask of GPUs that bound members of the pods' group use.
+        """
         out = []
         for want in wants:
             own = self._wanted(free, held, want)
@@ -58,7 +63,8 @@ class LargeChooser:
         return tuple(out)
 
     def _wanted(self, free: int, held: int, want: GpuWant) -> int | None:
-        """The set of one pod: a listed one of the best score, else by its threshold, else by links."""
+        """Returns the set of one pod: a listed set of the best score, else by its threshold, else by links; None for
+        none."""
         listed = [one for one in want.listed or () if not one.mask & ~free and want.linked(one.mask)]
         if listed:
             return min(listed, key=lambda one: (-one.score, -self.low(one.mask), bits_of(one.mask))).mask
@@ -69,7 +75,8 @@ class LargeChooser:
         return self._linked(free, held, want.count)
 
     def _linked(self, free: int, held: int, size: int) -> int:
-        """A set of the fastest class that one is found in with what is held; any pair is of class 0 at least."""
+        """Returns a set with the fastest class that the search finds, links to `held` included; every pair has at least
+        class 0."""
         for near in reversed(self._near):
             among = sum(1 << i for i in bits_of(free) if not held & ~near[i])
             found = self._clique(near, among, size)
@@ -78,7 +85,7 @@ class LargeChooser:
         return self._fit(free, size)
 
     def _clique(self, near: Sequence[int], among: int, size: int) -> int | None:
-        """GPUs of which each is near all others; None where the steps of the search end without any."""
+        """Returns GPUs that are all near each other; None if the search ends without a result."""
         if among.bit_count() < size:
             return None
         if all(not among & ~near[i] & ~(1 << i) for i in bits_of(among)):
@@ -101,7 +108,8 @@ class LargeChooser:
         return next(grow(0, among, size), None)
 
     def _fit(self, free: int, size: int) -> int:
-        """The lowest GPUs of the smallest aligned block that holds a set; of equal blocks the one in fuller ones."""
+        """Returns the lowest GPUs of the smallest aligned block that fits; of equal blocks the block within fuller
+        blocks."""
         among = self._on_one_numa_node(free, size)
         width = 1 << (size - 1).bit_length()
         while True:
@@ -113,7 +121,7 @@ class LargeChooser:
             width *= 2
 
     def _left(self, free: int, block: int, width: int) -> tuple[int, ...]:
-        """Free GPUs of the block and of each that it lies in; then its place."""
+        """Returns the free GPUs of a block and of each larger block around it, then its position."""
         at, out = (block & -block).bit_length() - 1, []
         while width <= 2 * self.size:
             start = at // width * width
@@ -122,7 +130,7 @@ class LargeChooser:
         return *out, at
 
     def _on_one_numa_node(self, among: int, size: int) -> int:
-        """Those of the fullest NUMA node that has enough of them; all where none has."""
+        """Returns the GPUs of the fullest NUMA node that has enough of them; all GPUs if none has."""
         if self._numa is None:
             return among
         nodes: dict[int, int] = {}
@@ -132,6 +140,6 @@ class LargeChooser:
 
 
 def _containers(mask: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """A pod's set dealt out to its containers in ascending order."""
+    """Divides a pod's set among its containers in ascending order."""
     at = iter(bits_of(mask))
     return tuple(sum(1 << i for i in islice(at, size)) for size in sizes)
