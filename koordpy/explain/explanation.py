@@ -1,8 +1,8 @@
-"""Why a pod, or its gang, fits where it does: each node's verdict, each domain's slots, the nearest misses.
+"""Explains the placement of a pod or its gang: each node's verdict, each domain's slots, the nearest misses.
 
-Plans the round of the snapshot with the pod watched, and shows the draft on which the round decided: what earlier units
-took, quotas, reservations, nominations and held capacity included. So it agrees with what the round says of the pod.
-Nothing is placed. Source: simulate.md 5; gang-network.md section 6.
+Plans the round of the snapshot and captures the draft at the moment when the planner decides for the pod. This draft
+contains the decisions for earlier units, quotas, reservations, nominations and withheld capacity. So the explanation
+agrees with the round. Must not place anything. Source: simulate.md 5; gang-network.md section 6.
 """
 
 from collections.abc import Sequence
@@ -37,12 +37,12 @@ from koordpy.report.rollout_words import blocked_by_predecessor
 from koordpy.report.setting_warnings import counted_parts, counted_text, goal_remark, warnings_of
 
 RANKS_OPEN = "rank order: not proven best"
-"""Said of a gang whose plan is settled but for goal 7 (gang-network.md 5)."""
+"""Message for a gang with a plan that is proven best except for goal 7 (gang-network.md 5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """One node against the pod alone. reasons: (plugin, code, message); scores unweighted, feasible nodes only."""
+    """One node and the pod alone. reasons: (plugin, code, message); scores unweighted, feasible nodes only."""
 
     node: str
     feasible: bool
@@ -52,7 +52,8 @@ class NodeExplanation:
 
 
 class DomainExplanation(NamedTuple):
-    """One domain above the node layer, and the chosen one: slots for further pods against the pods to place."""
+    """One domain above the node layer, or the chosen domain: slots for further pods, and the number of pods to
+    place."""
 
     layer: str
     name: str
@@ -73,29 +74,29 @@ class Explanation:
     domains: tuple[DomainExplanation, ...] = ()
     message: str = ""
     would_fit_if: tuple[str, ...] = ()
-    """Empty for a pod that the round places."""
+    """Changes that let the unit start; empty for a pod that the round places."""
     evictions: tuple[str, ...] = ()
-    """What the round evicts or moves for a pod that it places."""
+    """Sentences on the pods that the round evicts or moves for a pod that it places."""
     method: str = ""
-    """What found its plan in the round, or showed that there is none; empty where nothing was looked for."""
+    """Method that found the plan in the round, or showed that there is none; empty if no search ran."""
     origin: str | None = None
-    """Why its gang is one; None for a plain pod."""
+    """Why its gang is a gang; None for a plain pod."""
     standing: Standing | None = None
-    """Its place in the queue; None for a pod that does not wait."""
+    """Position of the unit in the queue; None for a pod that is not pending."""
     warnings: tuple[tuple[str, str], ...] = ()
-    """(object, text) of settings that do nothing."""
+    """(object, text) of settings without effect."""
     reason: str = ""
-    """As the offline commands have it; empty where it is placed, or where no round decides."""
+    """Reason as the offline commands show it; empty if the pod is placed, or if no round decides."""
     node: str = ""
-    """Node that the round binds the pod to, or nominates it for; empty where it waits, or where no round decides."""
+    """Node that the round binds or nominates the pod for; empty if the pod stays pending, or if no round decides."""
     round: int | None = None
-    """Round of a simulation that it is about, counted from 1; None where a single round was planned, or none."""
+    """Round of a simulation that this explains, counted from 1; None if a single round was planned, or none."""
 
 
 def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str) -> Explanation:
-    """Explains one known pod in the round that a snapshot leads to; of a pod that is not pending, why it is left alone.
+    """Explains one known pod in the round of a snapshot. For a pod that is not pending it says why the pod is ignored.
 
-    Raises KeyError for an unknown pod. Costs one round, and those of the suggestions.
+    Raises KeyError for an unknown pod. Costs one round, and the rounds of the suggestions.
     """
     return explained_round(snapshot, config, pod_key)[1]
 
@@ -103,7 +104,7 @@ def explain(snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: st
 def explained_round(
     snapshot: Snapshot, config: KoordpyConfiguration | None, pod_key: str
 ) -> tuple[RoundPlan, Explanation]:
-    """The round of a snapshot and what it decided for one known pod. Raises KeyError for an unknown pod."""
+    """Returns the round of a snapshot and the explanation of one known pod. Raises KeyError for an unknown pod."""
     pod, config = snapshot.pods[pod_key], config or KoordpyConfiguration()
     if not pod.pending:
         return plan_round(snapshot, config), _left(pod, snapshot, config)
@@ -121,7 +122,7 @@ def _left(pod: PodInfo, snapshot: Snapshot, config: KoordpyConfiguration) -> Exp
 
 
 def undecided(snapshot: Snapshot, config: KoordpyConfiguration, pod_key: str, message: str) -> Explanation:
-    """An explanation of a known pod for which no round decides."""
+    """Returns an explanation of a known pod for which no round decides."""
     pod, groups = snapshot.pods[pod_key], Groups(snapshot, config.gangs, config.stale_gangs)
     return Explanation(
         pod=pod.key,
@@ -164,8 +165,11 @@ def _explained(decided: DecidedPod) -> Explanation:
 
 
 def _verdict(decided: DecidedPod) -> str:
-    """The message of a pod that waits where no node decides: of a gate, a quota, or a plan that its check refused;
-    else empty."""
+    """Returns the message of a pod that stays pending although no node was checked: because of a gate, a quota, or a
+    plan that its check refused.
+
+    Empty otherwise.
+    """
     waits = decided.waits
     if waits is None:
         return ""
@@ -176,7 +180,8 @@ def _verdict(decided: DecidedPod) -> str:
 
 
 def _with_never(decided: DecidedPod, message: str) -> str:
-    """The message behind the sentence on a unit that would not fit the empty cluster, which stands once."""
+    """Returns the message, preceded by the sentence on a unit that would not fit the empty cluster. The sentence
+    appears once."""
     never = decided.waits.never if decided.waits is not None else ""
     if not never:
         return message
@@ -185,12 +190,12 @@ def _with_never(decided: DecidedPod, message: str) -> str:
     of_gang = f"gang {decided.unit.group_id}: " if decided.unit.is_gang else ""
     before = before.removesuffix(of_gang)
     if of_gang and before.startswith(f"{of_gang}never fits: "):
-        before = before.partition("... ")[2]  # the same, cut
+        before = before.partition("... ")[2]  # the same sentence, cut
     return joined([sentence, before.strip(), after.strip()])
 
 
 def _promise(decided: DecidedPod) -> str:
-    """What `queue.backfill` promises a unit; empty unless it is the first to wait."""
+    """Returns the promise of `queue.backfill` to a unit; empty unless the unit is the first that waits."""
     plan, unit = decided.plan, decided.unit.id
     if not decided.figures.config.queue.backfill or decided.node is not None:
         return ""
@@ -208,8 +213,11 @@ def _quota_refuses(decided: DecidedPod) -> bool:
 
 
 def _order(decided: DecidedPod) -> str:
-    """What is to be known of a plan that is settled but for the order of its ranks, of a unit whose room is kept until
-    pods have ended, or of a rollout that waits."""
+    """Returns the message on a plan with an unproven rank order, on a unit that awaits terminating pods, or on a
+    rollout that waits.
+
+    Empty if none applies.
+    """
     if decided.node is not None:
         return "" if ranks_proven(decided.outcome.attempt.runs) else RANKS_OPEN
     match decided.outcome, decided.waits:
@@ -219,7 +227,7 @@ def _order(decided: DecidedPod) -> str:
 
 
 def left_alone(pod: PodInfo, served: Sequence[str]) -> IgnoredPod:
-    """Why a pod that is not pending is not to be placed."""
+    """Returns why a pod that is not pending is ignored."""
     return aside(pod, served) or IgnoredPod(f"pod is {_state(pod)}", "")
 
 
@@ -252,7 +260,7 @@ def _nodes(pod: PodInfo, unit: Unit, figures: RoundState) -> list[NodeExplanatio
 
 
 def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
-    """Every domain above the node layer, with the one that the unit's plan is in."""
+    """Returns every domain above the node layer, and the domain of the unit's plan."""
     unit, figures = decided.unit, decided.figures
     tree = figures.snapshot.tree
     problem = build(unit, figures)
@@ -276,7 +284,7 @@ def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
             if divided and level >= problem.hard:
                 reason = divided
             elif (level, d) == chosen:
-                reason = "chosen"  # also with fewer slots, which are those of the reference pod alone
+                reason = "chosen"  # even if it has fewer slots, because slots are those of the reference pod alone
             out.append(
                 DomainExplanation(
                     tree.layer_name(level), tree.path(level, d), have, needed, (level, d) == chosen, reason
@@ -290,7 +298,7 @@ def _domains(decided: DecidedPod) -> tuple[DomainExplanation, ...]:
 
 
 def _staying(decided: DecidedPod) -> list[int]:
-    """Nodes of the bound members that the unit has once its plan is carried out."""
+    """Returns the nodes of the bound members that the unit has once its plan is carried out."""
     index, outcome = decided.snapshot.index, decided.outcome
     victims = outcome.victims if isinstance(outcome, PreemptingUnit) else ()
     gone = {pod.key for victim in victims for pod in victim.unit.pods}

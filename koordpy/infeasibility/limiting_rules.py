@@ -195,15 +195,17 @@ def divided(what: str, layer: str, names: Collection[str]) -> str:
 
 
 def wrong_multiple(unit: Unit, needed: int, multiples: Mapping[int, int]) -> tuple[int, str]:
-    """(level, `8 members are no multiple of 6`) where no number of members from the minimum up to all is one; (0, "")
-    elsewhere. multiples: level -> what every domain of it holds a multiple of."""
+    """Returns (level, `8 members are not a multiple of 6`) if the multiples divide no number of members.
+
+    (0, "") otherwise. multiples: level -> divisor of the number of members in each of its domains.
+    """
     bound, every = len(unit.members) - len(unit.pending), len(unit.members)
     least = bound + needed
     wrong = next((level for level, k in multiples.items() if every // k * k < least), None)
     if wrong is None:
         return 0, ""
     numbers = f"{every}" if least >= every else f"{least} to {every}"
-    return wrong, f"{numbers} members are no multiple of {multiples[wrong]}"
+    return wrong, f"{numbers} members are not a multiple of {multiples[wrong]}"
 
 
 def unlabelled_layer(problem: Problem, slots: Ints, figures: RoundState) -> str:

@@ -50,7 +50,7 @@ def of_unmade(maker: InputObject, served: Sequence[str], others: Collection[str]
     served: scheduler names of koordpy; others: scheduler names that are known to belong to another scheduler.
     """
     strange = [name for name in _schedulers(maker.raw) if name not in served]
-    scheduler = f"; they would be {of_another(strange[0], served, others)}" if strange else ""
+    scheduler = f"; they would have {of_another(strange[0], served, others)}" if strange else ""
     kind = f"{maker.told.replace(': ignored', '', 1)}; " if maker.told else ""
     return f"{maker}: {kind}{UNMADE}{scheduler}"
 

@@ -1,10 +1,9 @@
-"""What a round reports: placements with annotations, the reason of each pending pod, the state of every gang.
+"""The report of a round: placements with annotations, the reason of each pending pod, the state of every gang.
 
 Kubernetes' own sentences are unchanged; koordpy's part states what was requested and what is available.
 
 Main types: `report_round` (`round_report.py`): the report; `GangSentence` (`gang_sentence.py`): a gang's sentence;
-`DomainReasons` (`domain_reasons.py`): a domain's.
+`DomainReasons` (`domain_reasons.py`): reasons per domain.
 
-Must not decide anything.
-Start reading at `round_report.py`, then `denial.py`.
+Must not decide anything. Start reading at `round_report.py`, then `denial.py`.
 """

@@ -1,4 +1,5 @@
-"""The words of a denial: what the gang needs and what each domain offers, and kube-scheduler's sentence for the pod.
+"""The text for a unit without capacity: what the gang needs, what each domain offers, and kube-scheduler's sentence for
+the pod.
 
 Sources: kube-parity.md section 1, gang-network.md section 6.
 """
@@ -37,7 +38,7 @@ NO_NODES = "no nodes available to schedule pods"
 def filter_sentence(
     pod: PodInfo, figures: RoundState, *, alone: bool, passing: str = CANNOT_HOLD
 ) -> tuple[str, tuple[str, ...]]:
-    """(`0/N nodes are available: ...`, plugins that refused) for one pod on the draft as it is.
+    """Returns (`0/N nodes are available: ...`, plugins that refused) for one pod on the current draft.
 
     A node that would take the pod alone counts as one that cannot hold the whole gang (`passing`), unless `alone`.
     """
@@ -46,7 +47,7 @@ def filter_sentence(
         return NO_NODES, ()
     own = figures.of(pod)
     if own.refusal is not None:
-        # a verdict on the pod is said once, one on the nodes with their number, as if each had been tried
+        # a refusal of the pod is listed once; a refusal of nodes has their number, as if each node had been tried
         count = f"{total} " if own.refusal.code is Code.UNSCHEDULABLE else ""
         reasons = ", ".join(f"{count}{reason}" for reason in own.refusal.reasons)
         return f"0/{total} nodes are available: {reasons}.", (own.refusal.plugin,)
@@ -66,9 +67,9 @@ def filter_sentence(
 
 
 def domain_slots(unit: Unit, figures: RoundState, ranks: tuple[int, ...] | None = None) -> Callable[[int], Ints]:
-    """Usable slots of the reference pod in every domain of a level (section 5), on the draft as it is.
+    """Returns a function: level -> [domains] usable slots of the reference pod (section 5), on the current draft.
 
-    ranks: the members that a plan places, all pending ones where there is none.
+    ranks: the members that a plan places; None for all pending members.
     """
     problem = build(unit, figures)
     reference = problem.reference(ranks)
@@ -83,13 +84,13 @@ def domain_slots(unit: Unit, figures: RoundState, ranks: tuple[int, ...] | None 
 
 
 def core_size(unit: Unit) -> int:
-    """Pods that a plan must place: the sum of the needs, at least one."""
+    """Returns the number of pods that a plan must place: the sum of the needs, at least one."""
     return max(1, sum(unit.need(gang) for gang in unit.gangs))
 
 
 def needed(unit: Unit, figures: RoundState) -> Needed:
-    """`needed K, available in <place>` of a gang as it stands after the round: equal for units of one shape."""
-    whole = without_parts(unit)  # what its parts keep to is said behind
+    """Returns `needed K, available in <place>` of a gang after the round: equal for units of one shape."""
+    whole = without_parts(unit)  # the rules of its parts are additions behind the sentence
     problem = build(whole, figures)
     if divided := divided_sentence(whole, problem, figures):
         return Needed(divided)
@@ -109,7 +110,7 @@ def needed(unit: Unit, figures: RoundState) -> Needed:
 
 
 def _additions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
-    """What limits a gang beside its place, in the order in which it is said. problem: of the unit without parts."""
+    """Yields the other limits of a gang, in the order of the sentence. problem: of the unit without parts."""
     yield from _multiples(unit, problem, figures)
     yield from limiting_rules(unit, figures)
     yield from lacking_resources(unit, problem, figures)
@@ -126,7 +127,7 @@ def _multiples(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[st
 
 
 def _parts(unit: Unit, problem: Problem) -> Iterator[str]:
-    """The layer that each part keeps to, with the members of the largest part."""
+    """Yields the layer that each kind of part shares, with the members of the largest part."""
     largest: dict[tuple[str, str], int] = {}
     for part in parts_of(unit, problem.tree.layers):
         kind = part.scope, part.label or problem.tree.layer_name(part.level)
@@ -136,7 +137,7 @@ def _parts(unit: Unit, problem: Problem) -> Iterator[str]:
 
 
 def _refused_everywhere(unit: Unit, figures: RoundState) -> str:
-    """What closes every node to a member without which there is no plan, whatever the node; empty for none."""
+    """Returns the refusal of every node for a member without which there is no plan; empty if there is none."""
     refusals = {pod.shape: figures.of(pod).refusal for pod in unit.pending}
     pod = missing_member(unit, lambda pod: refusals[pod.shape] is None)
     refusal = refusals[pod.shape] if pod is not None else None
@@ -144,7 +145,7 @@ def _refused_everywhere(unit: Unit, figures: RoundState) -> str:
 
 
 def divided_parts(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[str]:
-    """The same of parts of a unit with members that wait."""
+    """Yields a sentence for each part with pending members that already has bound members in several domains."""
     snapshot, tree = figures.snapshot, problem.tree
     for part in parts_of(unit, tree.layers):
         bound = [snapshot.index[pod.node] for pod in part.members if not pod.pending and pod.node in snapshot.index]
@@ -171,7 +172,7 @@ def _hard_domains(problem: Problem, slots: Ints) -> Place:
 
 
 def _labelled(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
-    """The same for upstream's topology keys, each a MustGather on a node label; None without them."""
+    """Returns the domains of upstream's topology keys, each a MustGather on a node label; None without such keys."""
     reference = problem.reference()
     parts = [(name, part) for name, part in named_partitions(unit, problem, figures) if name]
     found = [(name, int(slots_by_level(part, reference)[0][0])) for name, part in parts]
@@ -180,8 +181,11 @@ def _labelled(unit: Unit, problem: Problem, figures: RoundState) -> Place | None
 
 
 def _opened(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
-    """The same for topology keys of required affinity, where all pending pods open one place by the same keys; None
-    elsewhere."""
+    """Returns the domains of the topology keys of required affinity if all pending pods share one new place by the same
+    keys.
+
+    None otherwise.
+    """
     owners = opening_shapes(problem)
     if not owners or len(owners) < len(problem.wanted):
         return None
@@ -197,12 +201,13 @@ def _opened(unit: Unit, problem: Problem, figures: RoundState) -> Place | None:
 
 
 def _listed(layer: str, slots: Sequence[tuple[str, int]]) -> Place:
-    """Domains in natural order as a Place."""
+    """Returns a Place of domains in natural order."""
     return layer, sorted(slots, key=lambda entry: -entry[1])
 
 
 def met_sentence(unit: Unit) -> dict[str, str]:
-    """Gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; ` of the gangs whose minimum is met."""
+    """Returns gang key -> `gang NS/NAME: minMember 4 met, 2 more waiting for room; ` for gangs with their minimum
+    met."""
     return {
         gang.key: f"gang {gang.key}: minMember {gang.min_member} met, {len(gang.pending)} more waiting for room; "
         for gang in unit.gangs

@@ -1,4 +1,4 @@
-"""What is said of each domain in the table of a gang: whether it is large enough, and what else keeps the gang out."""
+"""The reason of each domain in the table of a gang: whether it is large enough, and what else excludes the gang."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from koordpy.problems.problem_building import hard_keys
 
 
 class DomainReasons:
-    """The reasons of one gang. pods: those that its plan places, or that one has to place."""
+    """The reasons of one gang. pods: those that its plan places, or must place."""
 
     def __init__(
         self, unit: Unit, pods: Sequence[PodInfo], problem: Problem, figures: RoundState, *, fails: bool
     ) -> None:
-        """fails: whether it is proven that no placement exists, so that no domain is large enough."""
+        """fails: True if it is proven that no placement exists, so that no domain is large enough."""
         self._pods, self._problem, self._fails = pods, problem, fails
         self._sums = ResourceSums(pods, figures) if several_kinds(pods) else None
         self._levels: dict[int, list[ResourceSum]] = {}
@@ -28,7 +28,7 @@ class DomainReasons:
             self._but = ", ".join(limiting_rules(unit, figures)) or "no placement"
 
     def of(self, level: int, domain: int, slots: int) -> str:
-        """The reason of one domain. slots: usable ones of the reference pod in it."""
+        """Returns the reason of one domain. slots: usable slots of the reference pod in it."""
         if (lacks := self._lacks(level, domain, slots)) or not self._fails:
             return lacks or "large enough"
         room = counted(slots, "slot") if self._sums is None else "enough of each resource"

@@ -1,4 +1,4 @@
-"""The words of evictions: kube-scheduler's sentence for pods that wait, and the events on victims and beneficiaries.
+"""The texts of evictions: kube-scheduler's sentence for pending pods, and the events on victims and beneficiaries.
 
 Sources: preemption.md 8, kube-parity.md 1.
 """
@@ -30,18 +30,21 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ENDING = "preemption: not eligible due to a terminating pod on the nominated node."
 RECLAIMING = (RuleName.QUOTA, RuleName.FAIR_SHARE)
-"""Rules for which it is remembered who went for whom: they take nothing back (preemption.md 3.6)."""
+"""Rules for which an eviction records its preemptor: a pod evicted by them takes nothing back from it (preemption.md
+3.6)."""
 
 
 def never_preempts(unit: Unit) -> bool:
-    """Whether a member without which its gang cannot start has preemptionPolicy Never: then nobody goes for any."""
+    """Returns True if a core member has preemptionPolicy Never: then the gang preempts no pod for any member."""
     core = () if members_preempt_individually(unit) else core_members(unit)
     return any(pod.preemption_policy == "Never" for pod in core)
 
 
 def preemption_sentence(pod: PodInfo, figures: RoundState, *, never: bool = False) -> str:
-    """What kube-scheduler says of preemption after its count of nodes; empty where preemption is off. never: its gang
-    preempts nobody, whatever its own policy is."""
+    """Returns kube-scheduler's sentence on preemption, which follows its count of nodes; empty if preemption is off.
+
+    never: the gang preempts no pod, whatever the policy of this pod is.
+    """
     total = len(figures.snapshot.nodes)
     if not figures.config.preemption.enabled or not total:
         return ""
@@ -74,7 +77,7 @@ _REASONS = {
 
 
 def beneficiary_of(one: PreemptingUnit) -> str:
-    """`namespace/name` of the plain pod, or of the gang of the lowest-ranked placed member."""
+    """Returns `namespace/name` of the plain pod, or of the gang of the lowest-ranked placed member."""
     if one.unit.plain is not None:
         return one.unit.plain.key
     first = next((pod for pod in one.unit.members if pod.key in one.nodes), one.unit.members[0])
@@ -82,7 +85,7 @@ def beneficiary_of(one: PreemptingUnit) -> str:
 
 
 def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
-    """The victims of one unit's plan, each with its event."""
+    """Returns the victims of one unit's plan, each with its event."""
     name = beneficiary_of(one)
     placed = [figures.snapshot.pods[key] for key in one.nodes]
     kind = "gang" if one.unit.is_gang else "pod"
@@ -97,7 +100,7 @@ def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
             if victim.rule is RuleName.PRIORITY:
                 text = f"Preempted by {who} over {pod.priority}) on node {pod.node}"
                 if victim.unit.kind is UnitKind.CORE and pod.node not in taken:
-                    text += ", goes with its gang"
+                    text += ", evicted with its gang"
             else:
                 rule = BY_NAME.get(victim.rule)
                 text = f"{rule.reason if rule is not None else 'Moved'} for {kind} {name}: {victim.why}"
@@ -110,12 +113,12 @@ def unit_evictions(one: PreemptingUnit, figures: RoundState) -> list[Eviction]:
 
 
 def given_back_evictions(pods: Iterable[PodInfo], text: str) -> list[Eviction]:
-    """Evictions of pods that a quota over its runtime gives back, for no unit in particular."""
+    """Returns evictions of pods that a quota above its runtime gives back; they have no beneficiary."""
     return [_eviction(pod, RuleName.QUOTA, None, text) for pod in pods]
 
 
 def stale_evictions(gang: Gang, pods: Iterable[PodInfo], text: str) -> list[Eviction]:
-    """Evictions of the members of a stale gang; the beneficiary is the gang itself."""
+    """Returns evictions of the members of a stale gang; the beneficiary is the gang itself."""
     return [_eviction(pod, RuleName.STALE_GANG, gang.key, text, unit="gang:" + gang.key) for pod in pods]
 
 
@@ -139,20 +142,20 @@ def _eviction(
 
 
 def nominations(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> list[Nomination]:
-    """Where members of a unit are to go once others are gone. nodes: pod key -> node position."""
+    """Returns the nodes that members of a unit get once victims have terminated. nodes: pod key -> node position."""
     snapshot = figures.snapshot
     return [Nomination(key, snapshot.pods[key].uid, snapshot.nodes[node].name, unit.id) for key, node in nodes.items()]
 
 
 def benefit(one: PreemptingUnit, figures: RoundState) -> Benefit:
-    """The totals of one unit's plan with victims."""
+    """Returns the totals of one unit's plan with victims."""
     pods = [pod for victim in one.victims for pod in victim.unit.pods]
     devices = sum(card_hundredths(pod.requests) for pod in pods)
     broken = sum(victim.unit.kind is UnitKind.CORE for victim in one.victims)
     parts = [counted(len(pods), "pod"), counted(devices / 100, "accelerator")]
     if broken:
         parts.append(f"{counted(broken, 'gang')} broken")
-    text = f"room for {counted(len(one.nodes), 'pod')} made by evicting {', '.join(parts)}"
+    text = f"evicting {', '.join(parts)} makes room for {counted(len(one.nodes), 'pod')}"
     if one.attempt.proof is not Proof.OPTIMAL:
         text = (
             f"best found: {counted(len(pods), 'pod')}"

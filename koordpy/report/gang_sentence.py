@@ -1,7 +1,8 @@
-"""The gang's sentence: what a gang needs and what there is, short enough for lists, and whole with its additions.
+"""The gang's sentence: what a gang needs and what is available, in a short form for lists and in full with its
+additions.
 
-Source: gang-network.md section 6. The message of a member begins with the short form, and ends with the whole one where
-the short form leaves something out.
+Source: gang-network.md section 6. The message of a member begins with the short form. It ends with the full form if the
+short form leaves something out.
 """
 
 from collections.abc import Iterable
@@ -14,8 +15,8 @@ from koordpy.plan.limits import LISTED_DOMAINS, SENTENCE_CHARACTERS
 class Needed:
     """`needed K, available in LAYER: DOMAIN: SLOTS, ...; ADDITION; ...` in parts, without the gang's name.
 
-    text: all before the list of domains. domains: `DOMAIN: SLOTS` in the order in which they are named; empty where
-    the text says it all. additions: what else limits the gang, each said behind a semicolon.
+    text: all before the list of domains. domains: `DOMAIN: SLOTS` in the order of the sentence; empty if the text needs
+    no list. additions: other limits of the gang, each after a semicolon.
     """
 
     text: str
@@ -23,27 +24,27 @@ class Needed:
     additions: tuple[str, ...] = ()
 
     def adding(self, additions: Iterable[str]) -> "Needed":
-        """The same with further additions behind its own."""
+        """Returns the sentence with further additions at the end."""
         return replace(self, additions=(*self.additions, *additions))
 
     def listing(self, number: int) -> str:
-        """The text with at most so many domains and the count of the others, without additions."""
+        """Returns the text with at most `number` domains and the count of the others, without additions."""
         more = len(self.domains) - number
         return self.text + ", ".join(self.domains[:number]) + (f", {more} more" if more > 0 else "")
 
     @property
     def whole(self) -> str:
-        """All of it."""
+        """The full sentence with additions."""
         return "; ".join((self.listing(LISTED_DOMAINS), *self.additions))
 
 
 @dataclass(frozen=True, slots=True)
 class GangSentence:
-    """What a message says of one gang.
+    """The part of a message that is about one gang.
 
     unit: id of the GangGroup as users write it. met: `gang NS/NAME: minMember 4 met, 2 more waiting for room; ` of a
-    gang with its minimum, else empty. never: why the unit never fits, empty where it may; where the text of `needed`
-    ends with it, it is said there alone.
+    gang with its minimum met, else empty. never: why the unit never fits, empty if it may; it is omitted if the text of
+    `needed` ends with it.
     """
 
     unit: str
@@ -53,12 +54,12 @@ class GangSentence:
 
     @property
     def first(self) -> str:
-        """The sentence that begins the message, at most `SENTENCE_CHARACTERS` long, with its full stop."""
+        """The first sentence of the message, at most `SENTENCE_CHARACTERS` long, with its full stop."""
         if self._begins_with_never:
             return _cut(self._never)
         if _fits(self._whole):
             return _ended(self._whole)
-        for lead in dict.fromkeys((self.met + self._lead, self._lead)):  # its minimum stands in the last one, too
+        for lead in dict.fromkeys((self.met + self._lead, self._lead)):  # the last sentence has the minimum, too
             for number in range(min(LISTED_DOMAINS, len(self.needed.domains)), 0, -1):
                 if _fits(text := lead + self.needed.listing(number)):
                     return _ended(text)
@@ -66,14 +67,14 @@ class GangSentence:
 
     @property
     def last(self) -> tuple[str, ...]:
-        """The sentences that end the message: each that the first one does not say, or not as a whole."""
+        """The last sentences of the message: those that the first one omits or cuts."""
         if self._begins_with_never:
             return (self._whole,) if _fits(self._never) else (self._never, self._whole)
         return () if _fits(self._whole) else (self._whole,)
 
     @property
     def _begins_with_never(self) -> bool:
-        """Whether the unit never fits for a reason that the sentence on its need does not say itself."""
+        """True if the unit never fits for a reason that the sentence on its need does not state."""
         return bool(self.never) and not self.needed.text.endswith(self.never)
 
     @property
@@ -90,7 +91,7 @@ class GangSentence:
 
 
 def joined(sentences: Iterable[str]) -> str:
-    """A message of sentences, each with a full stop unless it is a question; empty ones are left out."""
+    """Returns a message of sentences, each with a full stop unless it is a question; empty ones are left out."""
     return " ".join(map(_ended, filter(None, sentences)))
 
 
@@ -99,12 +100,13 @@ def _ended(sentence: str) -> str:
 
 
 def _fits(text: str) -> bool:
-    """Whether a sentence is short enough with its full stop."""
+    """Returns True if a sentence with its full stop is short enough."""
     return len(text) < SENTENCE_CHARACTERS
 
 
 def _cut(text: str) -> str:
-    """A sentence that is too long ends behind a word; within one that would leave too little of it."""
+    """Returns a sentence that ends after a word if it is too long; within a word if cutting before it would remove over
+    half."""
     if _fits(text):
         return _ended(text)
     longest = SENTENCE_CHARACTERS - 3

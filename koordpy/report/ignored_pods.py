@@ -1,7 +1,7 @@
-"""Why a pod that has no node is left alone: it waits, but not for koordpy.
+"""Why koordpy ignores a pod without a node: other scheduler, or scheduling gates.
 
-Nothing is decided here. A misspelt schedulerName, or a gate that nobody takes away, looks like a scheduler that does
-not answer; `koordpy explain` and the table of `koordpy simulate` say what it is.
+`koordpy explain` and the table of `koordpy simulate` show the reason, because a misspelt schedulerName or a forgotten
+gate looks like a scheduler that does not answer. Must not decide anything.
 """
 
 from collections.abc import Collection, Sequence
@@ -12,20 +12,22 @@ from koordpy.api.spelling import meant
 from koordpy.pods.pod_info import FINISHED, PodInfo
 
 _CALLED = frozenset({"koord", "koordinator", "koordinator-scheduler", "koordpy", "koordpy-scheduler"})
-"""What may be taken for the name that pods give."""
+"""Names that users may write instead of the default scheduler name."""
 
 
 class IgnoredPod(NamedTuple):
-    """Why a pod is left alone, and what would have to be otherwise."""
+    """The reason why a pod is ignored (`why`), and the change that would let koordpy schedule it (`miss`)."""
 
     why: str
     miss: str
     ours: bool = False
-    """Whether koordpy is meant to place it: its gates go one day, or its schedulerName is a misspelt one of ours."""
+    """True if koordpy is meant to schedule the pod: it only has gates, or its schedulerName is a misspelt name of
+    koordpy."""
 
 
 def misspelt(name: str, served: Sequence[str], others: Collection[str] = ()) -> bool:
-    """Whether a schedulerName is nearly one of ours; others: names that are known to be another's."""
+    """Returns True if a schedulerName is nearly a name of koordpy. others: names known to belong to other
+    schedulers."""
     return name not in others and bool(_right(name, served))
 
 
@@ -35,27 +37,28 @@ def _right(name: str, served: Sequence[str]) -> str:
 
 
 def of_another(name: str, served: Sequence[str], others: Collection[str] = ()) -> str:
-    """What is said of a schedulerName that is not ours."""
+    """Returns the text on a schedulerName that koordpy does not serve, to follow `pod has` or `pods have`."""
     right = f", did you mean {_right(name, served)}?" if misspelt(name, served, others) else ""
-    whose = name or '""'
-    return f"of scheduler {whose}, koordpy serves {' or '.join(served)}{right}"
+    given = name or '""'
+    return f"schedulerName {given}, koordpy handles {' or '.join(served)}{right}"
 
 
 def aside(pod: PodInfo, served: Sequence[str], others: Collection[str] = ()) -> IgnoredPod | None:
-    """Of a pod without a node; None for a pod that waits for koordpy, has a node, ends or has ended.
+    """Returns why a pod without a node is ignored; None for a pod that koordpy schedules, or that is bound, ending or
+    ended.
 
-    served: the scheduler names that are koordpy's; others: those that are known to be another's.
+    served: the scheduler names of koordpy; others: names known to belong to other schedulers.
     """
     spec = pod.pod.spec
     if pod.pending or pod.node or pod.pod.metadata.deletion_timestamp or pod.pod.status.phase in FINISHED:
         return None
     gates = ", ".join(gate.name for gate in spec.scheduling_gates)
-    ungated = f"its scheduling gates were taken away: {gates}"
+    ungated = f"its scheduling gates were removed: {gates}"
     if spec.scheduler_name not in served:
         name = spec.scheduler_name
         return IgnoredPod(
-            f"pod is {of_another(name, served, others)}",
+            f"pod has {of_another(name, served, others)}",
             f"its schedulerName were {' or '.join(served)}" + (f", and {ungated}" if gates else ""),
             ours=misspelt(name, served, others),
         )
-    return IgnoredPod(f"pod is held by scheduling gates: {gates}", ungated, ours=True)
+    return IgnoredPod(f"pod has scheduling gates: {gates}", ungated, ours=True)

@@ -1,7 +1,7 @@
-"""The messages of pods that stay pending: sentences of kube-scheduler, of the gang, of quotas and of reserved capacity.
+"""The messages of pending pods: sentences of kube-scheduler, of the gang, of quotas and of reservations.
 
-One entry per pending member; pods and units of the same shape share their sentences within a round.
-Source: gang-network.md 6, kube-parity.md 1.
+One entry per pending member; pods and units of the same shape share their sentences within a round. Source:
+gang-network.md 6, kube-parity.md 1.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -47,7 +47,8 @@ class SentenceCache:
     def sentence(
         self, pod: PodInfo, key: bytes, figures: RoundState, *, alone: bool, beside: bool
     ) -> tuple[str, tuple[str, ...]]:
-        """What filters say of pods like this one, and which. beside: as they are where a start is promised."""
+        """Returns the sentence of the filters for pods of this shape, and the plugins. beside: computed with the
+        capacity of a promised start withheld."""
         known = self.sentences.get((key, alone, beside))
         if known is None:
             if alone and beside:
@@ -58,7 +59,7 @@ class SentenceCache:
         return known
 
     def preemption(self, pod: PodInfo, key: bytes, figures: RoundState, *, beside: bool, never: bool) -> str:
-        """What kube-scheduler would say of preemption for pods like this one. never: its gang preempts no pod."""
+        """Returns kube-scheduler's sentence on preemption for pods of this shape. never: the gang preempts no pod."""
         if pod.nominated_node:
             return preemption_sentence(pod, figures, never=never)
         alike = key, beside, pod.preemption_policy, never
@@ -68,7 +69,7 @@ class SentenceCache:
         return known
 
     def needed(self, unit: Unit, figures: RoundState, *, beside: bool) -> Needed:
-        """What a gang needs and what there is."""
+        """Returns what a gang needs and what is available."""
         shape = None if beside else equivalence_class(unit, figures)
         known = self.rooms.get(shape) if shape is not None else None
         found = known or needed(unit, figures)
@@ -85,7 +86,7 @@ def pending_pods(
     words: SentenceCache,
     never: str,
 ) -> list[PendingPod]:
-    """Returns an entry for each member that still waits. waiting: never empty; never: why the unit never fits."""
+    """Returns an entry for each pending member. waiting: never empty; never: why the unit never fits, else empty."""
 
     def told(pod: PodInfo, reason: Reason, text: str, plugins: tuple[str, ...], *, gated: bool = False) -> PendingPod:
         gang = pod.gang.key if pod.gang is not None else None
@@ -122,7 +123,7 @@ def pending_pods(
     awaits = wait is not None and bool(wait.awaits) and not alone
     if alone:
         lacks = Needed("")
-    elif awaits:  # one sentence for all of them, that stays as it is while the pods end
+    elif awaits:  # one sentence for all members, that does not change while the awaited pods terminate
         lacks = Needed(f"needed {core}, {reasons[0].removesuffix('.')}")
     else:
         lacks = words.needed(after, figures, beside=lack.beside_promise).adding(remarks)
@@ -152,8 +153,11 @@ def pending_pods(
 
 
 def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
-    """The message of a pod (gang-network.md 6). gang: what is said of its gang, None for a pod alone; texts: what
-    kube-scheduler would say, then what is said of preemption and of room that is held."""
+    """Returns the message of a pod (gang-network.md 6).
+
+    gang: sentence of its gang, None for a plain pod; texts: kube-scheduler's sentence, then those on preemption and
+    reservations.
+    """
     sentences = [text for text in texts if text]
     if gang is not None:
         return joined([gang.first, *sentences, *gang.last])
@@ -163,7 +167,7 @@ def _message(gang: GangSentence | None, texts: Iterable[str]) -> str:
 def _remarks(
     one: BoundUnit | PreemptingUnit | WaitingUnit, after: Unit, first: PodInfo, figures: RoundState
 ) -> list[str]:
-    """What else limits a unit, of a gang as additions to its sentence. first: of its pods that wait."""
+    """Returns other limits of a unit; for a gang they are additions to its sentence. first: one of its pending pods."""
     attempt = one.attempt
     refused = next((run for run in attempt.runs if run.fault), None)
     match one:

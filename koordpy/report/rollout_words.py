@@ -1,5 +1,5 @@
-"""What is said of a rollout that waits: which pod of an older ReplicaSet holds the room, or which one no node could
-take (workloads.md 4)."""
+"""Texts on a rollout that waits: the pod of an older ReplicaSet that uses its capacity, or an older pod that no node
+could take (workloads.md 4)."""
 
 from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Unit
@@ -8,8 +8,10 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def holder_of_room(unit: Unit, figures: RoundState) -> str:
-    """Names a pod that the rollout will delete and whose node takes a waiting pod once it is gone; empty where none of
-    those tried is one. Tries the filters on the draft without the old pod."""
+    """Returns a sentence on a pod that the rollout will delete, if a pending pod fits its node without it.
+
+    Empty if none of the first old pods is such a pod. Tries the filters on the draft without the old pod.
+    """
     snapshot, draft = figures.snapshot, figures.draft
     for gang in unit.gangs:
         if gang.derived is None or not gang.pending:
@@ -24,14 +26,16 @@ def holder_of_room(unit: Unit, figures: RoundState) -> str:
             if takes:
                 owner = old.pod.metadata.controller
                 whose = f" of {owner.kind} {owner.name}" if owner is not None else ""
-                return f"pod {key}{whose} holds the room (with maxSurge 0 and maxUnavailable 1 it goes first)"
+                return f"pod {key}{whose} uses the capacity (with maxSurge 0 and maxUnavailable 1 it is deleted first)"
     return ""
 
 
 def blocked_by_predecessor(unit: Unit, figures: RoundState) -> str:
-    """Names a pending pod of an older ReplicaSet that no node could take, where a gang of which nothing runs cannot
-    reach its minimum without such pods; empty where there is none. The controller keeps old replicas until new pods
-    run, so it creates too few new pods, and free capacity does not help. O(pods of older ReplicaSets + shapes x nodes).
+    """Returns a sentence on a pending pod of an older ReplicaSet that no node could take, if it blocks a gang.
+
+    It blocks a gang without bound members that cannot reach its minimum without such pods; empty if there is none. The
+    controller keeps old replicas until new pods run, so it creates too few new pods, and free capacity does not help.
+    O(pods of older ReplicaSets + shapes x nodes).
     """
     if unit.bound_any:
         return ""

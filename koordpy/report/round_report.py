@@ -1,7 +1,7 @@
-"""The plan of a round from the outcomes of its units: placements with their annotations, evictions and reports.
+"""Creates the RoundPlan from the outcomes of the units: placements with their annotations, evictions and reports.
 
-Messages of pending pods: `pending_messages.py`; reports of gangs and units: `unit_reports.py`.
-Sources: gang-network.md sections 2.7 and 6; kube-parity.md 1.
+Messages of pending pods: `pending_messages.py`; reports of gangs and units: `unit_reports.py`. Sources: gang-network.md
+sections 2.7 and 6; kube-parity.md 1.
 """
 
 from collections.abc import Sequence
@@ -58,8 +58,8 @@ def report_round(
 ) -> RoundPlan:
     """Returns the RoundPlan of the outcomes.
 
-    every_gang: also reports gangs that nothing was planned for; evictions: of no unit's plan; rejected: plans of
-    actions that their check refused; withheld: for a promised start.
+    every_gang: also reports gangs without a planning attempt; evictions: those that belong to no unit's plan; rejected:
+    plans of actions that their check refused; withheld: the reservation of a promised start.
     """
     groups = figures.groups
     snapshot = figures.snapshot
@@ -93,7 +93,7 @@ def report_round(
     for ref in groups.every() if every_gang else ():
         if ref.source.value + ref.key not in gang_reports:
             unit = groups.unit(ref).after(placed, figures.draft.evicted)
-            # the rest of its group was not tried either, and is told of with it
+            # the other gangs of its group were not tried either, so they are reported here as well
             for gang in unit.gangs:
                 known = gang_report(gang, unit, figures, None, "")
                 gang_reports.setdefault(gang.ref.source.value + gang.ref.key, known)
@@ -124,7 +124,7 @@ def report_round(
 
 
 def _waiting_pods(one: DecidedUnit, after: Unit) -> Sequence[PodInfo]:
-    """Returns the pods of a unit that still wait. after: the unit with the pods of the plan bound."""
+    """Returns the pods of a unit that are still pending. after: the unit with the pods of the plan bound."""
     if one.unit.plain is None:
         return after.pending
     return () if isinstance(one, PlacedUnit) else (one.unit.plain,)
@@ -174,12 +174,16 @@ def _placements(one: DecidedUnit, after: Unit, figures: RoundState) -> list[Plac
 
 
 def _false(pod: PodInfo, own: dict[str, str]) -> dict[str, str]:
-    """Nothing for each annotation of ours that a pod had before its Binding, which adds to them and takes none away."""
+    """Returns an empty value for each koordpy annotation that the pod already has and this Binding does not set.
+
+    A Binding can only add or overwrite annotations, not remove them.
+    """
     return {key: "" for key in pod.pod.metadata.annotations if keys.is_written(key) and key not in own}
 
 
 def _never_reason(one: DecidedUnit, after: Unit, figures: RoundState) -> str:
-    """Why a unit never fits; empty where it may, or where that is not asked: a gate holds it, room is kept for it."""
+    """Returns why a unit never fits. Empty if it may fit, or if that is not checked: a gate blocks it, or capacity is
+    reserved for it."""
     match one:
         case BoundUnit() | PreemptingUnit():
             asked = one.unit.plain is None

@@ -1,4 +1,4 @@
-"""What is said of settings that do nothing: InvalidAnnotation events live, lines on stderr offline."""
+"""Warnings on settings without effect: InvalidAnnotation events on a live cluster, lines on stderr offline."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,13 +17,13 @@ from koordpy.pods.gang_refs import GangSource
 from koordpy.pods.pod_info import PodInfo
 
 NO_GOAL = (
-    "no gather goal: the network was not looked at "
-    f"(annotation {keys.GANG_TOPOLOGY}, or gangs.defaults.gather in the configuration)"
+    "topology ignored: no gather goal set "
+    f"(set annotation {keys.GANG_TOPOLOGY}, or gangs.defaults.gather in the configuration)"
 )
 
 
 def goal_remark(unit: Unit, figures: RoundState) -> str:
-    """What is said of a gang that starts without a gather goal where there is a tree; empty of any other."""
+    """Returns a remark on a gang that starts without a gather goal although there is a topology; else empty."""
     if unit.has_goal or unit.bound_any or not unit.is_gang or len(unit.members) < 2:
         return ""
     if not figures.snapshot.tree.has_object or any(gang.has_wish for gang in unit.gangs):
@@ -32,7 +32,8 @@ def goal_remark(unit: Unit, figures: RoundState) -> str:
 
 
 def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
-    """(object such as PodGroup/default/g, text): settings that ask for what is not done, labels that name nothing."""
+    """Returns (object such as PodGroup/default/g, text) of settings without effect and of labels that name no
+    object."""
     snapshot = groups.snapshot
     out = wish_warnings(units, groups) if any(unit.gangs for unit in units) else []
     out += _quota_warnings(units, snapshot)
@@ -51,8 +52,8 @@ def warnings_of(units: Sequence[Unit], groups: Groups) -> list[tuple[str, str]]:
 
 
 def counted_parts(units: Iterable[Unit]) -> list[tuple[str, str]]:
-    """(object, resource) of the first pod that asks for each resource which is counted by number, though it may stand
-    for a part of a device."""
+    """Returns (object, resource): for each resource counted by number that may be a part of a device, the first pod
+    that requests it."""
     first: dict[str, str] = {}
     for pod in (pod for unit in units for pod in unit.pending if pod.asks):
         for family in families_of(pod):
@@ -62,12 +63,13 @@ def counted_parts(units: Iterable[Unit]) -> list[tuple[str, str]]:
 
 
 def counted_text(resource: str) -> str:
-    """What is said of such a resource."""
+    """Returns the warning on a resource of `counted_parts`."""
     return f"{resource} is counted by number: its device plugin picks the device, and pods may share it"
 
 
 def _quota_warnings(units: Iterable[Unit], snapshot: Snapshot) -> list[tuple[str, str]]:
-    """(object, text) of pods whose label names a quota that nobody knows, of quotas that cannot be read."""
+    """Returns (object, text) of labels that name no known quota, of labels that are ignored, and of quotas that cannot
+    be read."""
     quotas = snapshot.quotas
     tree = quotas.tree
     near = tree.quotas if len(tree.quotas) <= MEANT_AMONG else ()

@@ -28,7 +28,7 @@ from koordpy.report.setting_warnings import goal_remark
 
 
 def bound_domain(unit: Unit, figures: RoundState, pods: tuple[PodInfo, ...]) -> tuple[int, int] | None:
-    """(level, domain) that holds bound pods; None without a gather goal, a topology object or such a pod."""
+    """Returns the (level, domain) of bound pods; None without a gather goal, a topology object or such a pod."""
     tree = figures.snapshot.tree
     at = [tree.index[pod.node] for pod in pods if pod.node in tree.index]
     if not at or not unit.has_goal or not tree.has_object:
@@ -39,7 +39,8 @@ def bound_domain(unit: Unit, figures: RoundState, pods: tuple[PodInfo, ...]) -> 
 def gang_report(
     gang: Gang, unit: Unit, figures: RoundState, one: DecidedUnit | None, message: str, never: str = ""
 ) -> GangReport:
-    """Returns the report of one gang of a unit. one: None for a unit that was not tried; never: why it never fits."""
+    """Returns the report of one gang of a unit. one: None for a unit that was not tried; never: why it never fits, else
+    empty."""
     tree = figures.snapshot.tree
     bound = len(gang.bound)
     match one:
@@ -58,7 +59,7 @@ def gang_report(
     where = bound_domain(unit, figures, gang.bound)
     waits = gang.waits_for_members(unit.present(gang))
     if not message and not gang.members and gang.succeeded < gang.min_member:
-        message = waits  # there is nobody whose message could be taken
+        message = waits  # the gang has no pod with a message
     if bound and not gang.whole and gang.derived is not None and gang.by_workload and not gang.pending:
         maker = gang.derived.maker
         message = f"{bound} of {gang.min_member} members, {maker} has not made the others"
@@ -87,7 +88,8 @@ def _proof_of(one: DecidedUnit, never: str) -> Proof:
 
 
 def unit_report(one: DecidedUnit, after: Unit, figures: RoundState, never: str) -> UnitReport:
-    """Returns the report of a unit. after: the unit with the pods of the plan bound; never: why it never fits."""
+    """Returns the report of a unit. after: the unit with the pods of the plan bound; never: why it never fits, else
+    empty."""
     bound = tuple(pod for pod in after.members if pod.bound)
     nodes = one.nodes if isinstance(one, PlacedUnit) else {}
     withheld = one.withheld if isinstance(one, WaitingUnit) else NO_GUARD
@@ -116,7 +118,10 @@ def _bottlenecks(nodes: Mapping[str, int], figures: RoundState) -> tuple[float, 
 
 
 def _crossings(unit: Unit, figures: RoundState, bound: tuple[PodInfo, ...]) -> tuple[dict[str, int] | None, int]:
-    """Layer -> pipeline groups whose lowest common layer it is; ring neighbours on different nodes."""
+    """Returns (layer -> number of pipeline groups with this lowest common layer, ring neighbours on different nodes).
+
+    None for the first value without pipeline groups.
+    """
     tree = figures.snapshot.tree
     at = {pod.key: tree.index[pod.node] for pod in bound if pod.node in tree.index}
     ring = [at[pod.key] for pod in unit.members if pod.key in at]

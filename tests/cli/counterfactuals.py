@@ -143,7 +143,9 @@ def carried_out(job: Job, words: str) -> Cluster:
     """The cluster after a suggestion. Raises ValueError where a part of it has no form that is known."""
     one = Cluster(json.loads(json.dumps(job.cluster.documents)), json.loads(json.dumps(job.cluster.config)))
     one.arguments = list(job.cluster.arguments)
-    left = re.sub(r"(: others would give back|: \d+ pods? would be (evicted|moved) for it)$", "", words)
+    left = re.sub(
+        r"(: pods of other quotas or users would be evicted|: \d+ pods? would be (evicted|moved) for it)$", "", words
+    )
     while left:
         for form, does in FORMS.items():
             match = re.match(rf"(?:{form})(?=$|, and )", left)
@@ -413,11 +415,11 @@ FORMS: dict[str, Doing] = {
     r"its node selector and its required node affinity) were left out(?: \(no node has it[^)]*\))?": _unselect,
     r"it asked for (\S+) (\S+) \(it asks for \S+\)": _ask_less,
     r"it asked for (\S+): no node has (\S+)": _rename,
-    r"(?:the pod|its members) might be evicted \(were not non-preemptible\)": _evictable,
+    r"(?:the pod|its members) were preemptible": _evictable,
     r"annotation (\S+) were left out": _unannotate,
     rf"(?P<layer>\w+)(?: of each (?P<scope>\w+))?(?: of gangs? (?P<gangs>{NAMES})| of \d+ gangs)? were PreferGather|"
     rf"podCountMultiple (?P<uncounted>\w+)=\d+(?: of gangs? (?P<counting>{NAMES})| of \d+ gangs)? were left out": _wish,
-    r"it had (\d+) members \(it has (\d+), no multiple of \d+\)": _members,
+    r"it had (\d+) members \(it has (\d+), not a multiple of \d+\)": _members,
     rf"nodes? ({NAMES}) were uncordoned|all \d+ cordoned nodes were uncordoned": _uncordon,
     rf"nodes? ({NAMES}) had labels? (\S+=\S+(?: and \S+=\S+)*)": _label,
     rf"there were (?P<new>\d+ more nodes? with (?P<amount>\S+) (?P<resource>\S+) in \S+(?: [\w./-]+?)?"
@@ -429,8 +431,8 @@ FORMS: dict[str, Doing] = {
     r"\d+ terminating pods? on .* were gone": _terminated,
     r"(min|max) of quota (\S+) were (\S+) (\S+) \(it is (\S+)\)": _limit,
     r"the pods that wait in (?:quota (\S+)|the \d+ other quotas) were gone \([^)]*\)": _unasked,
-    r"the jobs before it in the queue left it their room": _first,
-    r"no nodes were held for a job that has waited long \(fairness.starvationAfter\)": _unheld,
+    r"jobs ahead of it in the queue were not placed first": _first,
+    r"no nodes were reserved for a starving job \(fairness.starvationAfter\)": _unheld,
     r"fairness.reclaim were all": _reclaimed,
     r"fairness.weights of user (\S+) were (\S+) \(it is \S+\)": _heavier,
 }

@@ -126,7 +126,7 @@ def test_two_changes_in_one_line_help_wherever_a_new_node_stands(tmp_path: Path)
         ("there were 1 more node with 4 cpu in zone a and 1 in zone b, like nodes n0 and n0", True),
         ("pod default/g-1 ended", True),
         ("spread over zone were given up, and node n1 were uncordoned", True),
-        ("the jobs before it in the queue left it their room", False),
+        ("jobs ahead of it in the queue were not placed first", False),
         ("the moon were full", False),
     ],
 )

@@ -15,9 +15,7 @@ NODES = "".join(
     for i, block in enumerate((1, 2, 3, 3))
 )
 TREE = TOPOLOGY + "spec: {hierarchy: [{layerName: blockLayer, labelKey: block}]}\n---\n"
-NO_GOAL = (
-    "no gather goal: the network was not looked at (annotation gang.scheduling.koordinator.sh/networkTopologyAware, "
-)
+NO_GOAL = "topology ignored: no gather goal set (set annotation gang.scheduling.koordinator.sh/networkTopologyAware, "
 WHERE = "or gangs.defaults.gather in the configuration)"
 
 

@@ -121,7 +121,7 @@ async def test_a_pod_that_fits_one_that_runs_and_one_of_another(cluster: Live, a
     cluster.pod("theirs", scheduler_name="default-scheduler")
     assert "default/easy: Fits\n    fits now on n" in (await ask("why", "easy"))[1]
     assert (await ask("why", "busy-0"))[1].startswith("default/busy-0: pod is bound to n1\n")
-    assert "pod is of scheduler default-scheduler, koordpy serves koord-scheduler" in (await ask("why", "theirs"))[1]
+    assert "pod has schedulerName default-scheduler, koordpy handles koord-scheduler" in (await ask("why", "theirs"))[1]
 
 
 async def test_who_would_go_for_a_pod_is_named(cluster: Live, ask: Any) -> None:
@@ -258,7 +258,7 @@ async def test_the_configuration_of_the_one_release_counts(cluster: Live, ask: A
 
     release("first", "schedulerNames: [other]")
     _, out, _ = await ask("why", "vast")
-    assert "pod is of scheduler koord-scheduler, koordpy serves other" in out
+    assert "pod has schedulerName koord-scheduler, koordpy handles other" in out
     assert "configuration: ConfigMap kube-system/first" in out
     release("second", "")
     _, out, err = await ask("why", "vast")

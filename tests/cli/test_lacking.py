@@ -161,9 +161,9 @@ def test_it_is_said_whose_the_pods_that_nobody_wrote_would_be(
 ) -> None:
     told = "warning: document 2: Job default/train: koordpy does not create its pods (add them to the input)"
     assert warned(tmp_path, capsys, job()) == [told]
-    serves = "koordpy serves koord-scheduler"
-    assert warned(tmp_path, capsys, job("")) == [f"{told}; they would be of scheduler default-scheduler, {serves}"]
-    slip = f"{told}; they would be of scheduler koord-schedular, {serves}, did you mean koord-scheduler?"
+    serves = "koordpy handles koord-scheduler"
+    assert warned(tmp_path, capsys, job("")) == [f"{told}; they would have schedulerName default-scheduler, {serves}"]
+    slip = f"{told}; they would have schedulerName koord-schedular, {serves}, did you mean koord-scheduler?"
     assert warned(tmp_path, capsys, job("koord-schedular")) == [slip]
     assert warned(tmp_path, capsys, job(suspend=True)) == []
     assert warned(tmp_path, capsys, job(), OWNED % "train") == []
@@ -179,9 +179,9 @@ def waiting(**spec: Any) -> str:
     [
         (
             waiting(schedulerName="koord-schedular"),
-            "pod is of scheduler koord-schedular, koordpy serves koord-scheduler, did you mean koord-scheduler?",
+            "pod has schedulerName koord-schedular, koordpy handles koord-scheduler, did you mean koord-scheduler?",
         ),
-        (waiting(schedulingGates=[{"name": "x/held"}]), "pod is held by scheduling gates: x/held"),
+        (waiting(schedulingGates=[{"name": "x/held"}]), "pod has scheduling gates: x/held"),
     ],
 )
 def test_pods_left_alone_that_are_meant_for_koordpy_fail_it(

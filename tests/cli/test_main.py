@@ -140,8 +140,8 @@ def test_explain_says_that_a_finished_pod_is_finished(tmp_path: Path, capsys: py
     ("scheduler", "spec", "said"),
     [
         ("koord-scheduler", "  nodeName: n1\n", "pod is bound to n1"),
-        ("koord-scheduler", "  schedulingGates: [{name: a}, {name: b}]\n", "pod is held by scheduling gates: a, b"),
-        ("other", "", "pod is of scheduler other, koordpy serves koord-scheduler"),
+        ("koord-scheduler", "  schedulingGates: [{name: a}, {name: b}]\n", "pod has scheduling gates: a, b"),
+        ("other", "", "pod has schedulerName other, koordpy handles koord-scheduler"),
     ],
 )
 def test_explain_says_why_a_pod_is_not_to_be_placed(
@@ -343,5 +343,5 @@ def test_the_table_says_of_pods_that_wait_for_somebody_else_that_they_do(
     assert main(["simulate", "-f", str(path)]) == 0
     assert capsys.readouterr().out.endswith(
         "Ignored\n  default/p0, default/p1, default/p2, default/p3 and 2 more: "
-        f"pod is of scheduler {name}, koordpy serves koord-scheduler, did you mean koord-scheduler?\n"
+        f"pod has schedulerName {name}, koordpy handles koord-scheduler, did you mean koord-scheduler?\n"
     )

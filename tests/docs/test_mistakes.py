@@ -101,8 +101,8 @@ EITHER = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata
 
 MISTAKES: dict[str, list[Json]] = {
     "Ignored": [*NODES, pod(schedulerName="koordscheduler")],
-    "koordpy serves koord-scheduler": [*NODES, pod(schedulerName="koordscheduler")],
-    "pod is held by scheduling gates: ": [*NODES, pod(schedulingGates=[{"name": "kueue"}])],
+    "koordpy handles koord-scheduler": [*NODES, pod(schedulerName="koordscheduler")],
+    "pod has scheduling gates: ": [*NODES, pod(schedulingGates=[{"name": "kueue"}])],
     "gang default/trian: PodGroup not found": [*NODES, *gang(2, 2, called="trian")],
     "Incomplete": [*NODES, gang(2, 0)[0], pod(labels={"podgroup.scheduling.sigs.k8s.io": "train"})],
     "is not read, did you mean label pod-group.scheduling.sigs.k8s.io?": [
@@ -117,7 +117,7 @@ MISTAKES: dict[str, list[Json]] = {
         *NODES, *with_notes([pod()], {"yunikorn.apache.org/task-group-name": "g"}),
     ],
     "spec.minMember is 0: its pods start one by one": [*NODES, *gang(0, 2)],
-    "no gather goal: the network was not looked at": [*NODES, TOPOLOGY, *gang(2, 2)],
+    "topology ignored: no gather goal set": [*NODES, TOPOLOGY, *gang(2, 2)],
     "cannot be read: 'strict' is neither Strict nor NonStrict: Strict holds": [
         *NODES, *gang(2, 2, notes={"gang.scheduling.koordinator.sh/mode": "strict"}),
     ],

@@ -23,7 +23,7 @@ BLOCK = "example.com/block"
 BLOCKS = ("b1", "b2", "b3", "b3")
 """Of the nodes n00000 to n00003: without a goal two pods go to the first two, in one block to the last."""
 CONFIG = "gangs: {defaults: {gather: [{layer: blockLayer, strategy: MustGather}]}}"
-NO_GOAL = "2 of 2 members bound; no gather goal: the network was not looked at"
+NO_GOAL = "2 of 2 members bound; topology ignored: no gather goal set"
 Told = set[tuple[str, str, str]]
 pytestmark = pytest.mark.controllers
 

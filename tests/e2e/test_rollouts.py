@@ -74,7 +74,7 @@ async def beside_a_spare_node_that_comes_late(act: Act) -> None:
     async def told() -> bool:
         waits = [pod for pod in await act.pods(APP) if not on_node(pod)]
         said = [one.get("message", "") for pod in waits for one in pod["status"].get("conditions") or ()]
-        return len(waits) == 1 and any("of ReplicaSet web-" in text and "holds the room" in text for text in said)
+        return len(waits) == 1 and any("of ReplicaSet web-" in text and "uses the capacity" in text for text in said)
 
     await act.until("the new pod names the old one", told)
     await act.amid(act.make_nodes(1, start=2))

@@ -82,6 +82,6 @@ async def test_a_new_replica_set_joins_the_gang_of_the_old() -> None:
         await until(lambda: len(cluster.places()) == 2)
         new = replica_set(cluster, "new", 1, 2)
         cluster.create(of_set(0, new, "new"))
-        await until(lambda: "pod default/old-0 of ReplicaSet old holds the room" in said(cluster, "new-0"))
+        await until(lambda: "pod default/old-0 of ReplicaSet old uses the capacity" in said(cluster, "new-0"))
         cluster.create(small("n2", cpu=1))
         await until(lambda: "new-0" in {key.rpartition("/")[2] for key in cluster.places()})

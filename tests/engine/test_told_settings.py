@@ -175,7 +175,7 @@ async def test_the_first_event_of_a_gang_without_a_goal_says_so(default: bool) -
             cluster.create(*gang("g", 2))
             await until(lambda: told(cluster, "GangScheduled"))
             ((_, _, note),) = told(cluster, "GangScheduled")
-            said = note.startswith("2 of 2 members bound; no gather goal: the network was not looked at")
+            said = note.startswith("2 of 2 members bound; topology ignored: no gather goal set")
             assert said is not default
             assert not default or note == "2 of 2 members bound in dc-0/spine-0/block-0 (blockLayer)"
 

@@ -400,7 +400,7 @@ WHY: dict[str, tuple[World, str]] = {
         .add(TWO_LAYERS, nodes_of("s{b0: a c e f}"))
         .add(group("g", 4, wish({"blockLayer": "Prefer"}, multiple={"blockLayer": 3})))
         .add(gang_pods("g", 4)),
-        "4 members are no multiple of 3 (podCountMultiple blockLayer)",
+        "4 members are not a multiple of 3 (podCountMultiple blockLayer)",
     ),
     "a multiple that no domain has room for": (
         World()

@@ -432,7 +432,8 @@ def test_the_tenant_with_the_largest_excess_is_named() -> None:
 def test_explain_has_tried_the_reclaim_of_shares() -> None:
     snapshot = World().add(*FULL, of("alice", "p", gpu=2)).snapshot()
     assert (
-        "fairness.reclaim were all: others would give back" in explain(snapshot, OVER_SHARE, "default/p").would_fit_if
+        "fairness.reclaim were all: pods of other quotas or users would be evicted"
+        in explain(snapshot, OVER_SHARE, "default/p").would_fit_if
     )
     assert not [line for line in explain(snapshot, preempting("any"), "default/p").would_fit_if if "reclaim" in line]
     more = World().add(*FULL, of("alice", "p", gpu=3)).snapshot()

@@ -34,21 +34,18 @@ def said(*objects: Any, name: str = "p") -> tuple[str, tuple[str, ...]]:
     [
         (
             {"scheduler": "koordscheduler"},
-            f"pod is of scheduler koordscheduler, koordpy serves {OURS}, did you mean {OURS}?",
+            f"pod has schedulerName koordscheduler, koordpy handles {OURS}, did you mean {OURS}?",
             (f"its schedulerName were {OURS}",),
         ),
         (
             {"scheduling_gates": GATES},
-            "pod is held by scheduling gates: kueue.x-k8s.io/admission, mine",
-            ("its scheduling gates were taken away: kueue.x-k8s.io/admission, mine",),
+            "pod has scheduling gates: kueue.x-k8s.io/admission, mine",
+            ("its scheduling gates were removed: kueue.x-k8s.io/admission, mine",),
         ),
         (
             {"scheduling_gates": GATES, "scheduler": "other"},
-            f"pod is of scheduler other, koordpy serves {OURS}",
-            (
-                f"its schedulerName were {OURS}, and its scheduling gates were taken away: "
-                "kueue.x-k8s.io/admission, mine",
-            ),
+            f"pod has schedulerName other, koordpy handles {OURS}",
+            (f"its schedulerName were {OURS}, and its scheduling gates were removed: kueue.x-k8s.io/admission, mine",),
         ),
         ({"at": "n1"}, "pod is bound to n1", ()),
         ({"phase": "Failed"}, "pod is Failed", ()),
@@ -77,7 +74,7 @@ def test_a_label_that_no_node_has_is_named_with_those_that_there_are() -> None:
     nodes = [node(f"n{i}", {"gpu": kind}) for i, kind in enumerate(("a100", "h100", "h100"))]
     for selector, lines in (
         ({"gpu": "H100"}, ["node selector gpu=H100 were left out (no node has it, there is a100 and h100)"]),
-        ({"gpus": "h100"}, ["node selector gpus=h100 were left out (no node has it, nor any other value of it)"]),
+        ({"gpus": "h100"}, ["node selector gpus=h100 were left out (no node has it, nor another value of this label)"]),
         ({"gpu": "H100", "zone": "a"}, ["its node selector were left out"]),  # no single label helps
         # each is there, and no node has both
         (
@@ -128,7 +125,7 @@ def test_a_further_member_is_advised_where_it_makes_a_multiple() -> None:
     nodes = [node(f"n{i}:6", {"block": f"b{i}", "spine": "s"}) for i in range(2)]
     notes = wish({"blockLayer": "Must"}, multiple={"blockLayer": 3})
     misses = said(TWO_LAYERS, nodes, group("g", 5, notes), gang_pods("g", 5), name="p-0")[1]
-    assert "it had 6 members (it has 5, no multiple of 3)" in misses
+    assert "it had 6 members (it has 5, not a multiple of 3)" in misses
     six = [group("g", 5, notes), *gang_pods("g", 6)]
     assert len(bound(World().add(TWO_LAYERS, *nodes, *six).plan())) == 6
 

@@ -101,7 +101,7 @@ def test_every_limit_on_the_way_up_has_to_give_way() -> None:
 def test_a_non_preemptible_pod_may_give_that_up() -> None:
     made = world(quota("a", {GPU: 2}, {GPU: 4}), of("r", "a", 2, at="n1", rigid=True), of("p", "a", 1, rigid=True))
     assert misses(made) == [
-        "the pod might be evicted (were not non-preemptible)",
+        "the pod were preemptible",
         "pod default/r ended, which counts in quota a",
         f"min of quota a were 3 {GPU} (it is 2)",
     ]
@@ -119,7 +119,7 @@ def test_a_guarantee_that_would_bring_others_to_give_back_is_named() -> None:
     quotas = [quota("a", {GPU: 2}, {GPU: 8}), quota("b", {GPU: 2}, {GPU: 8})]
     made = world(*quotas, of("ra", "a", 2, at="n1"), of("p", "a", 1))
     made.add(*(of(f"rb-{i}", "b", 1, at="n1") for i in range(6)))
-    told = f"min of quota a were 3 {GPU} (it is 2): others would give back"
+    told = f"min of quota a were 3 {GPU} (it is 2): pods of other quotas or users would be evicted"
     assert told in misses(made, RECLAIM)
     assert told not in misses(made, QUIET)
     assert helps(made, RECLAIM, quota("a", {GPU: 3}, {GPU: 8}))
@@ -135,7 +135,7 @@ def test_the_weight_that_it_would_take_is_named_where_shares_are_taken_back() ->
         *(pod(f"{user}-{i}", labels=belongs(user=user), at="n1", requests=gpus(1)) for user in "ab" for i in range(4))
     )
     made.add(pod("p", labels=belongs(user="a"), requests=gpus(1)))
-    told = "fairness.weights of user a were 2 (it is 1): others would give back"
+    told = "fairness.weights of user a were 2 (it is 1): pods of other quotas or users would be evicted"
     assert told in misses(made, config)
     assert told not in misses(made, QUIET)
     heavier = replace(QUIET, fairness=Fairness(reclaim="all", weights={"a": 2}))
@@ -144,7 +144,7 @@ def test_the_weight_that_it_would_take_is_named_where_shares_are_taken_back() ->
 
 def test_jobs_before_it_in_the_queue_are_named_where_they_take_the_room() -> None:
     made = world(pod("first", requests=gpus(8), cpu="0"), pod("p", requests=gpus(1), cpu="0", created=5))
-    told = "the jobs before it in the queue left it their room"
+    told = "jobs ahead of it in the queue were not placed first"
     assert misses(made)[0] == told
     assert misses(made, name="first") == []
 
@@ -152,7 +152,7 @@ def test_jobs_before_it_in_the_queue_are_named_where_they_take_the_room() -> Non
 def test_held_nodes_are_named_where_they_keep_it_from_room() -> None:
     made = world(pod("r", at="n1", requests=gpus(5)), pod("big", requests=gpus(4)))
     made.add(pod("p", requests=gpus(1), created=3000))
-    told = "no nodes were held for a job that has waited long (fairness.starvationAfter)"
+    told = "no nodes were reserved for a starving job (fairness.starvationAfter)"
     assert told in misses(made, hours=1.5)
     assert misses(made, hours=0.5) == []
 

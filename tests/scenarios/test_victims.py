@@ -351,7 +351,7 @@ def test_members_on_other_nodes_are_told_that_they_go_with_their_gang() -> None:
     said = {one.pod_key: one.message for one in plan.evictions}
     taken = next(one.node for one in plan.nominations)
     assert {key: text.partition(" on node ")[2] for key, text in said.items()} == {
-        f"default/v-{i}": f"n{i}" if taken == f"n{i}" else f"n{i}, goes with its gang" for i in (1, 2)
+        f"default/v-{i}": f"n{i}" if taken == f"n{i}" else f"n{i}, evicted with its gang" for i in (1, 2)
     }
 
 
@@ -412,7 +412,7 @@ def test_events_say_who_took_the_room() -> None:
     assert (one.rule, one.reason) == ("priority", "Preempted")
     assert one.message == "Preempted by gang default/train (2 pods, priority 1000 over 10) on node n1"
     assert {n.pod_key: n.node for n in plan.nominations} == {"default/p-0": "n1", "default/p-1": "n2"}
-    assert plan.benefits[0].message == "room for 2 pods made by evicting 1 pod, 1 accelerator"
+    assert plan.benefits[0].message == "evicting 1 pod, 1 accelerator makes room for 2 pods"
 
 
 def test_a_quota_over_its_runtime_gives_back_the_least_important() -> None:

@@ -267,8 +267,8 @@ def test_pods_that_a_rollout_takes_are_not_lost(
 @pytest.mark.parametrize(
     ("old", "new", "gpu", "said"),
     [
-        (1, 1, 0, "; pod default/old-0 of ReplicaSet old holds the room"),
-        (2, 2, 0, "; pod default/old-0 of ReplicaSet old holds the room"),
+        (1, 1, 0, "; pod default/old-0 of ReplicaSet old uses the capacity"),
+        (2, 2, 0, "; pod default/old-0 of ReplicaSet old uses the capacity"),
         (1, 1, 1, ""),  # no node has what the new template asks for
         (0, 2, 0, ""),  # a fresh start
     ],
@@ -283,7 +283,7 @@ def test_a_rollout_without_spare_room_names_the_old_pod_that_holds_it(
     answer = simulate(tmp_path, *nodes(max(1, old)), replica_set("old", old), created, *pods("old", old, on=0), *made)
     assert answer.pending == [f"new-{i}" for i in range(new)]
     for name in answer.pending:
-        assert (said in answer.message(name)) if said else "holds the room" not in answer.message(name)
+        assert (said in answer.message(name)) if said else "uses the capacity" not in answer.message(name)
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_an_elastic_gang_that_runs_is_shown_as_running(tmp_path: Path, capsys: p
 
 @pytest.mark.parametrize(
     ("number", "least", "said"),
-    [(8, 8, " (8 members are no multiple of 6)"), (11, 7, " (7 to 11 members are no multiple of 6)"), (8, 6, "")],
+    [(8, 8, " (8 members are not a multiple of 6)"), (11, 7, " (7 to 11 members are not a multiple of 6)"), (8, 6, "")],
 )
 def test_members_that_are_no_multiple_say_so(tmp_path: Path, number: int, least: int, said: str) -> None:
     layers = {"hierarchy": [{"layerName": "rackLayer", "labelKey": "rack"}]}

@@ -109,7 +109,8 @@ def test_the_way_out_for_independent_tasks_is_named(tmp_path: Path, capsys: pyte
         return found
 
     way = (
-        'its pods were independent: annotation gang.scheduling.koordinator.sh/auto: "off" on Job train makes them plain'
+        'its pods were independent: annotation gang.scheduling.koordinator.sh/auto: "off" on Job train makes them '
+        "plain pods"
     )
     more = "there were 1 more node with 1 cpu in the cluster, like node n0"
     assert misses(*nodes(2), job()) == [more]  # one of the pods would still wait

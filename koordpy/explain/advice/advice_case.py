@@ -1,4 +1,4 @@
-"""What the generators of changes look at: the waiting unit, and the cluster after the units before it."""
+"""The input of the generators of changes: the pending unit, and the cluster after the units before it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,8 @@ from koordpy.problems.problem_building import hard_level
 
 @dataclass(frozen=True)
 class Case:
-    """pod: the one that is asked about. plan: the round as it would be planned now; alone: with no unit before it."""
+    """pod: the pod to explain. plan: the round as it would be planned now; alone: the round without any unit before
+    this one."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
@@ -31,11 +32,12 @@ class Case:
 
     @cached_property
     def figures(self) -> RoundState:
-        """Figures on the draft of the round, without what the unit itself may have got there."""
+        """Round state on the draft of the round, without placements of the unit itself."""
         return RoundState(self.draft_on(self.snapshot), self.config)
 
     def draft_on(self, snapshot: Snapshot) -> Draft:
-        """A draft of a snapshot with the same pods and nodes, after what the round decided for other units."""
+        """Returns a draft of a snapshot with the same pods and nodes, with the decisions of the round for other
+        units."""
         draft, own = Draft(snapshot), {pod.key for pod in self.unit.members}
         for eviction in self.plan.evictions:
             if eviction.unit != self.unit.id and eviction.pod_key not in own:
@@ -48,12 +50,12 @@ class Case:
 
     @cached_property
     def core(self) -> tuple[PodInfo, ...]:
-        """The members that a plan needs at least: the lowest-ranked need of every gang, a plain pod by itself."""
+        """The members that a plan must place: the lowest-ranked need of every gang, or the plain pod."""
         return core_members(self.unit)
 
     @cached_property
     def kinds(self) -> tuple[PodInfo, ...]:
-        """One pod of each kind of the core, the one asked about first; of many kinds the first few."""
+        """One pod of each shape of the core, first that of the pod to explain; at most `ADVICE_KINDS`."""
         first: dict[bytes, PodInfo] = {}
         for pod in (self.pod, *self.core) if self.pod.pending else self.core:
             first.setdefault(pod.shape, pod)
@@ -61,7 +63,7 @@ class Case:
 
     @cached_property
     def hard(self) -> int:
-        """Deepest level of the tree of which one domain has to hold the unit; 0, the cluster, for none."""
+        """Deepest level of the tree at which one domain must contain the unit; 0, the cluster, for none."""
         return hard_level(self.unit, self.figures) if self.unit.is_gang else 0
 
     @cached_property
@@ -72,33 +74,34 @@ class Case:
 
     @cached_property
     def slots(self) -> Ints:
-        """[hard domains] free slots of the kind that has fewest in the cluster."""
+        """[hard domains] free slots of the shape with the fewest slots in the cluster."""
         return self.snapshot.tree.levels[self.hard].sums(self.figures.of(self.scarcest).slots)
 
     @cached_property
     def scarcest(self) -> PodInfo:
-        """The kind that has fewest slots in the cluster."""
+        """The shape with the fewest slots in the cluster."""
         return min(self.kinds, key=lambda pod: int(self.figures.of(pod).slots.sum()))
 
     @cached_property
     def held_in(self) -> frozenset[int]:
-        """Hard domains in which members are bound; empty where any hard domain may be chosen."""
+        """Hard domains with bound members of the unit; empty if any hard domain may be chosen."""
         if not self.hard:
             return frozenset()
         index = self.snapshot.index
         return frozenset(self.domain_of[index[pod.node]] for pod in self.unit.members if pod.node in index)
 
     def may_hold(self, node: int) -> bool:
-        """Whether the hard domain of a node may be chosen."""
+        """Returns True if the hard domain of a node may be chosen."""
         return not self.held_in or self.domain_of[node] in self.held_in
 
     @property
     def needed(self) -> int:
-        """Members that one plan must place."""
+        """Number of members that one plan must place."""
         return len(self.core)
 
     def grounds(self, pod: PodInfo) -> list[tuple[Refusal, ...]]:
-        """Per node what every filter has against a pod; where two refuse, a remedy of one changes nothing."""
+        """Returns per node the refusals of every filter for a pod; if two filters refuse, a remedy for one is not
+        enough."""
         out: list[tuple[Refusal, ...]] = [()] * len(self.snapshot.nodes)
         for word in self.figures.words(pod):
             for i in np.nonzero(word.which)[0].tolist():

@@ -1,7 +1,7 @@
-"""The advice for a unit that waits: changes in the order of what they ask, each tried, and no more than a few.
+"""The advice for a pending unit: a few changes, least effort first, each tried on the planner.
 
-Every kind of change has a generator; what a generator proposes is a guess, and only what the planner has placed the
-unit with is told. Where no single change helps, pairs of changes of different kinds are tried.
+Every kind of change has a generator. Its proposals are guesses; only a change with which the planner placed the unit is
+returned. If no single change helps, pairs of changes of different kinds are tried.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +32,10 @@ from koordpy.preemption.selection.preemption_names import RuleName
 
 
 def advice(decided: DecidedPod) -> list[str]:
-    """Returns the ends of `Would fit if` for a pod of a round, the one that asks least first.
+    """Returns the ends of `Would fit if` for a pod of a round, least effort first.
 
-    None of a pod that starts in the round. Where a gate holds the unit, so that no node or quota
-    was looked at, only a name that it may have meant is tried.
+    Empty for a pod that starts in the round. If a gate blocks the unit before nodes and quotas are checked, only
+    corrections of misspelt names are tried.
     """
     snapshot, config, unit, pod = decided.snapshot, decided.figures.config, decided.outcome.unit, decided.pod
     if decided.node is not None:
@@ -51,7 +51,7 @@ def advice(decided: DecidedPod) -> list[str]:
 
 
 def _is_gated(outcome: UnitOutcome) -> bool:
-    """Returns True if a gate held the unit before any node or quota was looked at."""
+    """Returns True if a gate blocked the unit before any node or quota was checked."""
     match outcome:
         case WaitingUnit(diagnosis=Gate(plugins=())):
             return True
@@ -59,7 +59,8 @@ def _is_gated(outcome: UnitOutcome) -> bool:
 
 
 def advice_of_ignored(snapshot: Snapshot, config: KoordpyConfiguration, pod: PodInfo, text: str) -> list[str]:
-    """The same of a pod that koordpy leaves alone: text says what of it would have to be otherwise to be served."""
+    """Returns `text` if an ignored pod would be placed once koordpy schedules it; else nothing. text: the change that
+    this needs."""
     spec = structs.replace(pod.pod.spec, scheduler_name=config.scheduler_names[0], scheduling_gates=[])
     served = read_again(pod, structs.replace(pod.pod, spec=spec), snapshot, config)
     try:
@@ -75,12 +76,12 @@ def _changes(case: Case) -> Iterator[ClusterChange]:
     yield from pod_changes(case)
     yield from gang_changes(case)
     yield from node_changes(case)
-    yield from quota_changes(case)  # before pods that end: the quota is the reason to name
+    yield from quota_changes(case)  # before pods that end, because the quota is the reason to name
     yield from ended_changes(case)
 
 
 def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
-    """Texts of the changes that help; of one family the first that does."""
+    """Yields the texts of the changes that help; of each family only the first."""
     done, told, lines = set[str](), set[str](), 0
     for change in changes:
         if lines >= ADVICE_LINES or trials.spent:
@@ -95,7 +96,7 @@ def _helpful(changes: Iterable[ClusterChange], trials: Trials) -> Iterator[str]:
 
 
 def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
-    """Two changes of different kinds as one, of the few that ask least of each kind."""
+    """Returns pairs of changes of different kinds as one change, from the few with the least effort of each kind."""
     few: list[ClusterChange] = []
     for effort in Effort:
         if effort not in (Effort.NOTHING, Effort.SMALLER, Effort.NO_GANG):
@@ -105,7 +106,7 @@ def _pairs(changes: Sequence[ClusterChange]) -> list[ClusterChange]:
 
 
 def evictions_for(decided: DecidedPod) -> list[str]:
-    """Sentences on the pods that the round evicts or moves for a pod that starts in it, one of each rule."""
+    """Returns sentences on the pods that the round evicts or moves for a pod that starts in it, one per rule."""
     by_rule: dict[str, list[str]] = {}
     for eviction in decided.plan.evictions if decided.node is not None else ():
         if eviction.unit == decided.outcome.unit.id:

@@ -1,4 +1,4 @@
-"""Which kind of pods of a unit lacks room, where the unit has several kinds."""
+"""Finds the kind of pods that lacks capacity, in a unit with several kinds."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -11,14 +11,14 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 class Kinds:
-    """The kinds of a unit's core, each tried without the others on the draft of the round."""
+    """The kinds of a unit's core, each tried without the other kinds on the draft of the round."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
 
     @cached_property
     def scarce(self) -> PodInfo | None:
-        """A pod of the one kind without which the others find room; None where there is no such kind, or several."""
+        """A pod of the only kind without which the other kinds fit; None if there is no such kind, or several."""
         kinds = self._case.kinds
         if len(kinds) < 2:
             return None
@@ -27,7 +27,7 @@ class Kinds:
 
     @property
     def remark(self) -> str:
-        """` for KIND; OTHERS fit` behind a suggestion; empty where no kind stands out."""
+        """`, for KIND; OTHERS fit` to follow a suggestion; empty if `scarce` is None."""
         if self.scarce is None:
             return ""
         names = dict.fromkeys(map(self._name, self._case.kinds))
@@ -39,7 +39,8 @@ class Kinds:
         return f", for {own}; {listed} fit{'s' if len(others) == 1 else ''}"
 
     def _name(self, pod: PodInfo) -> str:
-        """The role of a pod in its workload, its gang where the unit has several, else its name without its number."""
+        """Returns the role of a pod in its workload; else its gang if the unit has several; else its name without its
+        number."""
         unit = self._case.unit
         gang = next((gang for gang in unit.gangs if gang.ref == pod.gang), None)
         if gang is not None and gang.derived is not None and gang.derived.role:

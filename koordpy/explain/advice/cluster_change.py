@@ -1,4 +1,4 @@
-"""One change of a cluster, its configuration or a waiting unit, as a what-if carries it out."""
+"""One change of a cluster, its configuration or a pending unit, as a what-if applies it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,31 +10,31 @@ from koordpy.config.configuration import KoordpyConfiguration
 
 
 class Effort(IntEnum):
-    """How much a change asks, the least first."""
+    """Effort of a change, the least first."""
 
     NOTHING = 0
-    """The unit has only to wait."""
+    """The unit only has to wait."""
     MISTAKE = 1
-    """A name is spelt otherwise."""
+    """A misspelt name is corrected."""
     OWN_WISH = 2
     """The unit gives up one of its own rules."""
     OPEN_NODE = 3
-    """A node that is closed is opened."""
+    """A closed node becomes available."""
     OTHERS_END = 4
-    """Running or waiting pods of other units are gone."""
+    """Running or pending pods of other units are removed."""
     LIMIT = 5
-    """A quota or a setting of the cluster is another one."""
+    """A quota or a setting of the cluster is changed."""
     SMALLER = 6
-    """The unit asks for less."""
+    """The unit requests less."""
     NEW_NODE = 7
-    """The cluster grows."""
+    """The cluster gets more nodes."""
     NO_GANG = 8
-    """The unit gives up that its pods start together."""
+    """The pods of the unit no longer have to start together."""
 
 
 @dataclass(frozen=True)
 class World:
-    """What the planner is given. only: the units that are planned, all that wait where it is None."""
+    """Input of the planner. only: ids of the units to plan; None for all pending units."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
@@ -43,32 +43,33 @@ class World:
 
 @dataclass(frozen=True)
 class ClusterChange:
-    """text: an end of `Would fit if`, in the subjunctive. size: of changes of one effort the smaller asks less."""
+    """text: an end of `Would fit if`, in the subjunctive. size: among changes of one effort, the smaller needs less."""
 
     text: str
     effort: Effort
     make: Callable[[World], World]
-    """Returns the world after the change. Raises VariantError where that is not known exactly."""
+    """Returns the world after the change. Raises VariantError if that world is not known exactly."""
     size: int = 0
     family: str = ""
-    """Equal for changes of which the others are left out once one helps; empty for one that stands alone."""
+    """Equal for changes of which only the first that helps is shown; empty for an independent change."""
     also: tuple[Callable[[World], World], ...] = ()
-    """Other ways to make the same change, which the text does not tell from the first; all have to help."""
+    """Other ways to apply the same change that the text does not distinguish from the first; all of them must help."""
     spares: str = ""
-    """The family that is left out once this change helps, where it is not its own."""
+    """Another family of which no change is shown once this change helps; empty for none."""
     of_all: bool = False
-    """Whether it counts only where the round binds every pod of the unit, evicts none for them, and binds all other
-    pods that it binds without the change."""
+    """True if the change helps only if the round binds every pod of the unit, evicts none for them, and still binds all
+    other pods that it binds without the change."""
 
     reduce: Callable[[Callable[["ClusterChange"], bool]], "ClusterChange"] | None = None
-    """Returns the smallest change of the same form that helps; it is given a test of that. None for a fixed change."""
+    """Returns the smallest change of the same form that helps, given a function that tests a change. None for a fixed
+    change."""
 
     @property
     def asks(self) -> tuple[int, int]:
         return int(self.effort), self.size
 
     def beside(self, other: "ClusterChange") -> "ClusterChange":
-        """Both changes as one."""
+        """Returns both changes as one."""
         return ClusterChange(
             f"{self.text}, and {other.text}",
             max(self.effort, other.effort),
@@ -86,10 +87,10 @@ def _then(first: Callable[[World], World], second: Callable[[World], World]) -> 
 
 
 def of_snapshot(edit: Edit) -> Callable[[World], World]:
-    """A change of the snapshot alone."""
+    """Returns a change of the snapshot alone."""
     return lambda world: replace(world, snapshot=edit(world.snapshot))
 
 
 def of_config(edit: Callable[[KoordpyConfiguration], KoordpyConfiguration]) -> Callable[[World], World]:
-    """A change of the configuration alone."""
+    """Returns a change of the configuration alone."""
     return lambda world: replace(world, config=edit(world.config))

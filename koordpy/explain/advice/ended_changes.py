@@ -1,6 +1,6 @@
-"""Which running pods would have to end: the fewest on one node, or in one domain, and whole workloads.
+"""Proposes running pods to end: the fewest on one node or in one domain, and whole workloads.
 
-Pods of DaemonSets and mirror pods stay. A set of pods is told of only where each of its parts can be named: whole
+Pods of DaemonSets and mirror pods are never proposed. A set of pods is proposed only if the text can name it: whole
 gangs, all pods of a node, or a few pods.
 """
 
@@ -33,7 +33,7 @@ FEWEST = "fewest ended pods"
 
 
 def ended_changes(case: Case) -> Iterator[ClusterChange]:
-    """Changes by which running pods of other units are gone."""
+    """Yields changes that remove running pods of other units."""
     yield from _terminating(case)
     yield from _obstruction(case)
     yield from _on_one_node(case) if not case.unit.is_gang else _in_one_domain(case)
@@ -42,13 +42,13 @@ def ended_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def without(pods: Iterable[PodInfo]) -> Callable[[Snapshot], Snapshot]:
-    """A change of a snapshot by which pods are gone."""
+    """Returns a change of a snapshot that removes pods."""
     gone = tuple(pods)
     return lambda snapshot: without_pods(snapshot, gone)
 
 
 def may_end(pod: PodInfo, case: Case) -> bool:
-    """Whether the end of a pod would leave its room to others."""
+    """Returns True if the end of a pod would free its capacity for other units."""
     own = pod.gang is not None and any(pod.gang == gang.ref for gang in case.unit.gangs)
     return pod.bound and not stays(pod) and not own and pod.key not in case.figures.draft.evicted
 
@@ -66,7 +66,7 @@ def _obstruction(case: Case) -> Iterator[ClusterChange]:
 
 
 class _Room:
-    """What ends on nodes until they have further slots for a pod."""
+    """Finds pods to remove from a node until it has a further slot for a pod."""
 
     def __init__(self, case: Case, pod: PodInfo) -> None:
         self._case, self._pod = case, pod
@@ -77,8 +77,11 @@ class _Room:
             return int(self._case.figures.of(self._pod).slots[node])
 
     def freed(self, node: int, gone: Sequence[PodInfo] = (), most: int = ADVICE_ENDING) -> list[PodInfo] | None:
-        """The pods whose end gives a node a further slot beside that of those that are gone; None where few are not
-        enough. No pod of them could stay."""
+        """Returns pods to remove besides `gone` to give a node a further slot; None if `most` pods are not
+        enough.
+
+        Each of the pods is necessary.
+        """
         case, asked = self._case, self._pod.requests
         there = [pod for pod in case.snapshot.pods_on.get(case.snapshot.nodes[node].name, ()) if may_end(pod, case)]
         there = [pod for pod in there if pod not in gone]
@@ -102,12 +105,12 @@ class _Room:
 
 
 def _able(case: Case, pod: PodInfo) -> list[int]:
-    """The first few of `_open_nodes`."""
+    """Returns the first few of `_open_nodes`."""
     return _open_nodes(case, pod)[:ADVICE_NODES_TRIED]
 
 
 def _open_nodes(case: Case, pod: PodInfo) -> list[int]:
-    """Nodes that could take a pod of a kind once others have ended, those with most room first."""
+    """Returns the nodes that could take a pod of a kind once other pods have ended, those that lack the least first."""
     draft, snapshot, asked = case.figures.draft, case.snapshot, pod.requests
     free = draft.free()
     grounds = case.grounds(pod)
@@ -141,7 +144,7 @@ def _on_one_node(case: Case) -> Iterator[ClusterChange]:
 
 
 def _in_one_domain(case: Case) -> Iterator[ClusterChange]:
-    """The fewest pods that have to end in one domain, added node by node."""
+    """Yields the fewest pods that have to end in one domain, added node by node."""
     reference = case.scarcest
     tree, hard = case.snapshot.tree, case.hard
     able = _able(case, reference)
@@ -177,7 +180,8 @@ def _name(case: Case, node: int) -> str:
 
 
 def _fewest(case: Case) -> Iterator[ClusterChange]:
-    """The fewest pods of each of a few places, found by planning: all of them end, then fewer as long as that helps."""
+    """Yields the fewest pods to end in each of a few places, found by planning: first all pods, then fewer as long as
+    that helps."""
     for nodes in _places(case):
         pool: list[PodInfo] = []
         for i in nodes:
@@ -191,7 +195,8 @@ def _fewest(case: Case) -> Iterator[ClusterChange]:
 
 
 def _places(case: Case) -> Iterator[list[int]]:
-    """Nodes on which pods may have to end: of hard domains with most room, of domains that parts lack, or of all."""
+    """Yields sets of nodes on which pods may have to end: hard domains with the most slots, domains that parts lack, or
+    all."""
     nodes = _open_nodes(case, case.scarcest)
     full = case.figures.of(case.scarcest).slots == 0
     nodes.sort(key=lambda i: not full[i])
@@ -216,7 +221,8 @@ def _fewer(
     pool: Sequence[PodInfo],
     helps: Callable[[ClusterChange], bool],
 ) -> ClusterChange:
-    """The end of no pod that may stay: the shortest start of the pool that helps, less nodes and pods that can go."""
+    """Returns a smaller change that still helps: the shortest start of the pool, then without nodes and pods that are
+    not needed."""
     low, high = 0, len(pool)
     while high - low > 1:
         middle = (low + high) // 2
@@ -236,7 +242,7 @@ def _fewer(
 
 
 def _whole_units(case: Case) -> Iterator[ClusterChange]:
-    """Running gangs, each alone, the smallest first."""
+    """Yields running gangs, each alone, the smallest first."""
     snapshot = case.snapshot
     useful = {snapshot.nodes[i].name for pod in case.kinds for i in _able(case, pod)}
     found = []
@@ -251,7 +257,8 @@ def _whole_units(case: Case) -> Iterator[ClusterChange]:
 
 
 def ended(pods: Sequence[PodInfo], case: Case) -> str:
-    """`pods A and B ended`, whole gangs and nodes by their names; empty where too much would have to be named."""
+    """Returns `pods A and B ended`, with whole gangs and nodes by their names; empty if the text would name too
+    many."""
     left, parts = list(pods), list[str]()
     for ref in dict.fromkeys(pod.gang for pod in pods if pod.gang is not None):
         bound = [pod for pod in case.snapshot.members.get(ref, ()) if pod.bound]

@@ -1,6 +1,6 @@
-"""What a gang could ask otherwise of its members together: layers, multiples, parts, its number, being a gang at all.
+"""Proposes changes of a gang's settings: layers, multiples, parts, its number of members, being a gang at all.
 
-A setting is changed where it is written, in the annotation of the gang's object or of its oldest pod, and read again.
+A setting is changed in the annotation of the gang's object or of its oldest pod, and read again.
 """
 
 import copy
@@ -33,7 +33,7 @@ Rule = dict[str, Any]
 
 
 def gang_changes(case: Case) -> Iterator[ClusterChange]:
-    """Changes of the settings of a unit's gangs."""
+    """Yields changes of the settings of a unit's gangs."""
     if not case.unit.is_gang:
         return
     yield from _gather(case)
@@ -43,13 +43,13 @@ def gang_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def held_changes(case: Case) -> Iterator[ClusterChange]:
-    """The same for a unit that a gate holds."""
+    """Yields changes of the settings of a unit that a gate blocks."""
     yield from _meant_group(case)
     yield from _meant_keys(case)
 
 
 def _meant_group(case: Case) -> Iterator[ClusterChange]:
-    """The PodGroup that the pods of a unit may have meant by a name that there is not."""
+    """Yields the existing PodGroup that the pods may have meant by an unknown name."""
     ref, snapshot = case.pod.gang, case.snapshot
     if ref is None or ref.source is not GangSource.GROUP or ref.key in snapshot.pod_groups:
         return
@@ -65,7 +65,7 @@ def _meant_group(case: Case) -> Iterator[ClusterChange]:
 
 
 def _meant_keys(case: Case) -> Iterator[ClusterChange]:
-    """Misspelt settings of the gangs of a unit, each as it was meant."""
+    """Yields the correction of misspelt settings of the unit's gangs."""
     snapshot, names = case.snapshot, dict[str, str]()
     for gang in case.unit.gangs:
         meta = settings_of(snapshot, gang.ref)
@@ -87,12 +87,12 @@ def _meant_keys(case: Case) -> Iterator[ClusterChange]:
 
 
 def _left(snapshot: Snapshot, ref: GangRef) -> Snapshot:
-    """The snapshot with no pod in a gang."""
+    """Returns the snapshot with no pod in a gang."""
     return replace(snapshot, members={one: pods for one, pods in snapshot.members.items() if one != ref}, memo={})
 
 
 def _gather(case: Case) -> Iterator[ClusterChange]:
-    """MustGather and podCountMultiple, each given up, and all together."""
+    """Yields MustGather and podCountMultiple rules given up, each alone and all together."""
     layers = case.snapshot.tree.layers
     rules = [rule for gang in case.unit.gangs for rule in gang.wish.gather if rule.must]
     hard = {(rule.layer, rule.scope): layers.level(rule.layer) or 0 for rule in rules}
@@ -121,7 +121,7 @@ def _counts(gang: Gang, *, layer: str) -> bool:
 
 
 def _owners(case: Case, says: Callable[[Gang], bool]) -> str:
-    """` of gangs A and B` where several objects decide for the gangs of a unit; else one object says it for all."""
+    """Returns ` of gangs A and B` if several objects have the settings of the unit's gangs; else empty."""
     snapshot = case.snapshot
     found = [(gang, settings_of(snapshot, gang.ref)) for gang in case.unit.gangs]
     if len({(gang.ref.namespace, meta.name) for gang, meta in found if meta is not None}) < 2:
@@ -144,7 +144,7 @@ def _uncount(rule: Rule, *, layer: str) -> None:
 
 
 def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[World], World]:
-    """A change of the annotation of every gang of the unit that has one; of the configured default where none has."""
+    """Returns a change of the annotation of every gang of the unit, or of the configured default if a gang has none."""
 
     def make(world: World) -> World:
         snapshot, changed = world.snapshot, False
@@ -170,7 +170,8 @@ def _rewritten(case: Case, edits: list[Callable[[Rule], None]]) -> Callable[[Wor
 
 
 def _as_rules(wish: TopologyWish) -> list[Rule]:
-    """What a gang gathers by, as the annotation would say it: a default of the configuration is not written there."""
+    """Returns the gather rules of a gang as the annotation would have them, because a default of the configuration is
+    in no annotation."""
     return [
         {
             "layer": rule.layer,
@@ -183,7 +184,7 @@ def _as_rules(wish: TopologyWish) -> list[Rule]:
 
 
 def noted(case: Case, key: str, text: str) -> Edit:
-    """A change by which every gang of a unit, or its plain pod, carries an annotation."""
+    """Returns a change that sets an annotation on every gang of a unit, or on its plain pod."""
 
     def edit(snapshot: Snapshot) -> Snapshot:
         if case.unit.plain is not None:
@@ -205,7 +206,7 @@ def _noted(meta: ObjectMeta, key: str, text: str) -> ObjectMeta:
 
 
 def _with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
-    """The snapshot with other metadata of the object that decides a gang's settings."""
+    """Returns the snapshot with new metadata of the object that has a gang's settings."""
     if ref in snapshot.derived:
         derived = {**snapshot.derived, ref: replace(snapshot.derived[ref], meta=meta)}
         return replace(snapshot, derived=derived, memo={})
@@ -222,7 +223,7 @@ def _with_meta(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta) -> Snapshot:
 
 
 def _hard_keys(case: Case) -> Iterator[ClusterChange]:
-    """Topology keys of an upstream PodGroup."""
+    """Yields each topology key of an upstream PodGroup left out."""
     for key in dict.fromkeys(key for gang in case.unit.gangs for key in gang.hard_keys):
 
         def edit(snapshot: Snapshot, key: str = key) -> Snapshot:
@@ -244,7 +245,8 @@ def _hard_keys(case: Case) -> Iterator[ClusterChange]:
 
 
 def _multiple(case: Case) -> Iterator[ClusterChange]:
-    """The next number of members that the multiples divide, where none from the minimum up to all of them is one."""
+    """Yields the next number of members that the multiples divide, if they divide no number from the minimum to all
+    members."""
     unit = case.unit
     divisor = math.lcm(*unit_multiples(unit, case.figures).values())
     bound, every = len(unit.members) - len(unit.pending), len(unit.members)
@@ -259,12 +261,12 @@ def _multiple(case: Case) -> Iterator[ClusterChange]:
             new = [_copy(last, n, world) for n in range(1, more + 1)]
             return replace(world, snapshot=with_pods(world.snapshot, new))
 
-        text = f"it had {every + more} members (it has {every}, no multiple of {divisor})"
+        text = f"it had {every + more} members (it has {every}, not a multiple of {divisor})"
         yield ClusterChange(text, Effort.OWN_WISH, grow, 1 + more, "members")
 
 
 def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
-    """A further member like a pod."""
+    """Returns a further member like a pod."""
     name = f"{pod.name}-more-{number}"
     meta = structs.replace(pod.pod.metadata, name=name, uid=name)
     made = read_again(pod, structs.replace(pod.pod, metadata=meta), world.snapshot, world.config)
@@ -272,7 +274,7 @@ def _copy(pod: PodInfo, number: int, world: World) -> PodInfo:
 
 
 def _independent(case: Case) -> Iterator[ClusterChange]:
-    """The way out for tasks that do not need each other, where nobody asked for their gang and nothing of it runs."""
+    """Yields the change to plain pods, if the gang was only presumed by koordpy and no member runs."""
     unit = case.unit
     gang = unit.gangs[0] if unit.gangs else None
     if gang is None or gang.derived is None or not gang.derived.presumed or unit.bound_any:
@@ -283,5 +285,7 @@ def _independent(case: Case) -> Iterator[ClusterChange]:
         derived = {ref: one for ref, one in snapshot.derived.items() if ref != gang.ref}
         return replace(with_pods(_left(snapshot, gang.ref), pods), derived=derived)
 
-    text = f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {gang.derived.title} makes them plain'
+    text = (
+        f'its pods were independent: annotation {keys.GANG_AUTO}: "off" on {gang.derived.title} makes them plain pods'
+    )
     yield ClusterChange(text, Effort.NO_GANG, of_snapshot(edit), of_all=True)

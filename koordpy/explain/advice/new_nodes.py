@@ -1,4 +1,4 @@
-"""Further nodes that would place a unit: like nodes that exist, in the domains where they help."""
+"""Proposes new nodes that would let a unit start: copies of existing nodes, in the domains where they help."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -30,7 +30,7 @@ CORDONED, AFFINITY = "NodeUnschedulable", "NodeAffinity"
 
 
 def in_order(case: Case, nodes: Iterable[int]) -> list[int]:
-    """Positions of nodes in hard domains that may be chosen, those with most free slots first."""
+    """Returns the positions of nodes in hard domains that may be chosen, those with the most free slots first."""
     domain, slots = case.domain_of, case.slots
     allowed = filter(case.may_hold, nodes)
     return sorted(allowed, key=lambda i: (-slots[domain[i]], natural_key(case.snapshot.nodes[i].name)))
@@ -45,7 +45,8 @@ def _joined(parts: Sequence[str]) -> str:
 
 
 def more_nodes(case: Case) -> Iterator[ClusterChange]:
-    """New nodes, each like one that there is: in one domain, and where parts of the unit lack room, in several."""
+    """Yields new nodes, each a copy of an existing one: in one domain, and if parts of the unit lack capacity, in
+    several."""
     kinds = Kinds(case)
     scarce = kinds.scarce or case.kinds[0]
     templates = _templates(case, scarce)
@@ -57,7 +58,7 @@ def more_nodes(case: Case) -> Iterator[ClusterChange]:
 
 
 class _Growth:
-    """New nodes like one, as many as a number says. wherever: whether they may stand anywhere in the hard domain."""
+    """A number of new nodes like one. wherever: True if they may be anywhere in the hard domain."""
 
     def __init__(self, case: Case, pod: PodInfo, template: int, remark: str) -> None:
         self._case, self._template, self._remark = case, template, remark
@@ -87,7 +88,8 @@ def _with(number: int, resource: str, node: NodeInfo) -> str:
 
 
 def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str) -> Iterator[ClusterChange]:
-    """Numbers of new nodes like one, from the least that could be enough; of a large number the smallest is told."""
+    """Yields numbers of copies of a node, from a lower bound up; of large numbers only the smallest that helps is
+    shown."""
     least = _least(case, template)
     if least > ADVICE_NEW_NODES:
         return
@@ -109,7 +111,8 @@ def _more_like(case: Case, pod: PodInfo, template: int, place: int, remark: str)
 def _smallest(
     change: Callable[[int], ClusterChange], low: int, high: int, helps: Callable[[ClusterChange], bool]
 ) -> ClusterChange:
-    """The change with the smallest number above low that helps, by halving; that with high does."""
+    """Returns the change with the smallest number above low that helps, by bisection; the change with high is known to
+    help."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if helps(change(middle)) else (middle, high)
@@ -117,7 +120,7 @@ def _smallest(
 
 
 def _more_in_parts(case: Case, pod: PodInfo, needs: PartNeeds, remark: str) -> Iterator[ClusterChange]:
-    """New nodes in each of several domains, as many as its part of the unit lacks slots there."""
+    """Yields new nodes in several domains at once, as many as each domain lacks slots for its part of the unit."""
     domain_of = case.snapshot.tree.domain_of[needs.level].tolist()
     able = _able_when_empty(case, pod)
     like = {domain: next((i for i in able if domain_of[i] == domain), -1) for domain in needs.lacks}
@@ -139,7 +142,7 @@ def _fewer_in_domains(
     remark: str,
     helps: Callable[[ClusterChange], bool],
 ) -> ClusterChange:
-    """The same with one node less in a domain, as long as that helps."""
+    """Returns the change with fewer nodes per domain, as long as that helps."""
     best = dict(numbers)
     for domain in numbers:
         while best[domain] and sum(best.values()) > 1:
@@ -153,7 +156,7 @@ def _fewer_in_domains(
 def _in_domains(
     case: Case, pod: PodInfo, level: int, like: dict[int, int], numbers: dict[int, int], remark: str
 ) -> ClusterChange:
-    """New nodes in domains, as many as numbers say; like: domain -> a node in it that the new ones copy."""
+    """Returns a change with `numbers` of new nodes per domain; like: domain -> a node in it to copy."""
     tree, nodes = case.snapshot.tree, case.snapshot.nodes
     told = [domain for domain, number in numbers.items() if number]
     templates = [nodes[like[domain]] for domain in told]
@@ -168,7 +171,8 @@ def _in_domains(
 
 
 class _NewNodes:
-    """New nodes, each like an existing one. start: of their names, which decide between equal nodes."""
+    """A change of a snapshot by new nodes, each a copy of an existing one. start: first letters of their names, because
+    names decide between equal nodes."""
 
     def __init__(self, templates: Sequence[NodeInfo], start: str) -> None:
         self._templates, self._start = tuple(templates), start
@@ -184,7 +188,8 @@ class _NewNodes:
 
 
 def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
-    """Nodes that could hold a pod of a kind when empty, those in the hard domains with most free slots first."""
+    """Returns the nodes that could take a pod of a kind when empty, those in hard domains with the most free slots
+    first."""
     static, nodes = case.grounds(pod), case.snapshot.nodes
     able = []
     for i in in_order(case, range(len(nodes))):
@@ -198,7 +203,7 @@ def _able_when_empty(case: Case, pod: PodInfo) -> list[int]:
 
 
 def _label_keys(case: Case, pod: PodInfo) -> list[str]:
-    """Node labels that rules of a pod or its gangs look at."""
+    """Returns the node labels that rules of a pod or its gangs refer to."""
     told = {constraint.topology_key for constraint in pod.pod.spec.topology_spread_constraints}
     terms = pod.ties.terms
     if terms:
@@ -208,7 +213,7 @@ def _label_keys(case: Case, pod: PodInfo) -> list[str]:
 
 
 def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
-    """Nodes to copy: one of each sort of node in each hard domain, the domains with most free slots first."""
+    """Returns nodes to copy: one of each sort of node in each hard domain, domains with the most free slots first."""
     keys_told = _label_keys(case, pod)
     found: dict[object, int] = {}
     for i in _able_when_empty(case, pod):
@@ -219,10 +224,10 @@ def _templates(case: Case, pod: PodInfo) -> dict[object, int]:
 
 
 def _elsewhere(case: Case, pod: PodInfo, template: int) -> list[int]:
-    """A few nodes of the same sort and hard domain as one, in other places of it.
+    """Returns a few nodes of the same sort and hard domain as one, in other places.
 
-    The first such place, the last, and one of each value of the labels that rules look at. A place that rules about
-    other pods forbid is one of them: a new node there would not help.
+    These are the first such place, the last, and one for each value of the labels that rules refer to. So a place that
+    rules about other pods forbid is among them: a new node there would not help.
     """
     nodes, tree, keys_told = case.snapshot.nodes, case.snapshot.tree, _label_keys(case, pod)
     finest = tree.domain_of[tree.depth - 1].tolist()
@@ -246,13 +251,13 @@ def _elsewhere(case: Case, pod: PodInfo, template: int) -> list[int]:
 
 
 def _takes(node: NodeInfo, pod: PodInfo) -> int:
-    """Pods of a kind that an empty node takes, by resources alone."""
+    """Returns the number of pods of a kind that an empty node takes, by resources alone."""
     amounts = [node.allocatable.get(name, 0) // amount for name, amount in pod.requests.items() if amount]
     return min([*amounts, node.allocatable.get("pods", 0)])
 
 
 def _least(case: Case, template: int) -> int:
-    """The fewest nodes like one that could be enough, by the sum of each resource in its hard domain."""
+    """Returns a lower bound on the copies of a node that are needed, by the sum of each resource in its hard domain."""
     node, snapshot = case.snapshot.nodes[template], case.snapshot
     inside = np.asarray(case.domain_of) == case.domain_of[template]
     usable = np.zeros(len(snapshot.nodes), dtype=bool)
@@ -271,7 +276,10 @@ def _least(case: Case, template: int) -> int:
 
 
 def _for_all(case: Case, node: NodeInfo) -> int:
-    """New nodes for the unit and all that wait before it, by the sum of each resource: none of them leaves it any."""
+    """Returns the number of new nodes for the unit and all units pending before it, by the sum of each resource.
+
+    The units before it may use all of the capacity that is added for the unit.
+    """
     waiting, snapshot = list(case.core), case.snapshot
     for one in case.plan.pending:
         if one.unit == case.unit.id:
@@ -287,7 +295,8 @@ def _for_all(case: Case, node: NodeInfo) -> int:
 
 
 def _shown(pod: PodInfo, node: NodeInfo) -> str:
-    """The resource that a node is known by: an accelerator that the pod asks for, else what it asks most of."""
+    """Returns the resource that describes a node: an accelerator that the pod requests, else the resource that it uses
+    most of."""
     device = next((name for name in sorted(pod.requests) if name in keys.ACCELERATORS or "/" in name), "")
     if device:
         return device
@@ -296,7 +305,7 @@ def _shown(pod: PodInfo, node: NodeInfo) -> str:
 
 
 def exact_place(case: Case, node: int) -> str:
-    """The finest domain of a node, else the value of a label that rules look at; empty where there is neither."""
+    """Returns the finest domain of a node, else the value of a label that rules refer to; empty if there is neither."""
     tree, level = case.snapshot.tree, case.snapshot.tree.depth - 1
     if level > case.hard:
         if any(case.snapshot.nodes[node].name in names for names in tree.lacking):
@@ -308,6 +317,6 @@ def exact_place(case: Case, node: int) -> str:
 
 
 def _place(case: Case, node: int) -> str:
-    """The hard domain of a node, or the cluster."""
+    """Returns the hard domain of a node, or the cluster."""
     tree, level = case.snapshot.tree, case.hard
     return f"{tree.layer_name(level)} {tree.path(level, int(tree.domain_of[level][node]))}" if level else "the cluster"

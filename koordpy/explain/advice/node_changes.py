@@ -1,6 +1,6 @@
-"""What nodes could be otherwise: opened again, labelled, emptied by pods that end, or more of them.
+"""Proposes changes of nodes: uncordoned, labelled, with working devices, or more of them.
 
-How many nodes or pods are needed is estimated from slots and resources; whether that is right is for the trial to say.
+The number of nodes is estimated from slots and resources; the trial decides.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ from koordpy.plan.limits import ADVICE_NAMED
 
 
 def node_changes(case: Case) -> Iterator[ClusterChange]:
-    """Changes of the nodes themselves."""
+    """Yields changes of the nodes themselves."""
     yield from _opened(case)
     yield from _labelled(case)
     yield from _in_layers(case)
@@ -30,12 +30,12 @@ def node_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def _sizes(number: int) -> list[int]:
-    """How many of a number of nodes are tried together: the first few, then all."""
+    """Returns how many of a number of nodes are tried together: the first few, then all."""
     return sorted({*range(1, min(number, ADVICE_NAMED) + 1), number})
 
 
 def _opened(case: Case) -> Iterator[ClusterChange]:
-    """Cordons taken away, of nodes that are closed by nothing else."""
+    """Yields nodes uncordoned; the trial rules out nodes that are closed for another reason as well."""
     nodes = case.snapshot.nodes
     closed = [i for i, grounds in enumerate(case.grounds(case.kinds[0])) if any(g.plugin == CORDONED for g in grounds)]
     order = [nodes[i] for i in in_order(case, closed)]
@@ -53,7 +53,7 @@ def _opened(case: Case) -> Iterator[ClusterChange]:
 
 
 class _OtherNodes:
-    """A change of some nodes of a snapshot."""
+    """A change of a snapshot that replaces some nodes."""
 
     def __init__(self, nodes: Iterable[NodeInfo]) -> None:
         self._nodes = tuple(nodes)
@@ -70,10 +70,10 @@ def _uncordoned(node: NodeInfo) -> NodeInfo:
 
 
 def _labelled(case: Case) -> Iterator[ClusterChange]:
-    """Labels of the node selector, on nodes that have none of these keys and lack nothing else but room.
+    """Yields labels of the node selector for nodes without these keys that nothing else but capacity excludes.
 
-    A label that a node has says what it is, or where: another value would be untrue. Of the labels that Kubernetes
-    itself writes only those of topology layers may be lacking.
+    A label that a node has describes it, so another value would be untrue. Of the labels that Kubernetes itself writes
+    only those of topology layers are proposed.
     """
     asked = {item for pod in case.kinds for item in pod.pod.spec.node_selector.items()}
     layers = {key for layer in case.snapshot.tree.layers.chain for key in layer.label_keys}
@@ -102,7 +102,7 @@ def _labelled(case: Case) -> Iterator[ClusterChange]:
 
 
 def _in_layers(case: Case) -> Iterator[ClusterChange]:
-    """Labels of the layers, on nodes that lack one: those of a domain that lacks slots for the unit."""
+    """Yields layer labels for nodes without them: those of a domain that lacks slots for the unit."""
     snapshot, tree = case.snapshot, case.snapshot.tree
     unlabelled = {name for names in tree.lacking for name in names}
     needs = PartNeeds(case.hard, {}) if case.hard else part_needs(case)
@@ -138,7 +138,7 @@ def _in_layers(case: Case) -> Iterator[ClusterChange]:
 
 
 def _written_by_kubernetes(key: str) -> bool:
-    """Whether a label is under a prefix that is reserved for Kubernetes."""
+    """Returns True if a label has a prefix that is reserved for Kubernetes."""
     prefix = key.rpartition("/")[0]
     return any(prefix == own or prefix.endswith(f".{own}") for own in ("kubernetes.io", "k8s.io"))
 
@@ -150,6 +150,6 @@ def _with_labels(node: NodeInfo, more: dict[str, str]) -> NodeInfo:
 
 
 def _delivering(case: Case) -> Iterator[ClusterChange]:
-    """Faults of devices that hold pods back, such as a node whose agent cannot deliver GPUs now."""
+    """Yields remedies for device faults that block pods, such as a node agent that cannot deliver GPUs now."""
     for text, edit in islice(remedies(case.snapshot), ADVICE_NAMED):
         yield ClusterChange(text, Effort.OPEN_NODE, of_snapshot(edit), 1, "delivery")

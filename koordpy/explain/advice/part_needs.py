@@ -1,7 +1,8 @@
-"""Which domains lack room for the parts of a unit: replicas or gangs in one domain each, or multiples of members.
+"""Finds the domains that lack slots for the parts of a unit: replicas or gangs in one domain each, or multiples of
+members.
 
-Parts are packed from the largest on, each into the domain that it leaves least room in. A part that no domain holds
-takes the domain with most room, which then lacks the rest. Whether that is right is for the trial to say.
+Parts are packed by best fit decreasing. A part that fits no domain takes the domain with the most slots, which then
+lacks the rest. This is an estimate; the trial decides.
 """
 
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ from koordpy.problems.problem_building import unit_multiples
 
 @dataclass(frozen=True)
 class PartNeeds:
-    """lacks: domain of the level -> slots that lack there, above 0."""
+    """lacks: domain of the level -> number of missing slots, above 0."""
 
     level: int
     lacks: dict[int, int]
 
 
 def part_needs(case: Case) -> PartNeeds | None:
-    """Returns what domains lack for the parts of the scarcest kind; None for a unit without parts, or where all fit."""
+    """Returns the slots that domains lack for the parts of the scarcest kind; None for a unit without parts, or if all
+    fit."""
     pod = case.scarcest
     level, sizes = _sizes(case, pod)
     if not sizes:
@@ -43,7 +45,7 @@ def part_needs(case: Case) -> PartNeeds | None:
 
 
 def _sizes(case: Case, pod: PodInfo) -> tuple[int, list[int]]:
-    """The level of the deepest parts, and how many waiting members of a kind each of them has."""
+    """Returns the level of the deepest parts, and the number of pending members of a kind in each of them."""
     core = {one.key for one in case.core if one.shape == pod.shape}
     by_level: dict[int, list[int]] = {}
     for part in parts_of(case.unit, case.snapshot.tree.layers):

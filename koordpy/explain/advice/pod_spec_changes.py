@@ -1,7 +1,7 @@
-"""What the pods of a unit could ask otherwise: rules that they give up, names that they misspell, less of a resource.
+"""Proposes changes of the pods of a unit: a rule given up, a misspelt name corrected, less of a resource.
 
-Each change is made in the pod's specification and read again as the scheduler reads pods, for all pending members that
-have the rule.
+Each change edits the specification of all pending members that have the rule, and reads it again as the scheduler reads
+pods.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from koordpy.pods.pod_rules import Respec, in_containers, rules_of, with_affinit
 
 
 def pod_changes(case: Case) -> Iterator[ClusterChange]:
-    """Changes of the specification of a unit's pods."""
+    """Yields changes of the specification of a unit's pods."""
     yield from _misspelt(case)
     yield from rule_changes(case)
     yield from _selectors(case)
@@ -37,7 +37,7 @@ def pod_changes(case: Case) -> Iterator[ClusterChange]:
 
 
 def rule_changes(case: Case) -> Iterator[ClusterChange]:
-    """Spread, affinity, anti-affinity and host ports, each given up by all members that have it."""
+    """Yields spread, affinity, anti-affinity and host ports, each given up by all members that have it."""
     for text, respec in rules_of([pod.pod for pod in case.unit.pending]):
         yield _change(case, f"{text} were given up", Effort.OWN_WISH, respec)
 
@@ -53,7 +53,7 @@ def _change(case: Case, text: str, effort: Effort, respec: Respec, size: int = 0
 
 
 def _misspelt(case: Case) -> Iterator[ClusterChange]:
-    """Resources that no node has, and that are nearly called like one that some nodes have."""
+    """Yields corrections of resources that no node has and that are spelt nearly like one that some node has."""
     there = case.snapshot.offered
     lost = {name for pod in case.kinds for name in pod.requests if name not in there}
     for name in sorted(lost):
@@ -79,14 +79,15 @@ def _with_amounts(pod: Pod, amounts: Callable[[Quantities], Quantities]) -> Pod:
 
 
 def _selectors(case: Case) -> Iterator[ClusterChange]:
-    """Node selectors and required node affinity; a value that no node has is told with the values that there are."""
+    """Yields node selectors and required node affinity left out; for a value that no node has, the text lists existing
+    values."""
     asked = dict.fromkeys(item for pod in case.kinds for item in sorted(pod.pod.spec.node_selector.items()))
     for key, value in asked:
         there = sorted({node.labels[key] for node in case.snapshot.nodes if key in node.labels})
         note = ""
         if value not in there:
             some = [*there[:ADVICE_NAMED], *(["others"] if len(there) > ADVICE_NAMED else [])]
-            note = f"there is {listed(some)}" if there else "nor any other value of it"
+            note = f"there is {listed(some)}" if there else "nor another value of this label"
             note = f" (no node has it, {note})"
         text = f"node selector {key}={value} were left out{note}"
         yield _change(case, text, Effort.OWN_WISH, partial(_without_selector, key=key, value=value))
@@ -124,7 +125,7 @@ def _without_node_affinity(pod: Pod) -> Pod:
 
 
 def _tolerations(case: Case) -> Iterator[ClusterChange]:
-    """Taints that close nodes to the unit: each set of them that closes some node, and all together."""
+    """Yields tolerations of taints that close nodes to the unit: each set of taints of some node, and all together."""
     sets: dict[tuple[Taint, ...], int] = {}
     for node in case.snapshot.nodes:
         cordon = UNSCHEDULABLE_TAINT.key if node.unschedulable else None
@@ -149,7 +150,7 @@ def _tolerant(pod: Pod, *, taints: tuple[Taint, ...]) -> Pod:
 
 
 def _annotations(case: Case) -> Iterator[ClusterChange]:
-    """What pods ask of links and partitions of their GPUs."""
+    """Yields requests for GPU links and partitions left out."""
     for key in (keys.GPU_MIN_BANDWIDTH, keys.GPU_PARTITION_SPEC):
         if any(key in pod.pod.metadata.annotations for pod in case.kinds):
             yield _change(case, f"annotation {key} were left out", Effort.OWN_WISH, partial(_without_note, key=key))
@@ -161,11 +162,11 @@ def _without_note(pod: Pod, *, key: str) -> Pod:
 
 
 def _rigid(case: Case) -> Iterator[ClusterChange]:
-    """Pods that no rule may evict, which the min of their quota has to hold."""
+    """Yields preemptible pods, if the min of their quota refuses them as non-preemptible."""
     admission = Admission(case.figures.draft, case.config.quota, case.figures.reservations)
     refused = any(one.limit_name == "min" for one in admission.core_refusals(case.unit, case.figures.draft.quotas))
     if refused:
-        text = f"{'its members' if case.unit.is_gang else 'the pod'} might be evicted (were not non-preemptible)"
+        text = f"{'its members' if case.unit.is_gang else 'the pod'} were preemptible"
         yield _change(case, text, Effort.OWN_WISH, _evictable, 1)
 
 
@@ -176,7 +177,8 @@ def _evictable(pod: Pod) -> Pod:
 
 
 def _smaller(case: Case) -> Iterator[ClusterChange]:
-    """The largest amount of one resource that a node has in all, or has free, of a unit with one container each."""
+    """Yields smaller amounts of one resource: what some node has in total, or has free. Only for units with a single
+    shape."""
     if len({pod.shape for pod in case.unit.pending}) > 1:
         return
     draft, snapshot = case.figures.draft, case.snapshot
@@ -194,7 +196,7 @@ def _smaller(case: Case) -> Iterator[ClusterChange]:
 
 
 def _parts(most: int) -> list[int]:
-    """Amounts of devices that are tried: each of the highest ones, then halves."""
+    """Returns the amounts of devices to try: each of the highest ones, then halves."""
     few = list(range(most, max(0, most - ADVICE_LESS), -1))
     while few and few[-1] > 1:
         few.append(few[-1] // 2)
@@ -202,7 +204,7 @@ def _parts(most: int) -> list[int]:
 
 
 def _only_holder(pod: PodInfo, name: str) -> Container | None:
-    """The one container that asks for a resource; None where several do, or the pod as a whole."""
+    """Returns the only container that requests a resource; None if several do, or the pod as a whole."""
     spec = pod.pod.spec
     holders = [one for one in spec.containers if name in one.resources.requests or name in one.resources.limits]
     others = any(name in one.resources.requests or name in one.resources.limits for one in spec.init_containers)

@@ -1,4 +1,4 @@
-"""What of the queue, of time and of shares keeps a unit from room: jobs before it, holds, promises, weights."""
+"""Proposes changes of the queue, of time and of shares: earlier jobs, reservations, promised starts, weights."""
 
 from collections.abc import Iterator
 
@@ -18,24 +18,24 @@ from koordpy.quota.quota_book import QuotaUse
 
 
 def queue_changes(case: Case) -> Iterator[ClusterChange]:
-    """Changes of what is before a unit, and of settings about turns and shares."""
+    """Yields changes of the units before this one, and of settings on the queue order and shares."""
     config = case.config
     if any(one.unit == case.unit.id for one in case.alone.placements):
         own = {pod.key for pod in case.unit.members}
         others = [pod for pod in case.snapshot.pending if pod.key not in own]
-        text = "the jobs before it in the queue left it their room"
+        text = "jobs ahead of it in the queue were not placed first"
         yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(others)), 2, spares="waiting")
     yield from _promised(case)
     if config.fairness.starvation_after > 0:
         free = restruct(config.fairness, starvation_after=0.0)
-        text = "no nodes were held for a job that has waited long (fairness.starvationAfter)"
+        text = "no nodes were reserved for a starving job (fairness.starvationAfter)"
         yield ClusterChange(text, Effort.LIMIT, of_config(lambda one: restruct(one, fairness=free)), 1)
     yield from _reclaimed(case)
     yield from _weights(case)
 
 
 def _promised(case: Case) -> Iterator[ClusterChange]:
-    """The end of the pods that a promised start counts on."""
+    """Yields the end of the pods that a promised start waits for."""
     promise = case.plan.reservation
     if promise is not None and promise.unit != case.unit.id:
         yield from _short(case, promise.start)
@@ -44,21 +44,21 @@ def _promised(case: Case) -> Iterator[ClusterChange]:
     runtimes = Runtimes(case.snapshot)
     ended = [pod for pod in case.snapshot.pods.values() if pod.bound and runtimes.end_of(pod) <= promise.start]
     start = moment(promise.start)
-    text = f"it were {start}: by then enough running pods will have ended"
+    text = f"it waited until {start}: by then enough running pods will have ended"
     yield ClusterChange(text, Effort.NOTHING, of_snapshot(without(ended)), 1)
 
 
 def _short(case: Case, start: float) -> Iterator[ClusterChange]:
-    """An end before the start that is promised to another unit."""
+    """Yields a declared end before the start that is promised to another unit."""
     seconds = int(start - case.snapshot.now)
     if seconds <= 0:
         return
-    text = f"it said that it ends by {moment(start)}: annotation {keys.MAX_RUNTIME}: {seconds}s"
+    text = f"it declared an end by {moment(start)}: annotation {keys.MAX_RUNTIME}: {seconds}s"
     yield ClusterChange(text, Effort.OWN_WISH, of_snapshot(noted(case, keys.MAX_RUNTIME, f"{seconds}s")))
 
 
 def _reclaimed(case: Case) -> Iterator[ClusterChange]:
-    """Fair shares that are taken back."""
+    """Yields reclaim of fair shares."""
     fairness = case.config.fairness
     if fairness.mode == "off" or fairness.reclaim == "all" or case.config.preemption.across_users == "any":
         return
@@ -69,11 +69,11 @@ def _reclaimed(case: Case) -> Iterator[ClusterChange]:
 
 
 def _weights(case: Case) -> Iterator[ClusterChange]:
-    """A larger weight of the unit's user or queue, where shares are taken back and its own is too small."""
+    """Yields a larger weight of the unit's user or queue, if shares are reclaimed and its own share is too small."""
     fairness = case.config.fairness
     lines = lines_of(case.snapshot, fairness) if fairness.reclaim == "all" else None
     path = lines.path(case.unit.members[0]) if lines is not None else ()
-    if lines is None or not path or path[-1].quota:  # a quota has its weight from its ElasticQuota
+    if lines is None or not path or path[-1].quota:  # the weight of a quota is in its ElasticQuota
         return
     party, use, asked = path[-1], QuotaUse(case.snapshot.quotas), Job(case.unit).requests()
     short = any(

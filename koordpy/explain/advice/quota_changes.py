@@ -1,7 +1,7 @@
-"""Which limits of quotas could be larger, and what waits in other quotas: the cheapest single change first.
+"""Proposes larger limits of quotas, and removal of pods that count in quotas; the cheapest single change first.
 
-A quota is raised alone, to what its pods and the unit ask together. Where that is not enough, limits that refuse then
-are raised with it, each derived from the quotas as they are after the raise before.
+A quota is raised alone, to the sum of its usage and the unit's request. If that is not enough, further limits that
+refuse are raised with it. Each is derived from the quotas after the previous raise.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,11 +26,11 @@ from koordpy.reservations.reservation_ledger import ReservationLedger
 
 Amounts = Mapping[str, int]
 Raise = tuple[str, str, str, int]
-"""(quota, min or max, resource, amount)."""
+"""(quota, `min` or `max`, resource, amount)."""
 
 
 def quota_changes(case: Case) -> Iterator[ClusterChange]:
-    """Changes of quotas, and of what their pods ask for."""
+    """Yields changes of quotas, and of the pods that count in them."""
     snapshot, quotas = case.snapshot, case.snapshot.quotas
     if not quotas.tree.quotas:
         return
@@ -52,7 +52,7 @@ def _refusals(case: Case, snapshot: Snapshot) -> list[QuotaRefusal]:
 
 
 def _leaves(case: Case) -> Iterator[ClusterChange]:
-    """The leaves of an inner quota that pods name."""
+    """Yields the leaves of an inner quota that pods name."""
     quotas = case.snapshot.quotas
     name = next((n for pod in case.unit.pending if (n := quotas.quota_of(pod)) in quotas.tree.quotas), "")
     if not name or not quotas.tree.quotas[name].is_parent:
@@ -75,7 +75,7 @@ def _in_quota(info: PodInfo, quota: str, case: Case) -> PodInfo:
 
 
 def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Each quota on the way up that refuses, and each above it, with one limit raised."""
+    """Yields one limit raised, for each quota on the refused path and each above it."""
     if not refusals:
         return
     tree = case.snapshot.quotas.tree
@@ -92,7 +92,7 @@ def _raised_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterC
 
 
 def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """Every limit that refuses, raised one after the other until none does."""
+    """Yields every limit that refuses, raised one after the other until none refuses."""
     made: dict[tuple[str, str, str], int] = {}
     snapshot = case.snapshot
     for _ in range(ADVICE_RAISES):
@@ -114,7 +114,7 @@ def _raised_together(case: Case, refusals: list[QuotaRefusal]) -> Iterator[Clust
 
 
 def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Raise]:
-    """What a limit of a quota would have to be, for the resources of which it is less."""
+    """Returns the amount that a limit of a quota needs, for each resource of which it has less."""
     quota, use = case.snapshot.quotas.tree.quotas[name], case.figures.draft.quotas
     inside = [pod for pod in case.core if name in case.snapshot.quotas.tree.path(case.snapshot.quotas.quota_of(pod))]
     out = []
@@ -129,7 +129,8 @@ def _raises(case: Case, name: str, side: str, resources: list[str]) -> list[Rais
 
 
 def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[ClusterChange]:
-    """The change that raises some limits, and those with which the quotas still agree; none where they cannot."""
+    """Yields the change that raises some limits, and others to stay consistent with them; nothing if that is
+    impossible."""
     tree, raises = case.snapshot.quotas.tree, _agreed(case, asked)
     if not raises:
         return
@@ -143,8 +144,11 @@ def _change(case: Case, asked: list[Raise], size: int, family: str) -> Iterator[
 
 
 def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
-    """The raises and what follows from each min: a max that holds it, and a min of the parent that holds the sum of
-    its children's. Empty where a quota on the way has no such limit, or cannot be read."""
+    """Returns the raises and those that each raised min requires: a max of at least that min, and a min of the parent
+    of at least the sum of its children's.
+
+    Empty if a quota on the path has no such limit, or cannot be read.
+    """
     tree = case.snapshot.quotas.tree
     made = {(name, side, resource): amount for name, side, resource, amount in raises}
     for name, resource in [(name, resource) for name, side, resource in made if side == "min"]:
@@ -168,7 +172,7 @@ def _agreed(case: Case, raises: list[Raise]) -> list[Raise]:
 
 
 def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
-    """The snapshot with limits raised."""
+    """Returns the snapshot with limits raised."""
     changed: dict[str, QuotaNode] = {}
     for name, side, resource, amount in raises:
         quota = changed.get(name, snapshot.quotas.tree.quotas[name])
@@ -182,7 +186,8 @@ def _raised(snapshot: Snapshot, raises: list[Raise]) -> Snapshot:
 
 
 def _guaranteed(case: Case) -> Iterator[ClusterChange]:
-    """A larger min of the unit's quota, with which it may claim room, or has what runtimes keep for others."""
+    """Yields a larger min of the unit's quota, with which the unit may reclaim capacity that other quotas borrow or may
+    use."""
     quotas = case.snapshot.quotas
     leaf = quotas.tree.quotas.get(quotas.quota_of(case.unit.pending[0]))
     if leaf is None:
@@ -192,12 +197,12 @@ def _guaranteed(case: Case) -> Iterator[ClusterChange]:
         needed = use.used(leaf.name, resource) + requests.get(resource, 0)
         if requests.get(resource, 0) and leaf.least(resource) < needed <= most:
             raises.append((leaf.name, "min", resource, needed))
-    if raises and not any(side == "max" for _, side, _, _ in _agreed(case, raises)):  # that is a change of its own
+    if raises and not any(side == "max" for _, side, _, _ in _agreed(case, raises)):  # raising max is a separate change
         yield from _change(case, sorted(raises), len(raises), "min")
 
 
 def _left_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """The fewest running pods of a quota that refuses, whose end leaves the unit what it asks."""
+    """Yields the fewest running pods of a refusing quota to end, so that the quota can take the unit's request."""
     quotas = case.snapshot.quotas
     for refusal in refusals:
         limit, used, asked = refusal.limit or {}, refusal.used or {}, refusal.request or {}
@@ -224,7 +229,7 @@ def _left_alone(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterCha
 
 
 def _unasked(case: Case, refusals: list[QuotaRefusal]) -> Iterator[ClusterChange]:
-    """What waits in other quotas, for which runtimes keep room."""
+    """Yields the removal of pending pods in other quotas, because runtimes reserve capacity for them."""
     quotas, own = case.snapshot.quotas, {pod.key for pod in case.unit.members}
     resources = {resource for one in refusals for resource in one.limit or ()}
     inside = {quotas.quota_of(pod) for pod in case.unit.pending}

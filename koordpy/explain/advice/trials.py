@@ -1,7 +1,8 @@
-"""What-ifs: the round is planned on a changed cluster, and a change counts only where the unit has its place then.
+"""What-ifs: plans rounds on a changed cluster. A change helps only if the unit is placed in such a round.
 
-A change is tried in two steps: the unit alone, which is cheap, then the whole round, in which units before it may take
-what the change gives. The number of rounds is bounded (`limits`), never the time: the same input gives the same advice.
+A change is tried in two steps. First the unit is planned alone, which is cheap. Then the whole round is planned, in
+which earlier units may use the capacity that the change provides. The number of rounds is bounded (`limits`), never the
+time: equal input gives equal advice.
 """
 
 from collections.abc import Callable
@@ -24,15 +25,15 @@ _MOVED = RuleName.CONSOLIDATION
 
 @dataclass
 class Trials:
-    """What-ifs for one pod of a unit that waits."""
+    """What-ifs for one pod of a pending unit."""
 
     snapshot: Snapshot
     config: KoordpyConfiguration
     unit: Unit
     pod: str
-    """Key of the pod that is asked about."""
+    """Key of the pod to explain."""
     round: RoundPlan
-    """The round as it is, in which the pod waits."""
+    """The round without changes, in which the pod stays pending."""
     _done: int = 0
     _work: int = 0
     _reductions: int = 0
@@ -42,16 +43,17 @@ class Trials:
     def __post_init__(self) -> None:
         self._own = frozenset(pod.key for pod in self.unit.pending)
         self.alone = self._plan(World(self.snapshot, self.config, frozenset([self.unit.id])))
-        """The round in which no unit is before it."""
+        """The round that plans this unit only."""
         self._started = bool(self._placed(self.round))
 
     @property
     def spent(self) -> bool:
-        """Whether nothing more is to be tried."""
+        """True if no further change is to be tried."""
         return self._done >= ADVICE_TRIALS or (self._done >= ADVICE_TRIALS_LEAST and self._work > ADVICE_WORK)
 
     def line(self, change: ClusterChange) -> str:
-        """The text of a change with which the unit has its place; empty where it has none, or nothing more is tried."""
+        """Returns the text of a change with which the unit is placed; empty if it is not placed, or the trials are
+        spent."""
         if change.reduce is not None:
             if self._result(change.make) is None:
                 return ""
@@ -69,21 +71,21 @@ class Trials:
         if not rules:
             return change.text
         if any(rule in (RuleName.QUOTA, RuleName.FAIR_SHARE) for rule in rules):
-            return f"{change.text}: others would give back"
+            return f"{change.text}: pods of other quotas or users would be evicted"
         done = "moved" if _MOVED in rules else "evicted"
         return f"{change.text}: {counted(len(rules), 'pod')} would be {done} for it"
 
     def _starts_all(self, plan: RoundPlan) -> bool:
-        """Whether a round binds every own pod, and all others that the round as it is binds."""
+        """Returns True if a round binds every pod of the unit, and all other pods that the unchanged round binds."""
         before = {one.pod_key for one in self.round.placements}
         return self._own | before <= {one.pod_key for one in plan.placements}
 
     def _units_of(self, plan: RoundPlan) -> frozenset[str]:
-        """Units of the own pods in a round: several where its change divides the gang."""
+        """Returns the ids of the units of the own pods in a round: several if the change divides the gang."""
         return frozenset({self.unit.id, *(one.unit for one in plan.placements if one.pod_key in self._own)})
 
     def _result(self, make: Callable[[World], World]) -> RoundPlan | None:
-        """The round after a change, None where the unit has no place in it, or where it was not tried."""
+        """Returns the round after a change; None if the unit is not placed in it, or if the change was not tried."""
         if make not in self._known:
             if self.spent:
                 return None
@@ -91,7 +93,8 @@ class Trials:
         return self._known[make]
 
     def _helps(self, change: ClusterChange) -> bool:
-        """Whether a smaller change of the same form helps. Costs no trial, but reductions are bounded too."""
+        """Returns True if a smaller change of the same form helps. It costs no trial, but the number of reductions is
+        bounded too."""
         self._reductions += 1
         if self._work > ADVICE_WORK:
             self._reductions = ADVICE_REDUCTIONS + 1
@@ -108,7 +111,7 @@ class Trials:
         return None if found is None else self._among_all(*found)
 
     def _alone(self, make: Callable[[World], World]) -> tuple[World, RoundPlan] | None:
-        """The world after a change and the round of the unit alone in it; None where it has no place there."""
+        """Returns the world after a change and the round of the unit alone in it; None if the unit is not placed."""
         try:
             world = make(World(self.snapshot, self.config))
         except VariantError:
@@ -117,14 +120,14 @@ class Trials:
         return (world, first) if self._helped(first) else None
 
     def _among_all(self, world: World, first: RoundPlan) -> RoundPlan | None:
-        """The whole round in a world; None where the unit has no place in it."""
+        """Returns the whole round in a world; None if the unit is not placed in it."""
         if world.only is not None or len(self.snapshot.pending) == len(self._own):
             return first
         plan = self._plan(world)
         return plan if self._helped(plan) else None
 
     def _ids(self, world: World) -> list[str]:
-        """Units of the pods after the change: they may be in other gangs, or in none."""
+        """Returns the units of the own pods after the change: the pods may be in other gangs, or in none."""
         pods = [world.snapshot.pods[key] for key in self._own if key in world.snapshot.pods]
         return [pod.key if pod.gang is None else f"gang:{pod.gang.id}" for pod in pods]
 
@@ -133,12 +136,12 @@ class Trials:
         return self.pod in placed or (not self._started and bool(placed))
 
     def _placed(self, plan: RoundPlan) -> frozenset[str]:
-        """Own pods with a place in a round."""
+        """Returns the own pods that a round places or nominates."""
         found = {one.pod_key for one in plan.placements} | self._nominated(plan)
         return self._own & found
 
     def _nominated(self, plan: RoundPlan) -> frozenset[str]:
-        """Own pods that others are evicted for."""
+        """Returns the own pods for which a round evicts pods."""
         return self._own & {one.pod_key for one in plan.nominations}
 
     def _plan(self, world: World) -> RoundPlan:
