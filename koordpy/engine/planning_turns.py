@@ -118,7 +118,7 @@ class SearchTurns:
         """Charges the search time of one unit to its tenant."""
         self._had[tenant] = max(self._had.get(tenant, 0.0), self._least) + seconds
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Resets the used time of all tenants. Called when no unit waits for a search."""
         self._had, self._began, self._least = {}, {}, 0.0
 

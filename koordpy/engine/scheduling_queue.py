@@ -220,7 +220,7 @@ class UnitQueue:
         """Returns True if a unit waits for a search. If none does, the search time used by tenants is reset."""
         if any(entry.search is not None for entry in self._states[State.ACTIVE].values()):
             return True
-        self.turns.begin_anew()
+        self.turns.reset()
         return False
 
     def take_searches(self, *, alone: bool = False) -> list[Entry]:

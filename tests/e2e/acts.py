@@ -55,7 +55,7 @@ class Koordpy:
     async def ready(self) -> None:
         """Waits until it leads, and another stands by where the leader is to change."""
         if self.interruption == LEADER_CHANGED:
-            await said(self.leader, "leading since now")
+            await said(self.leader, "became leader")
             self._standby = self._standby or self._start()
             await said(self._standby, "waiting for lease")
 
@@ -71,7 +71,7 @@ class Koordpy:
             else:
                 await asyncio.to_thread(old.kill)
             self._changes += 1
-            await said(self.leader, "leading since now")
+            await said(self.leader, "became leader")
             self._standby = self._start()
 
     async def stop(self) -> None:

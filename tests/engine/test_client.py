@@ -197,7 +197,7 @@ async def test_an_answer_that_is_no_object_is_nobodys_answer(server: ScriptedSer
         server.on(verb, POD, text(said, 200))
     async with client_of(server) as client:
         for asked in (client.get(POD, type=Pod), client.post(POD, {}), client.delete(POD)):
-            with pytest.raises(Unreachable, match="is not the API server's") as caught:
+            with pytest.raises(Unreachable, match="is not from the API server") as caught:
                 await asked
             assert caught.value.sent
 
@@ -351,9 +351,9 @@ BAD_DATA = {"server": "https://127.0.0.1:1", "certificate-authority-data": "!"}
     ("user", "cluster", "message"),
     [
         ({}, {"server": ""}, r"config: clusters\[c\].cluster.server: missing"),
-        ({}, {"server": 7}, r"clusters\[c\].cluster.server: a number \(7\) in place of text"),
-        ({}, {"server": "ftp://x"}, r"server: 'ftp://x' is no http or https URL"),
-        ({}, BAD_DATA, r"clusters\[c\].cluster.certificate-authority-data: no base64"),
+        ({}, {"server": 7}, r"clusters\[c\].cluster.server: must be a string, not a number \(7\)"),
+        ({}, {"server": "ftp://x"}, r"server: 'ftp://x' is not an http or https URL"),
+        ({}, BAD_DATA, r"clusters\[c\].cluster.certificate-authority-data: invalid base64"),
         ({}, {"server": "https://x", "certificate-authority": "no.crt"}, r"certificate-authority: .*no\.crt"),
         ({"client-certificate-data": "YQ=="}, None, r"users\[u\].user.client-key: .* go together"),
         ({"tokenFile": "absent"}, None, r"absent: token cannot be read"),
@@ -370,17 +370,17 @@ async def test_faults_of_a_kubeconfig_name_file_and_field(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [\nb: c", r"kubeconfig is no YAML: line [0-9]+, column [0-9]+: [^\n]*$"),
-        ("a: \x07", r"kubeconfig is no YAML: [^\n]*$"),
-        ("- 1", "a kubeconfig is a mapping, this is a list"),
-        ("", "a kubeconfig is a mapping, the file is empty"),
-        ("null", "a kubeconfig is a mapping, the file is empty"),
+        ("a: [\nb: c", r"kubeconfig is not valid YAML: line [0-9]+, column [0-9]+: [^\n]*$"),
+        ("a: \x07", r"kubeconfig is not valid YAML: [^\n]*$"),
+        ("- 1", "a kubeconfig must be a mapping, this is a list"),
+        ("", "a kubeconfig must be a mapping, the file is empty"),
+        ("null", "a kubeconfig must be a mapping, the file is empty"),
         ("users: 3", r"users: must be a list, this is a number \(3\)"),
         ("clusters: [{name: c, cluster: true}]", r"clusters\[0\].cluster: must be a mapping, this is a truth value"),
-        ("current-context: 5", r"current-context: a number \(5\) in place of text"),
+        ("current-context: 5", r"current-context: must be a string, not a number \(5\)"),
         ("users: [{user: {}}]", r"users\[0\]: needs a name"),
         ("clusters: []", "current-context: not set"),
-        ("current-context: x", r"contexts\[x\]: no such entry \(there are: none\)"),
+        ("current-context: x", r"contexts\[x\]: no such entry \(known: none\)"),
     ],
 )
 async def test_a_file_that_is_no_kubeconfig_is_said_so(tmp_path: Path, text: str, message: str) -> None:
@@ -404,7 +404,7 @@ async def test_nothing_to_go_by_says_what_to_do(tmp_path: Path, monkeypatch: pyt
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(CredentialError, match="give --kubeconfig or set KUBECONFIG"):
+    with pytest.raises(CredentialError, match="use --kubeconfig or set KUBECONFIG"):
         await load_access()
 
 
@@ -417,7 +417,7 @@ async def test_a_user_without_a_name_and_a_home_is_told_the_same(monkeypatch: py
     for name in ("HOME", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
-    with pytest.raises(CredentialError, match="give --kubeconfig or set KUBECONFIG"):
+    with pytest.raises(CredentialError, match="use --kubeconfig or set KUBECONFIG"):
         await load_access()
     with pytest.raises(CredentialError, match="~/nowhere"):
         await load_access("~/nowhere")

@@ -216,7 +216,7 @@ async def test_only_what_cannot_be_read_is_told_of_the_object_not_what_we_fail_o
     assert [(one.names.name, one.why) for one in reflector.unreadable.values()] == [
         ("theirs", "cpu: 'x' is no quantity")
     ]
-    assert "default/ours was not taken in" in caplog.text and "not enough values" in caplog.text
+    assert "the change of default/ours could not be handled" in caplog.text and "not enough values" in caplog.text
 
 
 async def test_null_for_an_empty_list_is_read_in_a_list_and_in_a_watch(server: ScriptedServer) -> None:

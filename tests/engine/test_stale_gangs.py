@@ -101,7 +101,7 @@ async def test_a_gang_whose_minimum_is_raised_has_lost_nobody() -> None:
             return next(c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
 
         cluster.server.store.update(GROUPS, "g", raised, namespace="default")
-        await until(lambda: says() == "2 of minMember 8 members are bound or have Succeeded; no other waits")
+        await until(lambda: says() == "2 of minMember 8 members are bound or have Succeeded; no other is pending")
         cluster.pod("later")
         await until(lambda: cluster.bound("later"))
         assert cluster.bound("g-0", "g-1") and not stale(cluster) and not ending(cluster)
@@ -132,7 +132,7 @@ async def test_the_pod_group_tells_of_the_loss_the_grace_and_the_end() -> None:
         assert (disrupted()["reason"], disrupted()["message"]) == ("StaleGang", note)
         cluster.create(*gang("g", 2, gpus=1)[1:])
         await until(lambda: cluster.bound("g-0", "g-1") and disrupted()["status"] == "False")
-        assert disrupted()["message"] == f"its minimum is bound again; before: {note}"
+        assert disrupted()["message"] == f"the minimum is bound again; before: {note}"
         # what happens to it from now on is nobody's eviction
         cluster.delete("g-1")
         await until(lambda: stale(cluster).get("status") == "True" and cluster.group("g")["scheduled"] == 1)
@@ -312,7 +312,7 @@ async def test_what_was_said_before_a_gang_was_whole_is_not_told_again_when_it_l
             cluster.delete("g-1")
             await until(lambda: scheduled() == ("False", "Incomplete"))
             (told,) = (c["message"] for c in cluster.group("g")["conditions"] if c["type"] == "Scheduled")
-            assert told == "1 of minMember 2 members are bound or have Succeeded; no other waits"
+            assert told == "1 of minMember 2 members are bound or have Succeeded; no other is pending"
 
 
 async def test_a_job_that_has_lost_a_member_is_given_up_when_its_grace_is_over() -> None:

@@ -138,7 +138,7 @@ async def test_the_defaults_of_the_newest_python_alone_would_refuse_it(
         serving(server_context(made[server])) as url,
         ApiClient(ClusterAccess(url, ssl_context=context)) as client,
     ):
-        with pytest.raises(Untrusted, match=r"does not hold \((Missing Authority Key|CA cert does not include key us)"):
+        with pytest.raises(Untrusted, match=r"is not valid \((Missing Authority Key|CA cert does not include key us)"):
             await client.request("GET", "/version")
 
 
@@ -154,8 +154,12 @@ async def test_the_defaults_of_the_newest_python_alone_would_refuse_it(
             "over",
             "the certificate authority of {source} has expired: it was valid until Feb  1 00:00:00 2020",
         ),
-        ("early", "root", "it is not valid yet; is the clock right? (certificate is not yet valid)"),
-        ("elsewhere", "root", "it is for other names; tls-server-name may name the one to expect (IP address mismatch"),
+        ("early", "root", "it is not valid yet (is the clock right?) (certificate is not yet valid)"),
+        (
+            "elsewhere",
+            "root",
+            "it is for other host names; if one of them is expected, set tls-server-name (IP address mismatch",
+        ),
     ],
 )
 async def test_a_refusal_names_the_host_and_says_what_is_wrong(
@@ -193,7 +197,7 @@ async def test_a_scheduler_that_refuses_says_so_once_and_in_its_readiness_and_ag
             try:
                 await until(lambda: calls > 100)
                 (line,) = loud()
-                assert "refused: it is for other names;" in line and line.endswith("; trying on")
+                assert "refused: it is for other host names;" in line and line.endswith("; retrying")
                 checks = scheduler.inspection.ready_checks()
                 assert {name for name, check in checks.items() if check()} == {"caches"}
                 said = checks["caches"]()

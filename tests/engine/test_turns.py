@@ -92,7 +92,7 @@ def test_once_nobody_waits_all_begin_anew() -> None:
     rounds = Rounds(*many("a", 3))
     for _ in range(3):
         rounds.round()
-    rounds.turns.begin_anew()
+    rounds.turns.reset()
     rounds.units = [*many("a", 2), *many("b", 1)]
     assert rounds.round().tenant == "a"
 

@@ -133,7 +133,7 @@ async def test_what_is_wrong_with_a_hypernode_is_told_by_an_event_on_it() -> Non
                 "spec.members[0].selector.regexMatch.pattern: cannot be"
             )
             why = "it cannot be read: spec.tier: text ('one') in place of a whole number"
-            assert told(cluster)["HyperNode", "s1"] == f"it counts as if it were not there, as {why}"
+            assert told(cluster)["HyperNode", "s1"] == f"it is ignored as if it did not exist, as {why}"
 
 
 ODD_IMAGE = {"names": "a-text", "sizeBytes": 7}
@@ -188,7 +188,7 @@ async def test_a_node_that_cannot_be_read_takes_no_new_pods_and_keeps_its_own() 
         change_node(cluster, "n1", [ODD_IMAGE])
         await until(lambda: ("Node", "n1") in told(cluster))
         why = "status.images[0].names: text ('a-text') in place of a list"
-        assert told(cluster)["Node", "n1"] == f"it takes no new pods, as it cannot be read: {why}"
+        assert told(cluster)["Node", "n1"] == f"it accepts no new pods, as it cannot be read: {why}"
         cluster.pod("second")
         refused = "0/1 nodes are available: 1 node(s) were unschedulable."
         await until(lambda: cluster.condition("second").get("message", "").startswith(refused))
@@ -197,7 +197,7 @@ async def test_a_node_that_cannot_be_read_takes_no_new_pods_and_keeps_its_own() 
         assert b'koordpy_refused_inputs_total{kind="Node",reason="UnreadableObject"} 1.0' in scheduler.metrics.render()
         (shown,) = scheduler.inspection.unreadable()
         assert shown == {
-            "apiVersion": "v1", "kind": "Node", "object": "n1", "wrong": why, "meaning": "it takes no new pods",
+            "apiVersion": "v1", "kind": "Node", "object": "n1", "wrong": why, "meaning": "it accepts no new pods",
         }  # fmt: skip
         change_node(cluster, "n1", [])
         await until(lambda: cluster.bound("second"))
@@ -259,7 +259,7 @@ async def test_a_pod_that_cannot_be_read_is_not_planned_for_and_one_on_a_node_ta
             cluster.pod("next", cpu="4")
             await until(lambda: cluster.bound("next"))
             assert not cluster.bound("waits")
-        assert told(cluster)["Pod", "waits"].startswith("it is not planned for; on a node it takes what it took, as it")
+        assert told(cluster)["Pod", "waits"].startswith("it is not scheduled; on a node it uses what it used, as it")
 
 
 async def test_no_pod_starts_in_a_quota_that_cannot_be_read_and_those_of_others_do() -> None:

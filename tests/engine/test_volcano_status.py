@@ -115,7 +115,7 @@ async def test_a_group_says_how_its_gang_fares() -> None:
             await until(lambda: counts(cluster, "g") == (0, 1, 1))
             assert said(cluster, "g")[0] == "Inqueue"
             cluster.delete("b")
-            await until(is_so(cluster, "g", "Completed", "Scheduled", "Scheduled", "all 1 pods have Succeeded"))
+            await until(is_so(cluster, "g", "Completed", "Scheduled", "Scheduled", "all pods have Succeeded (1)"))
             cluster.delete("a")
             cluster.server.store.remove(GROUPS, "g", "default")
             group(cluster, "g", 1)

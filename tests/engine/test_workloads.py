@@ -491,7 +491,7 @@ async def test_a_jobset_of_more_jobs_than_are_read_is_told_on_it_and_counted() -
         async with cluster.running() as scheduler:
             await until(lambda: any(one["involvedObject"]["kind"] == "JobSet" for one in cluster.events()))
             assert [one["message"] for one in cluster.events() if one["involvedObject"]["kind"] == "JobSet"] == [
-                "it counts as it was read last, as it cannot be read: "
+                "its last readable state stays in effect, as it cannot be read: "
                 "spec.replicatedJobs: makes 5001 Jobs, 5000 at most"
             ]
             counted = b'koordpy_refused_inputs_total{kind="JobSet",reason="UnreadableObject"} 1.0'

@@ -5,6 +5,6 @@ Replies and errors are typed, bodies are decoded into wire objects, and a token 
 Main types: `ApiClient` (`api_client.py`): calls; `ClusterAccess` (`credentials.py`): address and credentials;
 `LeaderElector` (`leader_lease.py`): the lease.
 
-Must not know the scheduler: the agent and the command line use this room too.
+Must not know the scheduler: the agent and the command line use this package, too.
 Start reading at `api_client.py`, then `credentials.py`.
 """

@@ -1,4 +1,4 @@
-"""The API server over one shared aiohttp session: typed replies, typed errors, a client-side rate limit.
+"""Client of the API server over one shared aiohttp session: typed replies and errors, and a client-side rate limit.
 
 Measured on 2 cores: a Binding through this client costs 0.27 ms with uvloop; kubernetes_asyncio takes 1.2 ms.
 Bodies are encoded and decoded by msgspec, straight into the wire structs of `koordpy.api.objects`.
@@ -32,7 +32,7 @@ from koordpy.engine.client.token_bucket import UNLIMITED, TokenBucket
 
 T = TypeVar("T")
 Body = Any
-"""A mapping, a wire struct, or bytes that are JSON already."""
+"""Body of a request: a mapping, a wire struct, or bytes of JSON."""
 Params = Mapping[str, str | int]
 PatchKind = Literal["merge", "strategic", "json", "apply"]
 
@@ -45,13 +45,13 @@ PATCH_CONTENT_TYPES: Mapping[str, str] = {
 REQUEST_TIMEOUT_SECONDS = 30.0
 CONNECT_TIMEOUT_SECONDS = 10.0
 WATCH_BUFFER_BYTES = 4 << 20
-"""The API server ends a watch whose reader stands still for a moment; this much may wait while we are busy."""
+"""Watch data that may wait while the process is busy: the API server ends a watch if its reader is slow."""
 MAX_RETRIES_ON_429 = 5
 MAX_RETRY_AFTER_SECONDS = 30.0
 
 
 for _name in ("pre_encoded_url", "from_parts"):
-    # the last 128 paths, with names of pods that are gone
+    # aiohttp's URL caches keep the last 128 paths, with names of deleted pods
     forgotten_by(getattr(getattr(getattr(yarl, "_url", None), _name, None), "cache_clear", lambda: None))
 
 
@@ -62,8 +62,8 @@ class ApiClient:
     """One API server. Use as `async with ApiClient(access) as client`, or call `close()`.
 
     Writes and lists pass a token bucket of `qps` and `burst` (0 or less: no limit); watches do not. Every method raises
-    ApiError or Unreachable. A 401 makes the credentials be read anew, once. A 429 of an idempotent call is tried again
-    after Retry-After, a bounded number of times; a POST is not, its caller decides.
+    ApiError or Unreachable. After a 401 the credentials are read again, once. A 429 of an idempotent call is repeated
+    after Retry-After, a limited number of times. A POST is not repeated, because its caller decides that.
     """
 
     def __init__(
@@ -75,16 +75,16 @@ class ApiClient:
         timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`sleep` waits for a turn and before another try: where time is not the machine's, it is given."""
+        """sleep: waits for the rate limit and between tries; a simulation passes its own."""
         self.access = access
         self.complaints = Complaints(access)
-        """Tells of what all calls are refused."""
+        """Reports problems that all calls have in common: certificate, credentials, permissions."""
         self.bucket = TokenBucket(qps, burst, sleep=sleep)
         self.may_repeat: Callable[[], bool] = lambda: True
-        """Asked before a write is sent again after a 429: who may not write any more by then gets the error."""
+        """Called before a write is repeated after a 429. If it returns False, the caller gets the error."""
         self.on_answer: Callable[[str, str, float], None] = lambda method, code, seconds: None
-        """Hears of every request: its method, the status of the answer (`<error>`: there was none), and the seconds
-        until that began."""
+        """Called for every request with its method, the status of the reply (`<error>` without one), and the seconds
+        until the reply began."""
         self._sleep = sleep
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
         self._session: aiohttp.ClientSession | None = None
@@ -96,7 +96,7 @@ class ApiClient:
         await self.close()
 
     def complained(self, error: Exception, verbs: str, resource: str) -> bool:
-        """Whether the complaints tell of the failure of a call that was to do this."""
+        """Returns True if the complaints report this failure. verbs, resource: what the call was to do."""
         if isinstance(error, Untrusted):
             self.complaints.distrust(str(error))
             return True
@@ -108,15 +108,15 @@ class ApiClient:
             await self._session.close()
             self._session = None
 
-    # reading
+    # -- reads --------------------------------------------------------------------------------------------------------
 
     async def get(self, path: str, *, type: type[T]) -> T:
-        """GET of one object, decoded as `type` (`dict[str, Any]` for the whole object)."""
+        """Gets one object, decoded as `type` (`dict[str, Any]` for the whole object)."""
         value: T = self._decode(await self.request("GET", path, bucket=UNLIMITED), type, path)
         return value
 
     async def get_or_none(self, path: str, *, type: type[T]) -> T | None:
-        """As `get`, with None for a 404."""
+        """Gets one object; None for a 404."""
         try:
             return await self.get(path, type=type)
         except ApiError as error:
@@ -125,10 +125,10 @@ class ApiClient:
             raise
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod of a name as the API server has it now, whatever its uid; None where it has none.
+        """Returns the current pod of a name, with any uid; None if there is none.
 
-        What is done with the answer cannot be taken back: a pod that is gone is forgotten, a place given to the next.
-        So one that is about anything else (a proxy's, a cache's) is no answer, but an ApiError.
+        Callers delete or bind pods because of the answer. So a reply about another object (of a proxy or a cache)
+        raises ApiError.
         """
         pod = await self.get_or_none(PODS.path(namespace, name), type=Pod)
         meta = pod.metadata if pod is not None else None
@@ -142,7 +142,7 @@ class ApiClient:
     async def list_page(
         self, path: str, *, type: type[T], limit: int = 500, continue_token: str = "", params: Params | None = None
     ) -> Page[T]:
-        """One page of a list; an expired continue token is an ApiError of status 410."""
+        """Returns one page of a list. An expired continue token raises ApiError with status 410."""
         query: dict[str, str | int] = {**(params or {}), "limit": limit}
         if continue_token:
             query["continue"] = continue_token
@@ -158,10 +158,10 @@ class ApiClient:
         timeout_seconds: int = 300,
         stall_seconds: float = 330.0,
     ) -> AsyncGenerator[list[bytes], None]:
-        """Watches a collection: batches of whole lines, each a JSON event, as they arrive.
+        """Watches a collection. Yields batches of whole lines, each a JSON event, as they arrive.
 
-        Ends when the server ends the watch. Raises ApiError when the server refuses it, Unreachable when the connection
-        breaks or nothing comes for `stall_seconds`. A last line without its end is given up: its event comes again.
+        Ends when the server ends the watch. Raises ApiError if the server refuses it, and Unreachable if the connection
+        breaks or is silent for `stall_seconds`. An incomplete last line is dropped, because its event is sent again.
         """
         query: Params = {
             "watch": "true",
@@ -185,18 +185,18 @@ class ApiClient:
                 pending = [chunk[end + 1 :]] if end + 1 < len(chunk) else []
                 yield whole.split(b"\n")
         finally:
-            # not read to its end, so the connection is closed
+            # the body is not read to its end, so the connection is closed
             response.release()
 
-    # writing
+    # -- writes -------------------------------------------------------------------------------------------------------
 
     async def post(self, path: str, body: Body, *, type: type[T] | None = None) -> T | None:
-        """POST; the reply is decoded only when `type` is given."""
+        """Posts an object. The reply is decoded only if `type` is given."""
         reply = await self.request("POST", path, body=body)
         return self._decode(reply, type, path) if type is not None else None
 
     async def put(self, path: str, body: Body, *, type: type[T] | None = None) -> T | None:
-        """PUT of a whole object; a stale resourceVersion is an ApiError of status 409."""
+        """Replaces a whole object. A stale resourceVersion raises ApiError with status 409."""
         reply = await self.request("PUT", path, body=body)
         return self._decode(reply, type, path) if type is not None else None
 
@@ -209,7 +209,7 @@ class ApiClient:
         field_manager: str = "koordpy",
         type: type[T] | None = None,
     ) -> T | None:
-        """PATCH. `apply` (server-side apply) takes over fields that others own."""
+        """Patches an object. `apply` (server-side apply) also takes over fields of other owners."""
         params: dict[str, str | int] = {}
         if kind == "apply":
             params = {"fieldManager": field_manager, "force": "true"}
@@ -217,8 +217,10 @@ class ApiClient:
         return self._decode(reply, type, path) if type is not None else None
 
     async def delete(self, path: str, *, uid: str = "") -> bytes:
-        """DELETE; with `uid` only that object (another of its name is an ApiError of status 409). The reply: the object
-        as it was left, or a Status."""
+        """Deletes an object. Returns the object in its last state, or a Status, as bytes.
+
+        uid: deletes only that object; another uid raises ApiError with status 409. Empty for any.
+        """
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -234,7 +236,7 @@ class ApiClient:
         content_type: str = "application/json",
         bucket: TokenBucket | None = None,
     ) -> bytes:
-        """Any request; returns the body of the reply. `bucket` takes the place of the client's own rate limit."""
+        """Sends any request and returns the body of the reply. bucket: replaces the client's own rate limit."""
         data = body if body is None or isinstance(body, bytes) else _encoder.encode(body)
         retries = 0 if method == "POST" else MAX_RETRIES_ON_429
         while True:
@@ -245,12 +247,12 @@ class ApiClient:
             try:
                 reply = await self._read(response.read(), f"{method} {path}")
             finally:
-                # a connection whose body was not read to its end is closed, not reused
+                # a connection with an unread body is closed, not reused
                 response.release()
             if response.status < 300:
                 if not reply.startswith(b"{"):
-                    # a login page of a proxy, say: nobody knows whether the API server was asked at all
-                    raise Unreachable(f"{method} {path}: the answer is not the API server's: {shown(reply)}")
+                    # for example a proxy's login page: the request may have reached the API server or not
+                    raise Unreachable(f"{method} {path}: the reply is not from the API server: {shown(reply)}")
                 return reply
             error = self._error(response, reply)
             if error.status != 429 or retries == 0:
@@ -261,7 +263,7 @@ class ApiClient:
             if method != "GET" and not self.may_repeat():
                 raise error
 
-    # inside
+    # -- implementation -----------------------------------------------------------------------------------------------
 
     async def _respond(
         self,
@@ -273,8 +275,8 @@ class ApiClient:
         content_type: str = "application/json",
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """The answer, its body not read yet; the caller releases it."""
-        # names of objects need no quoting, and looking for it takes a tenth of a Binding
+        """Returns the response with an unread body; the caller releases it."""
+        # names of objects need no quoting, and checking it would take a tenth of a Binding's time
         url = URL(self.access.server + path, encoded=True)
         if params:
             url = url.with_query(params)
@@ -297,7 +299,7 @@ class ApiClient:
         try:
             headers = dict(await self.access.headers(rejected))
         except CredentialError as error:
-            # a plugin that fails today may work in a minute: for callers the server cannot be reached
+            # an exec plugin may work in a minute: callers treat this as an unreachable server
             raise Unreachable(f"{method} {url.path}: {error}", sent=False) from error
         if data is not None:
             headers["Content-Type"] = content_type
@@ -309,7 +311,7 @@ class ApiClient:
         try:
             if limits.total is not None:
                 response = await asked
-            else:  # a watch is answered at once, too, however long it stays open then
+            else:  # the response to a watch must begin in time, too, although its body has no limit
                 async with asyncio.timeout(self._timeout.total):
                     response = await asked
             code = str(response.status)
@@ -332,14 +334,14 @@ class ApiClient:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                # the binder bounds its requests itself, and each watch holds a connection for minutes
+                # the binder limits its own requests, and each watch occupies a connection for minutes
                 limit=0,
                 ssl=self.access.ssl_context if self.access.ssl_context is not None else True,
                 socket_factory=_keepalive_socket,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                # unzipping a list costs more than loopback and datacentre networks save
+                # decompressing a list costs more than a fast network saves
                 headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "koordpy"},
                 read_bufsize=WATCH_BUFFER_BYTES,
                 auto_decompress=False,
@@ -357,7 +359,7 @@ class ApiClient:
         try:
             status = reader_of(Status)(body)
         except ValueError:
-            # a proxy in between answers in HTML or plain text
+            # a proxy replied with HTML or plain text
             status = Status(message=shown(body))
         retry_after: float | None = None
         with contextlib.suppress(KeyError, ValueError):
@@ -379,7 +381,7 @@ def _said(error: BaseException) -> str:
 
 
 def _keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices within half a minute that the other machine is gone, also while a watch is silent."""
+    """Returns a socket that detects a lost peer within half a minute, even while a watch is silent."""
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

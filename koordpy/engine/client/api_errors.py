@@ -2,9 +2,9 @@
 
 
 class ApiError(Exception):
-    """The API server answered with an error: the request was not carried out, but for 5xx, where nobody knows.
+    """The API server replied with an error. The request was not carried out, except for 5xx, where that is unknown.
 
-    `retry_after` is in seconds, None when the server did not say.
+    retry_after: seconds; None if the server did not say.
     """
 
     def __init__(self, status: int, reason: str = "", message: str = "", *, retry_after: float | None = None) -> None:
@@ -13,8 +13,10 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """No answer: a timeout, a dropped or refused connection, or one that is no object. The outcome of a write is
-    unknown if `sent`."""
+    """No valid reply: a timeout, a dropped or refused connection, or a reply that is not an object.
+
+    sent: True if the request may have been sent, so that the outcome of a write is unknown.
+    """
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
@@ -22,4 +24,4 @@ class Unreachable(Exception):
 
 
 class Untrusted(Unreachable):
-    """The certificate of whoever answers is refused; nothing was sent."""
+    """The server's certificate is not trusted; nothing was sent."""

@@ -1,4 +1,4 @@
-"""What the API server replies: pages of lists, errors, objects of any kind, and resource versions as an order."""
+"""Types of replies of the API server: pages of lists, errors, objects of any kind; and the order of versions."""
 
 import functools
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class Status(msgspec.Struct, frozen=True, gc=False):
-    """What comes in place of an object with an error, or ends a watch."""
+    """The reply that describes an error, or that ends a watch."""
 
     code: int = 500
     reason: str = ""
@@ -35,26 +35,26 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 @functools.cache
 def reader_of(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
-    """Reads replies of a kind; raises ValueError where one is no such object."""
+    """Returns a decoder for replies of a kind. It raises ValueError for other JSON."""
     is_wire = isinstance(kind, type) and issubclass(kind, Wire)
     return WireReader(kind).read if is_wire else msgspec.json.Decoder(kind).decode
 
 
 def shown(body: bytes) -> str:
-    """The beginning of an answer that is no JSON."""
+    """Returns the beginning of a reply that is not JSON, for messages."""
     return body[:200].decode("utf-8", "replace").strip()
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a resource version is known to come before another."""
+    """Returns True if a resource version is certainly older than another."""
     numbers = all(text.isascii() and text.isdigit() for text in (version, than))
     return numbers and int(version) < int(than)
 
 
 def reached(version: str, wanted: str) -> bool:
-    """Whether a resource version is at least another; they count up (KEP-5504), and equal ones are equal anyhow.
+    """Returns True if a resource version is at least `wanted`. Versions count up (KEP-5504).
 
-    Nothing is wanted by an empty one.
+    Versions that are not numbers are only compared for equality. An empty `wanted` is always reached.
     """
     if not wanted:
         return True

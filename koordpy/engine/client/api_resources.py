@@ -1,4 +1,4 @@
-"""Where objects live on the API server: one `Resource` a kind, its paths, and which versions the server serves."""
+"""Resources of the API server: their paths, and discovery of the versions that the server serves."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Resource:
     kind: str
     namespaced: bool = True
     within: str = ""
-    """The one namespace that is looked at; empty for all."""
+    """The only namespace that is read; empty for all."""
 
     @property
     def api_version(self) -> str:
@@ -63,7 +63,7 @@ POD_GROUPS_X = Resource(keys.GROUP_X, "v1alpha1", "podgroups", "PodGroup")
 ELASTIC_QUOTAS = Resource(keys.GROUP_SIGS, "v1alpha1", "elasticquotas", "ElasticQuota")
 ELASTIC_QUOTAS_X = Resource(keys.GROUP_X, "v1alpha1", "elasticquotas", "ElasticQuota")
 INSTALLED = (CLUSTER_NETWORK_TOPOLOGIES, DEVICES, ELASTIC_QUOTAS, POD_GROUPS)
-"""The definitions of crds/."""
+"""Resources with a CustomResourceDefinition in crds/."""
 
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
@@ -78,7 +78,7 @@ STORAGE: dict[Resource, type[Wire]] = {
         "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False
     ): storage_objects.VolumeAttachment,
 }
-"""What filters read of volumes; served by every API server."""
+"""Storage resources that filters need; every API server serves them."""
 
 OWNERS: dict[Resource, type[Wire]] = {
     Resource("", "v1", "services", "Service"): owner_objects.Service,
@@ -86,12 +86,12 @@ OWNERS: dict[Resource, type[Wire]] = {
     Resource("apps", "v1", "replicasets", "ReplicaSet"): owner_objects.ReplicaSet,
     Resource("apps", "v1", "statefulsets", "StatefulSet"): owner_objects.StatefulSet,
 }
-"""Watched only where default constraints of spread take their selectors from them."""
+"""Owners of pods. Watched only if default spread constraints take their selectors from them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A resource we can read in several versions, the newest first."""
+    """A resource that is supported in several versions, the newest first."""
 
     group: str
     plural: str
@@ -111,9 +111,9 @@ DYNAMIC_RESOURCES: dict[Wanted, type[Wire]] = {
 
 
 async def discover(client: "ApiClient", wanted: Iterable[Wanted]) -> dict[Wanted, Resource | None]:
-    """The newest served version of each wanted resource, or None where the server has none of them.
+    """Returns the newest served version of each wanted resource; None if the server has none of them.
 
-    Raises what the client raises when the server cannot be asked (`ApiError` other than 404, `Unreachable`).
+    Raises as the client does if the server does not answer (`ApiError` other than 404, `Unreachable`).
     """
     listings: dict[str, asyncio.Task[dict[str, Any] | None]] = {}
 

@@ -1,4 +1,4 @@
-"""Pauses between tries: doubling, bounded, jittered so that a fleet does not come back in step."""
+"""Pauses between tries: they double up to a limit, with jitter, so that many clients do not retry together."""
 
 import random
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Backoff:
-    """`next()` gives the seconds to wait before the next try, `reset()` is for a success."""
+    """`next()` returns the seconds until the next try; `reset()` is called after a success."""
 
     first_seconds: float = 0.1
     most_seconds: float = 20.0

@@ -1,8 +1,7 @@
-"""Certificates that are refused, credentials that are rejected (401) and rights that are missing (403), told once for
-all who ask.
+"""Reports problems that all calls have in common, once: certificates, credentials (401) and permissions (403).
 
-A process without rights is refused twenty lists and the Lease, again and again. One line says what it lacks, at once,
-and from then on every ten minutes for as long as it lasts.
+Without permissions twenty lists and the Lease are refused again and again. One line lists what is missing, at once
+and then every ten minutes while the problem lasts.
 """
 
 import asyncio
@@ -19,38 +18,41 @@ logger = logging.getLogger(__name__)
 
 UNAUTHORIZED, FORBIDDEN = 401, 403
 GATHER_SECONDS = 1.0
-"""What is refused within this time is one line."""
+"""Refusals within this time are reported in one line."""
 AGAIN_SECONDS = 600.0
 
 
 class Complaints:
-    """Of one client. Owned by the event loop."""
+    """Reports problems of one client. Owned by the event loop."""
 
     def __init__(self, access: "ClusterAccess", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._access, self._clock = access, clock
         self._rejected_at = self._told_at = float("-inf")
         self._missing: dict[tuple[str, str], str] = {}
-        """(verbs, resource) -> the API server's words, since the last line."""
+        """(verbs, resource) -> the API server's message, since the last report."""
         self._told: set[tuple[str, str]] = set()
         self._gathering = False
         self._distrust = "", float("-inf")
 
     def distrust(self, why: str) -> None:
-        """The API server's certificate is refused."""
+        """Reports that the API server's certificate is not trusted."""
         told, at = self._distrust
         now = self._clock()
         if why != told or now - at >= AGAIN_SECONDS:
             self._distrust = why, now
-            logger.error("%s; nothing can be read or written; trying on", why)
+            logger.error("%s; nothing can be read or written; retrying", why)
 
     def take(self, error: "ApiError", verbs: str, resource: str) -> bool:
-        """The refusal of a call that was to do this; False where it is about neither credentials nor rights."""
+        """Reports a refused call. Returns False if the error is neither about credentials nor about permissions.
+
+        verbs, resource: what the call was to do.
+        """
         now = self._clock()
         if error.status == UNAUTHORIZED:
             if now - self._rejected_at >= AGAIN_SECONDS:
                 self._rejected_at = now
                 logger.error(
-                    "credentials rejected by %s (%s): nothing can be read or written; they are those of %s; trying on",
+                    "credentials rejected by %s (%s): nothing can be read or written; they are those of %s; retrying",
                     self._access.server, error, self._access.source or "the caller",
                 )  # fmt: skip
             return True
@@ -69,7 +71,7 @@ class Complaints:
             by_verbs.setdefault(verbs, []).append(resource)
         rights = "; ".join(f"{verbs} {', '.join(sorted(resources))}" for verbs, resources in by_verbs.items())
         logger.error(
-            "no right to %s: grant it (docs/install.md, section 6); without it nothing is scheduled; trying on. %s",
+            "no right to %s: grant it (docs/install.md, section 6); without it nothing is scheduled; retrying. %s",
             rights, next(iter(self._missing.values())),
         )  # fmt: skip
         self._told |= self._missing.keys()

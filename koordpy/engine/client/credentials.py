@@ -1,7 +1,7 @@
-"""Who we are and where the API server is: kubeconfig files and the in-cluster service account.
+"""Finds the API server and the credentials: kubeconfig files and the in-cluster service account.
 
-Tokens, token files, client certificates and basic auth are read here; exec plugins and OIDC go through
-kubernetes_asyncio's loader, which is imported only then (its import takes most of a second).
+Tokens, token files, client certificates and basic auth are read here. Exec plugins and OIDC use the loader of
+kubernetes_asyncio, which is imported only if needed, because its import takes most of a second.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from koordpy.engine.client.server_trust import trusting
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_REREAD_SECONDS = 60.0
-"""Projected service-account tokens are rotated on disk; client-go re-reads them every minute too."""
+"""Interval of reads of a token file: service account tokens are rotated on disk. client-go has the same interval."""
 
 HeaderSource = Callable[[bool], Awaitable[Mapping[str, str]]]
-"""Gives the auth headers of a request. The argument is True after a 401: whatever is cached must be made anew."""
+"""Returns the auth headers of a request. The argument is True after a 401: cached credentials must be renewed."""
 
 
 async def _anonymous(rejected: bool) -> Mapping[str, str]:
@@ -33,7 +33,7 @@ async def _anonymous(rejected: bool) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """How to reach one API server. `server` has no trailing slash; `source` says where this was read, for messages."""
+    """Access to one API server. server: URL without a trailing slash. source: where it was read from, for messages."""
 
     server: str
     ssl_context: ssl.SSLContext | None = None
@@ -50,12 +50,11 @@ class ClusterAccess:
 
 
 async def load_access(kubeconfig: str | None = None, context: str | None = None) -> ClusterAccess:
-    """Access to the cluster: the file named, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+    """Returns access to the cluster: by `kubeconfig`, else $KUBECONFIG, the pod's service account, or ~/.kube/config.
 
-    context: of the kubeconfig, in place of its current one; a service account has none and is passed over.
-
-    Several files joined by ":" in $KUBECONFIG are merged as kubectl does: the first that names a thing wins.
-    Raises CredentialError.
+    context: context of the kubeconfig instead of its current one. With a context the service account is skipped,
+    because it has none. Several files joined by ":" in $KUBECONFIG are merged as kubectl does: the first file that
+    defines a name wins. Raises CredentialError.
     """
     if named := kubeconfig or os.environ.get("KUBECONFIG"):
         return await _from_kubeconfig(_present(named), context)
@@ -64,21 +63,21 @@ async def load_access(kubeconfig: str | None = None, context: str | None = None)
     if own := _own():
         return await _from_kubeconfig([own], context)
     raise CredentialError(
-        "no API server to talk to: give --kubeconfig or set KUBECONFIG"
+        "no API server configured: use --kubeconfig or set KUBECONFIG"
         " (there is no service account and no ~/.kube/config)"
     )
 
 
 def _own() -> Path | None:
-    """~/.kube/config, where there is one."""
-    # a user may have no home, as a number in a container; then the path stays as it is
+    """Returns ~/.kube/config; None if it does not exist."""
+    # a user without a home directory, as in a container: the path is not expanded
     own = Path(os.path.expanduser("~/.kube/config"))
     return own if own.exists() else None
 
 
 def _present(named: str) -> list[Path]:
     paths = [Path(os.path.expanduser(part)) for part in named.split(os.pathsep) if part]
-    # kubectl skips absent files of the list, but a single one that is absent is a mistake
+    # kubectl skips absent files of a list, but a single absent file is an error
     present = [path for path in paths if path.exists()] if len(paths) > 1 else paths
     if not present:
         raise CredentialError(f"{named}: none of these kubeconfig files exists")
@@ -86,7 +85,10 @@ def _present(named: str) -> list[Path]:
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> ClusterAccess:
-    """The pod's service account; its token is read again every minute and after a 401. Raises CredentialError."""
+    """Returns access by the pod's service account. Its token is read every minute and after a 401.
+
+    Raises CredentialError.
+    """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise CredentialError("KUBERNETES_SERVICE_HOST is not set: this is not a pod of a cluster")
@@ -105,7 +107,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> ClusterAccess:
 
 @dataclass(slots=True)
 class TokenFile:
-    """A bearer token in a file that others rotate."""
+    """A bearer token in a file that another process rotates."""
 
     path: Path
     clock: Callable[[], float] = time.monotonic
@@ -113,7 +115,7 @@ class TokenFile:
     _read_at: float = field(default=float("-inf"), init=False)
 
     def read(self) -> str:
-        """The token as it is on disk now. Raises CredentialError."""
+        """Reads and returns the current token. Raises CredentialError."""
         try:
             token = self.path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -128,7 +130,7 @@ class TokenFile:
             try:
                 self.read()
             except CredentialError:
-                # while the kubelet swaps the file a read may fail; the token at hand is mostly still good
+                # a read may fail while the kubelet replaces the file; the known token is mostly still valid
                 if not self._token:
                     raise
         return {"Authorization": f"Bearer {self._token}"}
@@ -147,7 +149,7 @@ async def _from_kubeconfig(paths: list[Path], named: str | None) -> ClusterAcces
 
     server = cluster.text("server", required=True).rstrip("/")
     if not server.startswith(("http://", "https://")):
-        raise CredentialError(f"{cluster.at('server')}: {server!r} is no http or https URL")
+        raise CredentialError(f"{cluster.at('server')}: {server!r} is not an http or https URL")
     headers: HeaderSource = _anonymous
     cert, key = user.file_or_data("client-certificate"), user.file_or_data("client-key")
     if (cert is None) != (key is None):
@@ -200,7 +202,8 @@ def _constant(authorization: str) -> HeaderSource:
 
 
 class _Plugin:
-    """Exec plugins and OIDC by kubernetes_asyncio's loader. It keeps a token until it is near its end."""
+    """Exec plugins and OIDC, by the loader of kubernetes_asyncio, which caches a token until shortly before it
+    expires."""
 
     def __init__(self, config: dict[str, Any], context: str, folder: str, where: str) -> None:
         self._config, self._context, self._folder, self._where = config, context, folder, where
@@ -210,11 +213,11 @@ class _Plugin:
         self._authorization = ""
         self.cert_file = self.key_file = ""
 
-    async def refresh(self, *, anew: bool = False) -> None:
+    async def refresh(self, *, again: bool = False) -> None:
         from kubernetes_asyncio.client import Configuration
         from kubernetes_asyncio.config.kube_config import KubeConfigLoader
 
-        if self._loader is None or anew:
+        if self._loader is None or again:
             self._loader = KubeConfigLoader(
                 config_dict=self._config, active_context=self._context, config_base_path=self._folder
             )
@@ -226,16 +229,16 @@ class _Plugin:
         self._authorization = str(configuration.api_key.get("BearerToken", ""))
         self.cert_file, self.key_file = str(configuration.cert_file or ""), str(configuration.key_file or "")
         if not self._authorization and not self.cert_file:
-            raise CredentialError(f"{self._where}: the plugin gave neither a token nor a certificate")
+            raise CredentialError(f"{self._where}: the plugin returned neither a token nor a certificate")
         self._refreshed_at = time.monotonic()
 
     async def headers(self, rejected: bool) -> Mapping[str, str]:
         if rejected or time.monotonic() - self._refreshed_at >= TOKEN_REREAD_SECONDS:
             asked_at = time.monotonic()
             async with self._lock:
-                # one refresh serves everybody who waited for it
+                # one refresh serves all waiting requests
                 if self._refreshed_at < asked_at:
-                    await self.refresh(anew=rejected)
+                    await self.refresh(again=rejected)
         return {"Authorization": self._authorization} if self._authorization else {}
 
 
@@ -264,5 +267,5 @@ def _ssl_context(
                     names.append(handle.name)
                 context.load_cert_chain(names[0], names[1])
         except (OSError, ssl.SSLError) as error:
-            raise CredentialError(f"{where}: client-certificate and client-key do not load: {error}") from error
+            raise CredentialError(f"{where}: client-certificate and client-key cannot be loaded: {error}") from error
     return context

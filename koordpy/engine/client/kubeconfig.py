@@ -1,4 +1,4 @@
-"""What stands in kubeconfig files: entries by name, faults by file and field, several files as one."""
+"""Reads kubeconfig files: entries by name, merging of several files, and errors with file and field."""
 
 import base64
 import binascii
@@ -14,12 +14,12 @@ from koordpy.api.field_faults import shown
 
 
 class CredentialError(Exception):
-    """The server or the credentials cannot be had; the message names the file and the field."""
+    """The server or the credentials cannot be determined; the message names the file and the field."""
 
 
 @dataclass(slots=True)
 class KubeconfigSection:
-    """The fields of one named entry of a kubeconfig, with the file they came from for messages and relative paths."""
+    """The fields of one named entry of a kubeconfig, with its file for messages and relative paths."""
 
     fields: Mapping[str, Any]
     file: str
@@ -27,31 +27,31 @@ class KubeconfigSection:
     folder: Path
 
     def at(self, name: str) -> str:
-        """Where a field stands, for messages."""
+        """Returns the location of a field, for messages."""
         return f"{self.file}: {self.path}.{name}"
 
     def text(self, name: str, *, required: bool = False) -> str:
-        """A field that is text; empty where it is absent. Raises CredentialError."""
+        """Returns a string field; empty if it is absent. Raises CredentialError."""
         value = self.fields.get(name)
         if value is None or value == "":
             if required:
                 raise CredentialError(f"{self.at(name)}: missing")
             return ""
         if not isinstance(value, str):
-            raise CredentialError(f"{self.at(name)}: {shown(value)} in place of text")
+            raise CredentialError(f"{self.at(name)}: must be a string, not {shown(value)}")
         return value
 
     def resolve(self, path: str) -> Path:
-        """Paths in a kubeconfig are relative to its folder."""
+        """Resolves a path, which is relative to the folder of the kubeconfig."""
         return self.folder / os.path.expanduser(path)
 
     def file_or_data(self, name: str) -> bytes | None:
-        """The bytes of NAME-data (base64), else of the file NAME, else None."""
+        """Returns the bytes of NAME-data (base64), else of the file NAME; None if neither is set."""
         if data := self.text(f"{name}-data"):
             try:
                 return base64.b64decode(data, validate=True)
             except binascii.Error as error:
-                raise CredentialError(f"{self.at(name + '-data')}: no base64: {error}") from error
+                raise CredentialError(f"{self.at(name + '-data')}: invalid base64: {error}") from error
         if path := self.text(name):
             try:
                 return self.resolve(path).read_bytes()
@@ -69,17 +69,17 @@ class Kubeconfig:
         self.sections: dict[str, dict[str, KubeconfigSection]] = {"contexts": {}, "clusters": {}, "users": {}}
 
     def entry(self, section: str, name: str) -> KubeconfigSection:
-        """A named entry of contexts, clusters or users. Raises CredentialError."""
+        """Returns a named entry of contexts, clusters or users. Raises CredentialError."""
         try:
             return self.sections[section][name]
         except KeyError:
             known = ", ".join(sorted(self.sections[section])) or "none"
             raise CredentialError(
-                f"{', '.join(self.files)}: {section}[{name}]: no such entry (there are: {known})"
+                f"{', '.join(self.files)}: {section}[{name}]: no such entry (known: {known})"
             ) from None
 
     def as_mapping(self) -> dict[str, Any]:
-        """One kubeconfig with what all the files say."""
+        """Returns the merged files as one kubeconfig."""
 
         def entries(section: str, singular: str) -> list[dict[str, Any]]:
             return [{"name": name, singular: dict(s.fields)} for name, s in self.sections[section].items()]
@@ -101,7 +101,7 @@ def _on_one_line(error: yaml.MarkedYAMLError) -> str:
 
 
 def merged(paths: list[Path]) -> Kubeconfig:
-    """The files as one: the first that names a thing wins. Raises CredentialError."""
+    """Merges files: the first file that defines a name wins. Raises CredentialError."""
     config = Kubeconfig()
     for path in paths:
         config.files.append(str(path))
@@ -110,17 +110,17 @@ def merged(paths: list[Path]) -> Kubeconfig:
         except OSError as error:
             raise CredentialError(f"{path}: kubeconfig cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
-            raise CredentialError(f"{path}: kubeconfig cannot be read: no UTF-8 ({error.reason})") from error
+            raise CredentialError(f"{path}: kubeconfig cannot be read: not valid UTF-8 ({error.reason})") from error
         except yaml.MarkedYAMLError as error:
-            raise CredentialError(f"{path}: kubeconfig is no YAML: {_on_one_line(error)}") from error
+            raise CredentialError(f"{path}: kubeconfig is not valid YAML: {_on_one_line(error)}") from error
         except yaml.YAMLError as error:
-            raise CredentialError(f"{path}: kubeconfig is no YAML: {' '.join(str(error).split())}") from error
+            raise CredentialError(f"{path}: kubeconfig is not valid YAML: {' '.join(str(error).split())}") from error
         if not isinstance(loaded, dict):
             what = f"this is {shown(loaded)}" if loaded is not None else "the file is empty"
-            raise CredentialError(f"{path}: a kubeconfig is a mapping, {what}")
+            raise CredentialError(f"{path}: a kubeconfig must be a mapping, {what}")
         current = loaded.get("current-context")
         if current is not None and not isinstance(current, str):
-            raise CredentialError(f"{path}: current-context: {shown(current)} in place of text")
+            raise CredentialError(f"{path}: current-context: must be a string, not {shown(current)}")
         config.current_context = config.current_context or current or ""
         for section, singular in (("contexts", "context"), ("clusters", "cluster"), ("users", "user")):
             entries = loaded.get(section) or []

@@ -1,8 +1,8 @@
 """Leader election on a coordination.k8s.io Lease (kube-parity.md 4.8).
 
-Clocks of different machines are never compared: another's lease is held to run from the moment we saw its record
-change, ours from the moment before we sent the last renewal that succeeded. Both err to the safe side. The clock is
-monotonic and counts the time a machine sleeps, where the system has such a clock.
+Clocks of different machines are never compared. The lease of another process counts from the moment its record was
+seen to change. The own lease counts from the moment before the last successful renewal was sent. Both err on the safe
+side. The clock is monotonic and also counts the time that the machine sleeps, if the system has such a clock.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ def boot_clock() -> float:
 
 
 class LeaderElector:
-    """One candidate. `run()` waits for the lease, keeps it, and returns when it is lost; the process then ends.
+    """One candidate. `run()` waits for the lease, renews it, and returns when it is lost; the process then exits.
 
-    `acquired` and `lost` are set once. Before each batch of writes ask `may_write()`.
+    `acquired` and `lost` are set once. Call `may_write()` before each batch of writes.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class LeaderElector:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`now` gives the times that are written. Lease > renew > retry with its jitter
-        (`config/configuration_file.py`)."""
-        # another one for each process, so that a restarted one does not take its old term for its own
+        """now: seconds since the epoch, for the times in the Lease. Lease duration > renew deadline > retry period with
+        its jitter (`config/configuration_file.py`)."""
+        # unique per process, so that a restarted process does not mistake its old term for its own
         self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
         self.acquired, self.lost = asyncio.Event(), asyncio.Event()
         self._client, self._clock, self._now, self._sleep = client, clock, now, sleep
@@ -67,34 +67,35 @@ class LeaderElector:
         self._renewed_at = float("-inf")
         self._leading = False
         self.quiet_seconds = 0.0
-        """How long, when our term began, the leader before us had sent nothing new: it stops at its renew deadline."""
+        """Seconds without a write of the last leader when this term began; it stops writing at its renew deadline."""
         self.epoch = self._seen_transitions = -1
-        """leaseTransitions of our term: the fencing number in every Binding. -1 before the first term."""
+        """leaseTransitions of this term, written as fencing number into every Binding. -1 before the first term."""
         self._told: dict[str, float] = {}
-        """What a candidate has said -> when."""
+        """Text that a candidate has logged -> clock time."""
 
     @property
     def leader(self) -> str:
-        """Identity of the holder as last seen; empty when nobody holds the lease."""
+        """Identity of the holder as last seen; empty if the lease is free."""
         return str(self._spec().get("holderIdentity") or "")
 
     @property
     def uid(self) -> str:
-        """Of the Lease as last seen."""
+        """uid of the Lease as last seen; empty if unknown."""
         return str(((self._lease or {}).get("metadata") or {}).get("uid") or "")
 
     def time_left(self) -> float:
-        """Seconds until others may take the lease, at the worst; 0 when not leading."""
+        """Returns the seconds until another process may take the lease, at the earliest; 0 if this process does not
+        lead."""
         return max(0.0, self._renewed_at + self._lease_seconds - self._clock()) if self._leading else 0.0
 
     def may_write(self) -> bool:
-        """True while leading and before the renew deadline; the rest of the lease is for what is under way."""
+        """Returns True while leading and before the renew deadline. The rest of the lease is for writes in flight."""
         return self._leading and self._clock() - self._renewed_at < self._renew_seconds
 
     async def run(self) -> None:
-        """Waits for the lease, then renews it until that fails for the renew deadline or another holds it.
+        """Waits for the lease, then renews it until that fails for the renew deadline or another process holds it.
 
-        Sets `acquired`, later `lost`. Errors of the API server are tries that failed, never raised. To step down,
+        Sets `acquired`, later `lost`. Errors of the API server count as failed tries and are not raised. To step down,
         cancel it, then call `release()`.
         """
         while not await self._try(self._retry_seconds * 5):
@@ -102,7 +103,7 @@ class LeaderElector:
                 logger.info("waiting for lease %s/%s, held by %s", self._namespace, self._name, leader)
             await self._pause()
         self._leading = True
-        logger.info("leading since now: lease %s/%s, epoch %d", self._namespace, self._name, self.epoch)
+        logger.info("became leader: lease %s/%s, epoch %d", self._namespace, self._name, self.epoch)
         self.acquired.set()
         try:
             while self.may_write():
@@ -119,33 +120,33 @@ class LeaderElector:
             self.lost.set()
 
     async def release(self) -> None:
-        """Gives the lease back (holderIdentity ""), so that a standby need not wait for its end. Best effort."""
+        """Releases the lease (holderIdentity ""), so that a standby can lead at once. Best effort."""
         self._leading = False
         with contextlib.suppress(ApiError, Unreachable, TimeoutError):
             async with asyncio.timeout(self._retry_seconds):
-                # read, not remembered: a renewal that was cut off may have been carried out
+                # read again, because a renewal without a reply may have taken effect
                 await self._read()
                 if self.leader != self.identity:
                     return
                 now, empty = micro_time(self._now()), {"holderIdentity": "", "leaseDurationSeconds": 1}
                 await self._write({**self._spec(), **empty, "renewTime": now, "acquireTime": now})
-                logger.info("lease %s/%s given back", self._namespace, self._name)
+                logger.info("lease %s/%s released", self._namespace, self._name)
 
-    # one try
+    # -- one try ------------------------------------------------------------------------------------------------------
 
     async def _try(self, seconds: float) -> bool:
-        """One try to take or renew the lease; True when it is ours afterwards."""
+        """Tries to take or renew the lease. Returns True if this process holds it afterwards."""
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
                 return await self._take_or_renew()
         except (ApiError, Unreachable, TimeoutError) as error:
             self._complain(error)
-            # what we hold in hand may be stale now: read before the next write
+            # the known Lease may be stale: read it before the next write
             self._lease = None
             return False
 
     def _complain(self, error: ApiError | Unreachable | TimeoutError) -> None:
-        """Says each failure of a leader, of a candidate one of each kind."""
+        """Logs every failure of a leader, and of a candidate one of each kind."""
         lease, kind, advice = f"{self._namespace}/{self._name}", type(error).__name__, ""
         if self._client.complained(error, "get, create and update", f"the Lease {lease}"):
             return
@@ -160,7 +161,7 @@ class LeaderElector:
         logger.log(level, "lease %s: %s%s", lease, str(error) or kind, advice)
 
     def _is_news(self, text: str) -> bool:
-        """Whether this was not said lately."""
+        """Returns True if a text was not logged recently."""
         now = self._clock()
         if now - self._told.get(text, float("-inf")) < AGAIN_SECONDS:
             return False
@@ -178,7 +179,7 @@ class LeaderElector:
         if holder and not ours and self._left() > 0:
             return False
         if not ours and self._leading:
-            # gone empty or run out under us: a new term needs a new epoch, which is for a new process to have
+            # the lease was released or expired: a new term needs a new epoch, which only a new process gets
             return False
         began, transitions = self._clock(), int(spec.get("leaseTransitions") or 0) + (not ours)
         term = self._term(transitions)
@@ -189,7 +190,7 @@ class LeaderElector:
         return True
 
     async def _create(self) -> bool:
-        # one that was deleted took the count of terms with it; going on from there keeps the epochs apart
+        # a deleted Lease loses the count of terms; counting on keeps the epochs distinct
         began, transitions = self._clock(), self._seen_transitions + 1
         body = {
             "apiVersion": LEASES.api_version,
@@ -202,7 +203,7 @@ class LeaderElector:
         return True
 
     def _term(self, transitions: int) -> dict[str, Any]:
-        """What the Lease says of a term of ours that begins now."""
+        """Returns the spec of the Lease for a term of this process that begins now."""
         now = micro_time(self._now())
         return {
             "holderIdentity": self.identity,
@@ -229,7 +230,7 @@ class LeaderElector:
             self._record, self._observed_at = record, self._clock()
 
     def _left(self) -> float:
-        """Seconds that the lease that was read is still in force, counted from when we first saw it so."""
+        """Returns the seconds until the lease as read expires, counted from the first read of this record."""
         seconds = self._spec().get("leaseDurationSeconds")
         return self._observed_at + float(seconds if seconds is not None else self._lease_seconds) - self._clock()
 
@@ -237,6 +238,6 @@ class LeaderElector:
         return (self._lease or {}).get("spec") or {}
 
     async def _pause(self) -> None:
-        """Before the next try, which for a candidate is no later than the end of the lease that it waits for."""
+        """Waits before the next try; a candidate waits at most until the lease expires."""
         seconds, left = self._retry_seconds * random.uniform(1.0, RETRY_JITTER), self._left()
         await self._sleep(seconds if self._leading or left <= 0 else min(seconds, left))

@@ -1,4 +1,4 @@
-"""A token bucket: at most so many calls a second, with a burst."""
+"""A token bucket: limits the rate of calls, with a burst."""
 
 import asyncio
 import time
@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 
 
 class TokenBucket:
-    """A rate limit (clientConnection qps and burst), first come first served: `qps` tokens a second, at most `burst`
-    saved up; a qps of 0 or less means no limit."""
+    """A rate limit (clientConnection qps and burst), first come first served.
+
+    `qps` tokens are added per second, and at most `burst` are saved. A qps of 0 or less means no limit.
+    """
 
     def __init__(
         self,
@@ -22,7 +24,7 @@ class TokenBucket:
         self._tokens, self._filled_at = float(self.burst), clock()
 
     def reserve(self) -> float:
-        """Takes a token, perhaps one of the future; returns the seconds to wait until it is there."""
+        """Takes a token, which may be a future one. Returns the seconds until the token is available."""
         if self.qps <= 0:
             return 0.0
         now = self._clock()

@@ -38,7 +38,7 @@ class Nominations:
         self._may_write, self._clock, self._now = context.may_write, context.clock, context.now
         self.reserved: dict[str, Members] = {}
         """Unit -> reservations of its members."""
-        self._planned_anew: set[str] = set()
+        self._planned_again: set[str] = set()
         """Units that were planned again after their victims had ended."""
         self._clearing: dict[str, asyncio.Event] = {}
         """Key of a pod -> event that is set when the write that clears its nomination has ended."""
@@ -55,11 +55,11 @@ class Nominations:
         self.reserved[unit] = {
             key: replace(nomination(key, node), uid=uid, until=until, victims=victims) for key, uid, node in members
         }
-        self._planned_anew.discard(unit)
+        self._planned_again.discard(unit)
 
     def _forget(self, unit: str) -> None:
         self.reserved.pop(unit, None)
-        self._planned_anew.discard(unit)
+        self._planned_again.discard(unit)
 
     async def before_writing(self, key: str) -> None:
         """Waits until an older write to the pod's nomination has ended, so that the new nomination is the last
@@ -124,9 +124,9 @@ class Nominations:
                 logger.info("%s: the capacity it is nominated to will not be freed; planned again", unit)
                 await self.clear(waiting)
                 self._queue.touch(unit, "NominationVoid")
-            elif unit not in self._planned_anew and not self._terminating(members, waiting):
+            elif unit not in self._planned_again and not self._terminating(members, waiting):
                 # the unit takes its capacity now, or is refused and gives it back
-                self._planned_anew.add(unit)
+                self._planned_again.add(unit)
                 self._queue.touch(unit, "VictimsGone")
             elif self._clock() > max(one.until for one in members.values()) and self._may_write():
                 self._forget(unit)

@@ -1,4 +1,4 @@
-"""What is written besides Bindings: conditions of pods, statuses of gangs, quotas and Devices, and events.
+"""Writes all objects except Bindings and evictions: conditions of pods, statuses of gangs, quotas, Devices, and events.
 
 A status is a pure function of the scheduler's state. One reconciler writes it, only if it has changed; events are best
 effort.

@@ -1,8 +1,8 @@
-"""The status of Devices: who holds which GPUs, and what is wrong with the matrices that the scheduler reads.
+"""The status of Devices: allocations of GPUs to pods, and faults of the link matrices that the scheduler reads.
 
-Sources: vocabulary.md 3, gpu-topology.md 1. The node's agent writes the conditions that it can judge,
-this writes AsymmetricLink and TopologyMalformed, which whoever reads the matrices finds out. Server-side apply with a
-manager of its own keeps the two apart: each owns the conditions that it names. The spec is never written.
+Sources: vocabulary.md 3, gpu-topology.md 1. The node's agent writes the conditions that it can judge. The scheduler
+writes AsymmetricLink and TopologyMalformed, because it reads the matrices. Server-side apply with a separate field
+manager keeps the two apart: each owns the conditions that it writes. The spec is never written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,13 +18,13 @@ from koordpy.engine.status.status_patches import condition_body, merged_conditio
 
 ASYMMETRIC, MALFORMED = "AsymmetricLink", "TopologyMalformed"
 _REASONS = {ASYMMETRIC: ("DirectionsDiffer", "DirectionsAgree"), MALFORMED: ("MatrixUnreadable", "MatrixReadable")}
-"""Type -> reason where it is True, and where it no longer is. Others give their own reasons."""
+"""Type -> (reason if it is True, reason if it is not True any more). Other writers use other reasons."""
 
 
 def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list[Condition]:
-    """The conditions that are ours to write: what is wrong, and what was and no longer is.
+    """Returns the conditions that the scheduler writes: current faults, and earlier faults that have ended.
 
-    A condition that somebody else wrote stays theirs as long as nothing is wrong.
+    A condition of another writer is left unchanged while there is no fault.
     """
     out = []
     for type, (wrong, right) in _REASONS.items():
@@ -38,7 +38,7 @@ def device_conditions(device: Device, faults: Sequence[tuple[str, str]]) -> list
 
 
 def device_allocations(state: ClusterState, name: str) -> list[DeviceAllocation]:
-    """Holders of a node's GPUs whose GPUs can be told, pods that are not seen on the node yet left out."""
+    """Returns the known GPUs of each pod on a node; pods that the watch does not show on the node yet are left out."""
     entries = []
     for key, minors in sorted(gpu_book(state).minors_held(name).items(), key=lambda one: natural_key(one[0])):
         info = state.pod(key)
@@ -48,7 +48,7 @@ def device_allocations(state: ClusterState, name: str) -> list[DeviceAllocation]
 
 
 class DeviceStatusWriter(WholeStatusWriter[Device, DeviceStatus]):
-    """Of all Devices, by their names."""
+    """Writes all Devices, by name."""
 
     def _overdue(self) -> Iterable[str]:
         return gpu_book(self._context.state).take_unreported()

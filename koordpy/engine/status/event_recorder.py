@@ -1,4 +1,5 @@
-"""Events of events.k8s.io/v1: best effort, by a bounded queue, never in a Binding's way (kube-parity.md 4.6)."""
+"""Sends events (events.k8s.io/v1): best effort, from a bounded queue, without delaying Bindings (kube-parity.md
+4.6)."""
 
 import asyncio
 import contextlib
@@ -29,12 +30,12 @@ logger = logging.getLogger(__name__)
 NOTE_BYTES = 1024
 SERIES_REFRESH_SECONDS = 360.0
 HOLD_SECONDS = 5.0
-"""An event stands back this long at most while what it tells of is still being written."""
+"""Maximum delay of an event while more urgent writes are pending."""
 HOLD_STEP_SECONDS = 0.05
 SERIES_KEPT = 8192
 QUEUE_LENGTH = 8192
 WARNINGS_A_MINUTE = 25
-"""Different ones that one object is told: as many as kube-scheduler's events have at once."""
+"""Limit of different warnings per object and minute, as in kube-scheduler's events."""
 WORKERS = 4
 EventType = Literal["Normal", "Warning"]
 
@@ -59,7 +60,7 @@ def of_object(resource: Resource, meta: ObjectMeta | Names) -> ObjectReference:
 
 
 class _Key(NamedTuple):
-    """Equal events are one series."""
+    """Identity of a series: equal events are counted in one series."""
 
     regarding: ObjectReference
     related: ObjectReference | None
@@ -78,11 +79,11 @@ class _Series:
     sent_at: float
     queued: bool
     due: float = 0.0
-    """Sent from then on, even beside more urgent writes."""
+    """Clock time from which the event is sent even if more urgent writes are pending."""
 
 
 def cut_note(note: str) -> str:
-    """The note in at most 1024 bytes of UTF-8, cut between characters, with "..." where something is missing."""
+    """Returns the note in at most 1024 bytes of UTF-8, cut between characters; "..." marks a cut."""
     encoded = note.encode("utf-8", "replace")
     if len(encoded) <= NOTE_BYTES:
         return encoded.decode("utf-8")
@@ -90,7 +91,7 @@ def cut_note(note: str) -> str:
 
 
 class _Line(asyncio.Queue[_Key]):
-    """Namespaces by turns: what is told of thousands of one holds up nothing that another needs."""
+    """The queue of events. Namespaces are served in turn, so that one with many events does not delay others."""
 
     def _init(self, maxsize: int) -> None:
         self._queue: ByTurns[_Key] = ByTurns()
@@ -105,7 +106,7 @@ class _Line(asyncio.Queue[_Key]):
         return self._queue.next()
 
     def make_room(self, namespace: str) -> _Key | None:
-        """What falls out for an event of the namespace: the last of one that has more."""
+        """Drops the last event of the namespace with the most events, if it has more than the given one; else None."""
         dropped = self._queue.drop(len(self._queue.lines.get(namespace, ())))
         if dropped is not None:
             self.task_done()
@@ -113,9 +114,9 @@ class _Line(asyncio.Queue[_Key]):
 
 
 class EventRecorder:
-    """Takes events at any time; `run()` sends them. What does not fit into the queue is dropped and counted.
+    """Accepts events at any time; `run()` sends them. Events beyond the queue's limit are dropped and counted.
 
-    It has a rate limit of its own, so that events never take a Binding's turn.
+    Its rate limit is separate from the client's, so that events never delay a Binding.
     """
 
     def __init__(
@@ -130,9 +131,9 @@ class EventRecorder:
         busy: Callable[[], bool] = lambda: False,
         on_lost: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`controller` is the schedulerName; the reporting instance is `schedulerName-hostname`. `busy`: whether
-        Bindings or conditions wait to be sent, which events let pass. `on_lost` hears why an event is not sent:
-        queue_full, too_many (of one object) or failed."""
+        """controller: the schedulerName; the reporting instance is `schedulerName-hostname`. busy: returns True if
+        Bindings or conditions are pending, which are sent first. on_lost: called with the reason if an event is not
+        sent: queue_full, too_many (of one object) or failed."""
         self._busy, self._on_lost = busy, on_lost
         self.sent = 0
         self._client, self._clock, self._now = client, clock, now
@@ -153,7 +154,7 @@ class EventRecorder:
         note: str,
         related: ObjectReference | None = None,
     ) -> None:
-        """Notes an event; one equal to an earlier one only counts up its series. Never blocks, never raises."""
+        """Records an event; an event equal to an earlier one is counted in its series. Never blocks, never raises."""
         key, now = _Key(regarding, related, type, reason, action, cut_note(note)), self._now()
         series = self._series.get(key)
         if series is None:
@@ -171,26 +172,29 @@ class EventRecorder:
         self._queue_if_due(key, series)
 
     async def run(self) -> None:
-        """Sends what is recorded, until cancelled."""
+        """Sends recorded events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(WORKERS):
                 group.create_task(self._work())
             group.create_task(self._refresh())
 
     async def drain(self, seconds: float) -> None:
-        """Waits at most `seconds` for the queue to empty, at shutdown."""
+        """Waits at most `seconds` until the queue is empty. Called at shutdown."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._queue.join(), seconds)
 
     def refresh_due(self) -> None:
-        """Queues the series whose count has grown and whose last refresh is long enough ago."""
+        """Queues series with new events, if their last refresh is long enough ago."""
         for key, series in list(self._series.items()):
             if series.count > series.sent_count:
                 self._queue_if_due(key, series)
 
     def forget(self, there: Callable[[Hashable], bool]) -> None:
-        """Lets go of the series of objects that are not there any more, and of those that have ended. What went wrong
-        with an object that is gone is told to nobody any more; what was done to it is."""
+        """Forgets series that have ended, and series of deleted objects.
+
+        there: returns True if an object exists. Unsent warnings of a deleted object are dropped; events about actions
+        on it are still sent.
+        """
         ended = self._clock() - SERIES_REFRESH_SECONDS
         self._warned.forget(there, self._clock())
         for key, series in list(self._series.items()):
@@ -199,7 +203,7 @@ class EventRecorder:
             if (told and series.sent_at < ended) or ((told or vain) and not there(key.regarding)):
                 del self._series[key]
 
-    # inside
+    # -- implementation -----------------------------------------------------------------------------------------------
 
     def _queue_if_due(self, key: _Key, series: _Series) -> None:
         if series.queued or self._clock() - series.sent_at < SERIES_REFRESH_SECONDS:
@@ -210,7 +214,7 @@ class EventRecorder:
             if (left := self._series.get(lost)) is not None:
                 left.queued = False
                 if left.sent_count == 0:
-                    # nothing of it is on the server: the next equal one starts anew
+                    # no event of the series is on the server: the next equal event begins a new series
                     del self._series[lost]
             if lost is key:
                 return
@@ -239,7 +243,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def _stand_back(self, series: _Series) -> None:
-        """The API server answers a burst of Bindings a tenth faster without events between them."""
+        """Waits while Bindings are pending: the API server is a tenth faster without events between them."""
         while self._busy() and self._clock() < series.due:  # noqa: ASYNC110 - not an event
             await asyncio.sleep(HOLD_STEP_SECONDS)
 
@@ -260,7 +264,7 @@ class EventRecorder:
             except ApiError as error:
                 if error.status != 404:
                     raise
-                # the server forgets events after an hour; the series goes on in a new one
+                # the server deletes events after an hour; the series continues in a new object
                 series.name = _new_name(key.regarding)
         await self._client.request("POST", EVENTS.path(namespace), body=self._body(key, series), bucket=self._bucket)
         self.sent += 1

@@ -1,6 +1,6 @@
-"""How many gangs there are by status, for the gauges: of all that have a member that waits or runs.
+"""Counts gangs by status for the gauges: all gangs with a pending or running member.
 
-Whether a gang runs follows from its pods; why one does not is what the last round that tried it has said.
+Running gangs are recognized by their pods. The reason why a gang does not run is that of the last round that tried it.
 """
 
 from collections import Counter
@@ -18,33 +18,33 @@ ORIGINS = {GangSource.GROUP: "podgroup", GangSource.UPSTREAM: "upstream", GangSo
 
 @dataclass(frozen=True, slots=True)
 class GangCounts:
-    """How many gangs there are."""
+    """Numbers of gangs."""
 
     by_status: Counter[GangStatus]
     by_origin: Counter[str]
-    """podgroup, upstream, volcano, named, kueue, workload, labels."""
+    """Source -> number of gangs: podgroup, upstream, volcano, named, kueue, workload, labels."""
     gated: Counter[str]
-    """Those that nothing is tried for, by what they wait for: members, owner, unreadable."""
+    """What a gang waits for before it is tried (members, owner, unreadable) -> number of gangs."""
     degraded: dict[GangRef, int]
-    """Half-bound gang -> members that it lacks until its minimum."""
+    """Half-bound gang -> number of members that it lacks to its minimum."""
 
 
 class Census:
-    """Counts when it is asked. Owned by the event loop."""
+    """Counts gangs on request. Owned by the event loop."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._refused: dict[GangRef, GangStatus] = {}
 
     def hear(self, report: GangReport) -> None:
-        """What a round said about a gang."""
+        """Records the report of a round on a gang."""
         if report.status in REFUSED:
             self._refused[report.ref] = report.status
         else:
             self._refused.pop(report.ref, None)
 
     def count(self) -> GangCounts:
-        """All gangs that have a member that waits or runs."""
+        """Counts all gangs with a pending or running member."""
         statuses: Counter[GangStatus] = Counter()
         origins: Counter[str] = Counter()
         gated: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class Census:
         return derived.source if derived is not None else ORIGINS.get(ref.source, "workload")
 
     def _gate(self, ref: GangRef, waiting: int, need: int) -> str:
-        """What holds a gang of which nothing runs: its owner, members that are missing, what cannot be read."""
+        """Returns the gate of a gang without running members: `owner`, `unreadable` or `members`; empty for none."""
         derived = self._state.gangs.derived.get(ref)
         if derived is not None and (derived.is_awaited or derived.halted):
             return "owner"

@@ -1,9 +1,9 @@
-"""What is told of gangs whichever object says what the gang is: events of their start, of evictions and of losses.
+"""Events of gangs from every source: start, refusal, evictions and losses.
 
-Gangs that no object stands for, by labels or annotations of their pods alone, are told of by events as well: to the
-workload, or the controller of the pods, such as a Job, which is where their owner looks; to the oldest pod where there
-is none. No right beyond those for events is needed. Such a gang has no status. The loss of members, its end and
-evictions are told to the PodGroup and to the workload, because a pager shows the one and an owner looks at the other.
+A gang without a PodGroup is reported to its workload, or to the controller of its pods, such as a Job, because its
+owner looks there; without one to its oldest pod. Only the permission for events is needed. Such a gang has no
+status. Losses of members, their end and evictions are reported to both the PodGroup and the workload, because alerts
+show the first and owners look at the second.
 """
 
 import abc
@@ -28,21 +28,21 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class GangWriter(Reconciler):
-    """Tells of gangs from one source, and has them looked at when something changed."""
+    """Reports gangs of one source, and marks them for an update of their status."""
 
     source: GangSource
 
     def __init__(self, context: Context, stale: StaleWatch | None = None) -> None:
-        """stale: knows the gangs that have lost members; None where another writer tells of those of this source."""
+        """stale: state of gangs that have lost members; None if another writer reports losses of this source."""
         super().__init__(context)
         self._started: dict[str, frozenset[str]] = {}
-        """Gangs of whose start was told -> owners of that run."""
+        """Gang with a reported start -> owners of that run's pods."""
         self._reports: dict[str, GangReport] = {}
-        """What the last round that tried a gang has said, where its status says that."""
+        """Gang -> its report of the last round, if its status depends on it."""
         self._refusals: dict[str, tuple[str, str]] = {}
-        """Gang -> reason and message of the last event that was no good news."""
+        """Gang -> reason and message of the last warning event."""
         self._degraded: set[str] = set()
-        """Gangs that were told of as degraded, and are."""
+        """Gangs that are degraded and were reported so."""
         self._losses = stale
         if stale is not None:
             stale.told.append(self._loss_changed)
@@ -50,45 +50,45 @@ class GangWriter(Reconciler):
         context.feeds.listeners.gang.append(self.changed)
 
     def changed(self, ref: GangRef) -> None:
-        """Pods or the object of a gang changed, or what is to be said of it."""
+        """Called when pods or the object of a gang changed, or when its stale state changed."""
         if ref.source is self.source:
             self.mark(ref.key)
 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
-        """What a round said about a gang that it tried."""
+        """Called with the report of a round that tried a gang."""
         if report.source is self.source:
             self._hear(report, waiting_seconds)
             self.mark(report.name)
 
     def scheduled(self, report: GangReport) -> None:
-        """The Bindings of a gang's plan are through and its minimum is bound: told once a run."""
+        """Called when a gang's Bindings have ended and its minimum is bound. The event is emitted once per run."""
         if report.source is not self.source:
             return
-        # what was said of it before must not be told again when it loses a member
+        # an earlier refusal must not be reported again when the gang loses a member
         self._refusals.pop(report.name, None)
         if (about := self._about(report.name)) is None:
             return
         run, told = self._context.state.gangs.gang(report.ref).run.owners, self._started.get(report.name, frozenset())
         self._started[report.name] = run
         if run.isdisjoint(told):
-            # with the owner, so that the start of the next Job is another event
+            # related is the owner, so that the start of the next Job is a different event
             owner = self._context.references.owner(report.ref)
             related = owner if owner != about else None
             self._context.announcer.tell(GANG_SCHEDULED, about, scheduled_note(report), related)
 
     def take_over(self) -> None:
-        """Of gangs that had started before this process leads, the leader before it has told."""
+        """Called when this process becomes the leader. Gangs that run already were reported by the last leader."""
         state = self._context.state
         for ref, _, need in state.gangs.tallies():
             if ref.source is self.source and (state.gangs.gang(ref).runs(need) or self._was_told_as_degraded(ref)):
                 self._started[ref.key] = state.gangs.gang(ref).run.owners
 
     def _was_told_as_degraded(self, ref: GangRef) -> bool:
-        """Whether the gang's object says that members are lost which it had."""
+        """Returns True if the status of the gang's object says that it has lost members."""
         return False
 
     def _loss_changed(self, ref: GangRef) -> None:
-        """A gang has lost members that it needs, or is as it should be again."""
+        """Called when a gang has lost members that it needs, or is complete again."""
         if ref.source is not self.source or self._losses is None:
             return
         self.changed(ref)
@@ -107,14 +107,14 @@ class GangWriter(Reconciler):
             self._tell_both(ref, GANG_DEGRADED, found.warning(ref.key, self._context.now()))
 
     def _tell_both(self, ref: GangRef, reason: str, note: str) -> None:
-        """Tells the gang's object, and the workload of its pods where that is another."""
+        """Emits an event for the gang's object, and for the workload of its pods if that is a different object."""
         about, workload = self._about(ref.key), self._context.references.workload_of(ref)
         for one in dict.fromkeys(filter(None, (about, workload))):
             other = about if one == workload else workload
             self._context.announcer.tell(reason, one, note, other if other != one else None)
 
     def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
-        """These members of a gang are being evicted by koordpy."""
+        """Called with the members of a gang that one plan has evicted."""
         if ref.source is not self.source or self._about(ref.key) is None:
             return
         first, many = victims[0], len(victims)
@@ -129,7 +129,7 @@ class GangWriter(Reconciler):
         self._hear_evicted(ref, first.reason, text)
 
     def _hear_evicted(self, ref: GangRef, reason: str, text: str) -> None:
-        """Keeps what was done to members of a gang, where the status says it."""
+        """Records an eviction of members, for writers that show it in the status."""
         return
 
     def _taken(self, keys: Iterable[str]) -> None:
@@ -138,7 +138,7 @@ class GangWriter(Reconciler):
                 del self._started[key]
 
     def _refused(self, key: str, reason: str, message: str) -> None:
-        """Tells why a gang waits, unless nothing but counts differs from what was told last."""
+        """Emits an event with the reason why a gang waits, unless only numbers differ from the last event."""
         said, about = self._refusals.get(key), self._about(key)
         if about is None or (said and said[0] == reason and (said[1] == message or wobbles(said[1], message))):
             return
@@ -157,11 +157,11 @@ class GangWriter(Reconciler):
 
     @abc.abstractmethod
     def _about(self, key: str) -> ObjectReference | None:
-        """The gang's object; None where it is gone."""
+        """Returns the gang's object; None if it does not exist."""
 
 
 def scheduled_note(report: GangReport) -> str:
-    """What is said of a gang that has its minimum bound."""
+    """Returns the event text of a gang with its minimum bound."""
     place = f" in {report.domain[1] or 'the cluster'} ({report.domain[0]})" if report.domain else ""
     remark = f"; {report.remark}" if report.remark else ""
     of_workload = f": {report.origin}" if report.source is GangSource.WORKLOAD else ""
@@ -169,7 +169,7 @@ def scheduled_note(report: GangReport) -> str:
 
 
 class NamedGangTeller(GangWriter):
-    """Of gangs by name, or of those that follow from workloads."""
+    """Reports gangs that are defined by name in pod labels, or derived from workloads."""
 
     def __init__(self, context: Context, stale: StaleWatch, source: GangSource = GangSource.NAMED) -> None:
         self.source = source
@@ -180,7 +180,7 @@ class NamedGangTeller(GangWriter):
             return
         derived = self._context.state.gangs.derived.get(report.ref)
         if derived is not None and derived.is_awaited:
-            return  # nobody has done anything wrong
+            return  # expected: the workload's controller has not created all pods yet
         waits = report.status is GangStatus.UNSCHEDULABLE
         of_workload = f"; {report.origin}" if waits and report.source is GangSource.WORKLOAD else ""
         self._refused(report.name, report.status.value, f"{report.message}{of_workload}")

@@ -1,10 +1,10 @@
-"""What the status of a PodGroup should be: counts, phase and conditions.
+"""Renders the status of a PodGroup: counts, phase and conditions.
 
 Phases are those of the coscheduling PodGroup: Pending (members are missing), Scheduling, Scheduled, Running, Finished,
-Failed. Conditions follow what is: Scheduled is True while the minimum is bound or has Succeeded, Stale while members
-are lost, DisruptionTarget since koordpy evicted members until the minimum is bound again. After its waiting time a gang
-that never fitted says so; it is never given up (gang-network.md 2.9). PodGroups whose pods name other schedulers are
-left alone.
+Failed. Conditions follow the state. Scheduled is True while the minimum is bound or has Succeeded. Stale is True while
+members are lost. DisruptionTarget is True from an eviction by koordpy until the minimum is bound again. After its
+waiting time a gang that never fitted gets the reason WaitingTimeExceeded; it is still tried (gang-network.md 2.9).
+PodGroups are ignored if all their pods have other scheduler names.
 """
 
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ WHOLE, DISBANDED = "MinimumMet", "NoneBound"
 COUNTS = ("scheduled", "running", "succeeded", "departed", "failed")
 ENDED = ("Finished", "Failed")
 MADE_AGAIN_SECONDS = 600.0
-"""So long after a failure a controller may make the pod again: the longest back-off of a Job."""
+"""Seconds after a failure within which a controller may recreate the pod: the longest back-off of a Job."""
 
 
 def counts_of(gang: Members) -> dict[str, int]:
-    """The counts of a PodGroup's status. A member that has Succeeded had a node; those of an earlier run that are still
-    ending are none of this one's."""
+    """Returns the counts of a PodGroup's status. A member that has Succeeded counts as scheduled. Terminating members
+    of an earlier run do not count."""
     bound = [pod for pod in gang.bound if pod.pod.spec.node_name and pod.controller in gang.run.owners]
     return {
         "scheduled": len(bound) + gang.succeeded,
@@ -44,10 +44,10 @@ def counts_of(gang: Members) -> dict[str, int]:
 
 
 def phase_of(gang: Members, counts: Mapping[str, int], *, need: int, now: float) -> str:
-    """The phase that a gang's pods amount to.
+    """Returns the phase of a gang.
 
-    A failure counts where nobody takes its place: not that of a pod that was evicted, or is being deleted, nor as long
-    as its controller may make it again.
+    A failed pod counts only if it is not replaced: not if it was evicted or is being deleted, and not while its
+    controller may recreate it.
     """
     running, succeeded, live = counts["running"], counts["succeeded"], len(gang.members)
     if succeeded >= need and not live:
@@ -64,7 +64,7 @@ def phase_of(gang: Members, counts: Mapping[str, int], *, need: int, now: float)
 
 
 def made_again_until(gang: Members) -> float:
-    """Until when failed pods may be made again, seconds since the epoch; 0 where nobody does so."""
+    """Returns the time until which failed pods may be recreated, in seconds since the epoch; 0 without a controller."""
     ends = [max(ended(pod).at, pod.created) for pod in _failures(gang) if pod.controller]
     return max(ends) + MADE_AGAIN_SECONDS if ends else 0.0
 
@@ -89,17 +89,17 @@ def group_status(
     evicted: tuple[str, str],
     now: float,
 ) -> PodGroupStatus:
-    """The whole status of a PodGroup as it should be.
+    """Returns the whole status of a PodGroup.
 
-    report: what the last round said about the gang, whose members wait so long together.
-    stale: how many members a gang has left that has lost some of those it needs; evicted: what koordpy did to members,
-    reason and message; empty where it did nothing.
+    report: the gang's report of the last round; None before the first. waiting_seconds: its waiting time. stale: the
+    message for a gang that has lost members that it needs; else empty. evicted: reason and message of the last eviction
+    of members by koordpy; empty for none.
     """
     before, need = group.status, max(1, group.spec.min_member)
     counts = counts_of(gang)
     phase = phase_of(gang, counts, need=need, now=now)
     if not gang.pods and before.phase in ENDED:
-        # its pods were cleaned up after the end
+        # its pods were deleted after the end
         phase, counts = before.phase, {name: getattr(before, name) for name in COUNTS}
     started = before.schedule_start_time or ""
     if not started and report is not None and report.status is not GangStatus.INCOMPLETE:
@@ -121,8 +121,10 @@ def group_status(
 
 
 def _occupied(group: PodGroup, gang: Members) -> tuple[str, str]:
-    """Owners of the members by name, and the controllers whose members `succeeded` counts: one, or those that ran
-    beside one another."""
+    """Returns names of the members' owners, and uids of the controllers with members counted in `succeeded`.
+
+    There is one controller, or several that ran at the same time.
+    """
     owners = {
         f"{pod.namespace}/{owner.name}"
         for pod in gang.pods
@@ -145,7 +147,7 @@ def _scheduled(
     *,
     now: float,
 ) -> Condition | None:
-    """None where it stays as it is."""
+    """Returns the condition Scheduled; None if it stays as it is."""
     have, least = counts["scheduled"], group.spec.min_member
     old = condition_of(group.status.conditions, SCHEDULED)
     if have >= max(1, least):
@@ -156,29 +158,30 @@ def _scheduled(
     reason = report.status.value if report is not None and told else GangStatus.INCOMPLETE.value
     text = f"{have} of minMember {least} members are bound or have Succeeded"
     if not any(not pod.finished and not pod.pod.spec.node_name for pod in gang.pods):
-        # nobody is left to be tried, so no round says anything
-        reason, told = GangStatus.INCOMPLETE.value, "no other waits" if gang.pods else "no pod names the group"
+        # no pending pod, so no round reports on the gang
+        reason, told = GangStatus.INCOMPLETE.value, "no other is pending" if gang.pods else "no pod names the PodGroup"
         return condition_for(group, SCHEDULED, "False", reason, f"{text}; {told}")
     if have:
         return condition_for(group, SCHEDULED, "False", reason, f"{text}; {told}" if told else text)
     if not told:
-        # not tried yet
+        # not tried by a round yet
         return (
             condition_for(group, SCHEDULED, "False", reason, text) if old is not None and old.status == "True" else None
         )
     if started and now - waits_since(started, gang) >= waiting_seconds:
-        told = f"no place in {waiting_seconds:g} s; still tried; {told}"
+        told = f"not placed within {waiting_seconds:g} s, still retrying; {told}"
         reason = TIMED_OUT
     return condition_for(group, SCHEDULED, "False", reason, told)
 
 
 def waits_since(started: str, gang: Members) -> float:
-    """Since when the members wait, seconds since the epoch: those of an earlier run waited for something else."""
+    """Returns the time since which members wait, in seconds since the epoch; members of an earlier run do not count."""
     return max(seconds(started), min((pod.created for pod in gang.pending), default=0.0))
 
 
 def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
-    """Since when a gang lacks members is its condition's lastTransitionTime (preemption.md 7)."""
+    """Returns the condition Stale; None if it stays as it is. Its lastTransitionTime starts the grace (preemption.md
+    7)."""
     old = condition_of(group.status.conditions, STALE)
     if text:
         return condition_for(group, STALE, "True", MEMBERS_MISSING, text)
@@ -186,9 +189,9 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
         return None
     if not gang.bound:
         if old.status == "True":
-            return condition_for(group, STALE, "False", DISBANDED, f"{old.message}; none of them is bound any more")
+            return condition_for(group, STALE, "False", DISBANDED, f"{old.message}; no member is bound any more")
         if old.reason == WHOLE and gang.present < group.spec.min_member:
-            return condition_for(group, STALE, "False", DISBANDED, "none of its members is bound any more")
+            return condition_for(group, STALE, "False", DISBANDED, "no member is bound any more")
         return None
     if old.status != "True" and (old.reason == WHOLE or not gang.runs(group.spec.min_member)):
         return None
@@ -197,18 +200,19 @@ def _staleness(group: PodGroup, gang: Members, text: str) -> Condition | None:
 
 
 def _disruption(group: PodGroup, evicted: tuple[str, str], *, met: bool) -> Condition | None:
-    """What koordpy did to members stays said until the gang has its minimum again."""
+    """Returns the condition DisruptionTarget, which stays True until the gang has its minimum again; None if
+    unchanged."""
     old = condition_of(group.status.conditions, DISRUPTED)
     if any(evicted) and not met:
         return condition_for(group, DISRUPTED, "True", *evicted)
     if old is None or old.status != "True" or not met:
         return None
-    return condition_for(group, DISRUPTED, "False", WHOLE, f"its minimum is bound again; before: {old.message}")
+    return condition_for(group, DISRUPTED, "False", WHOLE, f"the minimum is bound again; before: {old.message}")
 
 
 def only_wobbles(said: PodGroupStatus, wanted: PodGroupStatus) -> bool:
-    """Whether nothing but counts in messages is to be changed, other than those of a quota: they are what its team acts
-    on."""
+    """Returns True if two statuses differ in numbers of messages only. Numbers of a quota refusal count as a change,
+    because the quota's team acts on them."""
     if replace(wanted, conditions=[]) != replace(said, conditions=[]):
         return False
     for condition in wanted.conditions:

@@ -1,6 +1,6 @@
-"""Writes the statuses of PodGroups, at most once a second and only on change, and tells of them by events.
+"""Writes the statuses of PodGroups, at most once a second and only on change, and emits their events.
 
-PodGroups whose pods all name other schedulers are left alone.
+A PodGroup is ignored if all its pods have other scheduler names.
 """
 
 from collections.abc import Iterable
@@ -25,25 +25,26 @@ from koordpy.pods.object_book import object_key
 
 
 class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus]):
-    """Of PodGroups of scheduling.sigs.k8s.io and scheduling.x-k8s.io."""
+    """Writer for PodGroups of scheduling.sigs.k8s.io and scheduling.x-k8s.io."""
 
     source = GangSource.GROUP
 
     def __init__(self, context: Context, stale: StaleWatch) -> None:
-        """`stale` says what is to be said of gangs that have lost members."""
+        """stale: state of gangs that have lost members."""
         super().__init__(context, stale)
         self._stale = stale
         self._verdicts: dict[str, tuple[GangReport, float]] = {}
-        """What the last round said about a gang, and its waiting time in seconds."""
+        """Gang -> its report of the last round, and its waiting time in seconds."""
         self._tried: set[str] = set()
-        """Gangs that rounds of this process have tried."""
+        """Gangs that this process has tried in a round."""
         self._evicted: dict[str, tuple[str, str]] = {}
-        """Reason and message of what koordpy did to members."""
+        """Gang -> reason and message of the last eviction of members by koordpy."""
         self._made_again: dict[str, float] = {}
-        """Gangs with failed pods -> until when their controllers may make them again."""
+        """Gang with failed pods -> time until which controllers may recreate them, in seconds since the epoch."""
 
     async def flush(self) -> None:
-        """Writes every status that is not as it should be; a loss and that the gang is stale by it are one write."""
+        """Writes all statuses that differ. Updates the stale state first, so that a loss causes one write and not
+        two."""
         if self._context.may_write():
             self._stale.look()
         await super().flush()
@@ -74,7 +75,8 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._refused(report.name, report.status.value, report.message)
 
     def _overdue(self) -> Iterable[str]:
-        """Gangs whose waiting time has run out since they were last looked at, or the time to be made again."""
+        """Returns gangs with a waiting time, or a time to recreate pods, that has ended since they were processed
+        last."""
         now = self._context.now()
         for key, until in list(self._made_again.items()):
             if now >= until:
@@ -103,7 +105,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
         return self._context.state.gangs.gang(GangRef(group.metadata.namespace, group.metadata.name))
 
     def _is_ours(self, group: PodGroup) -> bool:
-        """Whether koordpy schedules members, or has done so."""
+        """Returns True if koordpy schedules members of the group, or has done so."""
         gang, names = self._gang(group), self._context.state.scheduler_names
         if gang.pods:
             return any(pod.pod.spec.scheduler_name in names for pod in gang.pods)
@@ -119,7 +121,7 @@ class GroupStatusWriter(GangWriter, WholeStatusWriter[PodGroup, PodGroupStatus])
             self._made_again[key] = until
         evicted = self._evicted.get(key, ("", ""))
         if len(gang.standing) + gang.succeeded >= obj.spec.min_member:
-            # what it may lose from now on it has not lost by that
+            # a later loss of members is not caused by this eviction
             self._evicted.pop(key, None)
         report, waits = self._verdicts.get(key, (None, inf))
         return group_status(obj, gang, report, waits, stale=self._stale.text(key), evicted=evicted, now=now)

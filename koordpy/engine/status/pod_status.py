@@ -1,11 +1,11 @@
-"""PodScheduled=False: what a pending pod is told, and how seldom (kube-parity.md 4.5).
+"""Writes the condition PodScheduled=False of pending pods, as seldom as possible (kube-parity.md 4.5).
 
-A patch goes out only when reason or message differ from what the pod has. Counts that merely wobble are held back for
-30 s, and a gang that waits for members is given a moment to be complete, a longer one while they come. A thousand
-hopeless pods in an idle cluster cost one patch each. The FailedScheduling event goes with the patch.
+A patch is sent only if reason or message differ from the pod's condition. Messages that differ in numbers only wait
+for 30 s. A gang that waits for members gets its condition after a moment, and later while members are created. So a
+thousand unschedulable pods in an idle cluster cause one patch each. A FailedScheduling event follows each patch.
 
-A pod has one patch under way at a time, or an older one could arrive last and stay. What others write of the condition
-stands until the pod is told something again.
+A pod has one patch in flight at a time; otherwise an older one could arrive last. Changes of the condition by other
+writers remain until the pod gets a new verdict.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from koordpy.plan.round_plan import PendingPod
 from koordpy.pods.pod_info import PodInfo
 
 MOST_HOLDS = 5
-"""A gang whose members go on coming is told so after that many times the moment at the latest."""
+"""Maximum delay of the condition of a gang that gets more members, in multiples of `gated_hold_seconds`."""
 LOOK_SECONDS = 0.1
-"""How often held verdicts are looked at."""
+"""Seconds between checks of delayed verdicts."""
 
 Said = tuple[str, str] | None
-"""Reason and message of the condition; None where it is not there, or True."""
+"""Reason and message of the condition; None if it is absent or True."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +35,23 @@ class _Verdict:
     uid: str
     said: Said
     since: float
-    """When the pod first was to be told something else than it has been."""
+    """Clock time at which the verdict first differed from the pod's condition."""
 
 
 class PodStatusWriter(StatusWriter[Pod, Said]):
-    """Takes verdicts at any time, each to be sent once."""
+    """Accepts verdicts at any time, and sends each of them once."""
 
     most_at_a_time = 16
-    """A hopeless gang of hundreds is told as soon as the API server can; more are no faster."""
+    """Maximum number of parallel writes; more are not faster for a gang with hundreds of members."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._verdicts: dict[str, _Verdict] = {}
         self.news = asyncio.Event()
-        """Set while a verdict waits for nothing but its turn."""
+        """Set while a verdict is due and waits only for its turn."""
 
     def tell(self, pending: PendingPod, info: PodInfo) -> None:
-        """A verdict on a pending pod."""
+        """Accepts a verdict on a pending pod."""
         key, said = pending.pod_key, (pending.reason.value, pending.message)
         known = self._there(key, info.pod)
         if said == known and key not in self._unsure:
@@ -68,7 +68,7 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
         if waiting is not None and waiting.uid == info.uid:
             since = waiting.since
             grows = known is None and pending.gated and waiting.said != said
-            # held since it first differed, not since it last did
+            # delayed from its first difference, not from its last
             due = min(due, since + MOST_HOLDS * hold if grows else self._marked.get(key, due))
         self._verdicts[key] = _Verdict(info.uid, said, since)
         self.mark(key, due)
@@ -76,12 +76,12 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
             self.news.set()
 
     def gone(self, key: str) -> None:
-        """Nothing more is said to a pod: it is deleted, finished or bound."""
+        """Drops the verdict on a pod that is deleted, finished or bound."""
         self._forget(key)
         self._marked.pop(key, None)
 
     def forget(self, there: object) -> None:
-        """Lets go of what was written long since: a write may be answered when its pod is gone."""
+        """Forgets old writes; a reply may arrive after the deletion of its pod."""
         self._writes.forget_old()
 
     async def _pause(self) -> None:
@@ -111,10 +111,10 @@ class PodStatusWriter(StatusWriter[Pod, Said]):
     async def _send(self, obj: Pod, resource: Resource, wanted: Said, there: Said) -> bool:
         assert wanted is not None
         now, (reason, message) = self._context.now(), wanted
-        status = pod_unschedulable(obj, reason=reason, message=message, now=now, anew=True)
+        status = pod_unschedulable(obj, reason=reason, message=message, now=now, force=True)
         if await patch_status(self._context.client, resource, obj.metadata, status, kind="strategic"):
             return True
-        # gone, which the watch will tell; or others wrote it again and again
+        # deleted, which the watch will show, or changed by other writers repeatedly
         self._marked.setdefault(obj.key, self._context.clock() + RETRY_SECONDS)
         return False
 

@@ -1,7 +1,7 @@
 """The status of ElasticQuotas: used, request, runtime, and the conditions Valid and OverUsed.
 
-At most one write a second each, and only where something changed (quota-fairness.md 6 and 7). Assumed pods count: the
-figures are those that the next round decides by.
+At most one write per second and quota, and only on change (quota-fairness.md 6 and 7). Assumed pods count, so that the
+amounts are those that the next round decides by.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ VALID = "Valid"
 def quota_status(
     quota: ElasticQuota, figures: QuotaFigures | None, faults: list[QuotaFault], *, now: float
 ) -> ElasticQuotaStatus:
-    """The whole status of an ElasticQuota as it should be. figures: None where it does not count at all."""
+    """Returns the whole status of an ElasticQuota. figures: its amounts; None if the quota is not honoured."""
     found = figures or QuotaFigures(quota.metadata.name, {}, {}, {})
     conditions = merged_conditions(quota.status.conditions, [_valid(quota, faults), _over_used(quota, found)], now=now)
     return ElasticQuotaStatus(
@@ -59,13 +59,13 @@ def _over_used(quota: ElasticQuota, figures: QuotaFigures) -> Condition:
 
 
 class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
-    """Of all ElasticQuotas, whenever figures of one may have changed."""
+    """Writes all ElasticQuotas with amounts that may have changed."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._marks: object = None
         self._figures: dict[str, QuotaFigures | None] = {}
-        """ElasticQuota -> its figures; None for one that does not count."""
+        """Key of an ElasticQuota -> its amounts; None for a quota that is not honoured."""
         self._faults: dict[str, list[QuotaFault]] = {}
 
     def _overdue(self) -> Iterable[str]:
@@ -92,6 +92,6 @@ class QuotaStatusWriter(WholeStatusWriter[ElasticQuota, ElasticQuotaStatus]):
 
 
 def _counted_as(key: str, quota: ElasticQuota, quotas: Quotas) -> str:
-    """Name of the figures of an object; that of nothing where another object of the name counts."""
+    """Returns the quota name that an object's amounts have; empty if another object of the name takes effect."""
     name = quota.metadata.name
     return name if key in quotas.tree.objects or name in keys.BUILT_IN_QUOTAS else ""

@@ -1,8 +1,8 @@
-"""One reconciler for statuses: which objects are to be looked at, what each should say, and one way to write it.
+"""A reconciler for statuses: collects the objects to update, renders their statuses, and patches the differences.
 
-Changes only mark an object. Once an interval everything marked is looked at, level by level as controllers do: `render`
-says from what is known now how the status should be, and what differs from the API server's is patched. A write of ours
-counts as what is there for as long as the watch may not have brought it; an object is looked at until it shows.
+A change only marks an object. Once per interval every marked object is rendered level-triggered, as in controllers:
+`render` computes the status from the current state, and a difference to the API server's status is patched. The last
+write of this process counts as the current status until the watch shows it. An object stays marked until then.
 """
 
 import abc
@@ -25,48 +25,49 @@ from koordpy.engine.status.status_patches import patch_status, status_patch
 logger = logging.getLogger(__name__)
 
 Seen = TypeVar("Seen", bound=Any)
-"""The objects of a kind."""
+"""Type of the objects of a kind."""
 Said = TypeVar("Said")
-"""What is compared of their statuses."""
+"""Type of the part of a status that is compared."""
 
 TRUSTED_SECONDS = 10.0
-"""How long a write of ours counts for more than what the watch says."""
+"""Seconds for which the last write of this process takes precedence over the watch."""
 RETRY_SECONDS = 5.0
-"""A write that failed is tried again that much later, or with the next change of its object."""
+"""Seconds until a failed write is tried again, unless its object changes earlier."""
 
 
 class Reconciler(abc.ABC):
-    """Objects by `namespace/name` that are to be looked at, gathered over `group_status_seconds`."""
+    """Processes marked objects, by `namespace/name`, once per `group_status_seconds`."""
 
     most_at_a_time = 4
-    """Statuses that one writer sends at a time: Bindings are more urgent."""
+    """Maximum number of parallel status writes of one writer: Bindings are more urgent."""
 
     def __init__(self, context: Context) -> None:
         self.sent = 0
         self._context = context
         self._marked: dict[str, float] = {}
-        """Object -> not before."""
+        """Key of a marked object -> clock time before which it is not processed."""
         self.under_way: set[str] = set()
-        """Those that are looked at now, or wait for their turn."""
+        """Keys of objects that are processed now, or that wait for their turn."""
         self._gate = Turnstile(self.most_at_a_time)
 
     def mark(self, key: str, due: float = 0.0) -> None:
-        """Something changed that its status may follow from. due: not to be looked at before, on the clock."""
+        """Marks an object after a change that its status may depend on. due: clock time before which it is not
+        processed."""
         self._marked[key] = due
 
     async def run(self) -> None:
-        """Looks until cancelled."""
+        """Processes marked objects until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._pause()
-                # what waits for thousands of one namespace holds up no other
+                # a task per flush, so that a namespace with thousands of objects does not delay others
                 group.create_task(self.flush())
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._context.settings.group_status_seconds)
 
     async def flush(self) -> None:
-        """Looks at every object that is marked."""
+        """Processes every object that is marked and due."""
         if not self._context.may_write():
             return
         for key in self._overdue():
@@ -87,7 +88,7 @@ class Reconciler(abc.ABC):
                 await self._look_once(line.next())
 
         try:
-            # a task each would be megabytes where thousands wait
+            # one task per object would need megabytes for thousands of objects
             await asyncio.gather(*(look_in_turn() for _ in range(min(len(due), self.most_at_a_time))))
         finally:
             while line:
@@ -96,31 +97,31 @@ class Reconciler(abc.ABC):
     async def _look_once(self, key: str) -> None:
         try:
             async with self._gate.turn(_namespace(key)):
-                # asked before each: the lease may run out between two
+                # checked before each write, because the lease may expire between two writes
                 if not (self._context.may_write() and await self._look(key)):
                     self._marked.setdefault(key, 0.0)
         except Exception:
-            # one object that cannot be told of holds up no other
+            # an error of one object must not delay the others
             logger.exception("%s: its status was not written", key)
             self._marked.setdefault(key, self._context.clock() + RETRY_SECONDS)
         finally:
             self.under_way.discard(key)
 
     def _overdue(self) -> Iterable[str]:
-        """Objects that are to be looked at though nothing marked them, as by time alone."""
+        """Returns objects that must be processed without a mark, for example because of the time."""
         return ()
 
     def _taken(self, keys: Iterable[str]) -> None:
-        """These are looked at now."""
+        """Called with the objects that are processed now."""
         return
 
     def _forget(self, key: str) -> None:
-        """The object is gone, or not ours to write."""
+        """Called for an object that was deleted or that this writer does not write."""
         return
 
     @abc.abstractmethod
     async def _look(self, key: str) -> bool:
-        """Whether an object is as it should be, or was made so; else it is looked at again."""
+        """Updates one object. Returns False if it must be processed again."""
 
 
 def _namespace(key: str) -> str:
@@ -128,47 +129,47 @@ def _namespace(key: str) -> str:
 
 
 class LastWrites(Generic[Said]):
-    """What was written last of each object, by key and uid: the watch may not have brought it yet."""
+    """The last write of each object, by key and uid, until the watch shows it."""
 
     def __init__(self, clock: Callable[[], float], keep: float) -> None:
-        """keep: seconds after which nobody asks for a write."""
+        """keep: seconds after which a write is forgotten."""
         self._clock, self._keep = clock, keep
         self._known: OrderedDict[str, tuple[str, Said, float]] = OrderedDict()
-        """The oldest first."""
+        """Key -> (uid, status, clock time of the write); the oldest first."""
 
     def note(self, key: str, uid: str, said: Said) -> None:
-        """A write was accepted."""
+        """Records a write that the API server accepted."""
         self._known[key] = uid, said, self._clock()
         self._known.move_to_end(key)
         self.forget_old()
 
     def last(self, key: str, uid: str) -> tuple[Said | None, float]:
-        """What was written last, and how many seconds ago; None and endless where nothing was."""
+        """Returns the last write and its age in seconds; None and infinity if there is none."""
         known = self._known.get(key)
         return (known[1], self._clock() - known[2]) if known is not None and known[0] == uid else (None, inf)
 
     def forget(self, key: str) -> None:
-        """The object is gone."""
+        """Forgets the last write of a deleted object."""
         self._known.pop(key, None)
 
     def forget_old(self) -> None:
-        """Those that nobody asks for any more: a write may be answered when its object is gone."""
+        """Forgets writes that are not needed any more; a reply may arrive after the deletion of its object."""
         while self._known and self._clock() - next(iter(self._known.values()))[2] > self._keep:
             self._known.popitem(last=False)
 
 
 class StatusWriter(Reconciler, Generic[Seen, Said]):
-    """Writes the statuses of one kind. What it says has to be pure in `render`; how it is sent, in `send`."""
+    """Writes the statuses of one kind. `_render` must be a pure function of the state; `_send` writes."""
 
     stands = False
-    """Whether others may write over what is said, until something else is to be said."""
+    """True if changes by other writers remain until this writer has something else to write."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         keep = inf if self.stands else max(TRUSTED_SECONDS, context.settings.wobble_hold_seconds)
         self._writes: LastWrites[Said] = LastWrites(context.clock, keep)
         self._unsure: set[str] = set()
-        """Objects of which nobody knows what became of the last write."""
+        """Keys of objects with a last write of unknown outcome."""
 
     async def _look(self, key: str) -> bool:
         found = self._find(key)
@@ -183,13 +184,13 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         if wanted is None:
             return True
         if wanted == said and key not in self._unsure:
-            # else not our last write, or undone by an earlier one that came late: looked at until the watch shows it
+            # not confirmed, or overwritten by an earlier write that arrived late: processed until the watch shows it
             return self.stands or seen == wanted
         if self._only_wobbles(said, wanted) and age < self._context.settings.wobble_hold_seconds:
             return False
         try:
             if not await self._send(obj, resource, wanted, there):
-                return False  # gone, which the watch will tell; or others wrote it again and again
+                return False  # deleted, which the watch will show, or changed by other writers repeatedly
         except (ApiError, Unreachable) as error:
             if not self._context.client.complained(error, "patch", f"{resource.name}/status"):
                 logger.warning("%s %s: its status was not written: %s", resource.kind, key, error)
@@ -203,7 +204,7 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
         return True
 
     def _there(self, key: str, obj: Seen) -> Said:
-        """What its status says, as far as is known: the watch may not have brought our last write."""
+        """Returns the current status: this writer's last write while it is recent, else that of the watch."""
         last, age = self._writes.last(key, obj.metadata.uid)
         return last if last is not None and age < TRUSTED_SECONDS else self._read(obj)
 
@@ -214,30 +215,30 @@ class StatusWriter(Reconciler, Generic[Seen, Said]):
 
     @abc.abstractmethod
     def _find(self, key: str) -> tuple[Seen, Resource] | None:
-        """The object as the watch has it; None where there is none, or it is not ours."""
+        """Returns the object as the watch shows it; None if it does not exist or is not written by this writer."""
 
     @abc.abstractmethod
     def _read(self, obj: Seen) -> Said:
-        """What its status says."""
+        """Returns the compared part of an object's status."""
 
     def _with(self, obj: Seen, said: Said) -> Seen:
-        """The object with what was said of it last."""
+        """Returns the object with the status that was written last."""
         return obj
 
     @abc.abstractmethod
     def _render(self, key: str, obj: Seen, there: Said) -> Said | None:
-        """What its status should say; None where it stays as it is."""
+        """Returns the wanted status; None if the status stays as it is."""
 
     def _only_wobbles(self, said: Said, wanted: Said) -> bool:
-        """Whether the two differ in nothing but counts, which may wait."""
+        """Returns True if two statuses differ in numbers only, so that the write may wait."""
         return False
 
     @abc.abstractmethod
     async def _send(self, obj: Seen, resource: Resource, wanted: Said, there: Said) -> bool:
-        """Sends it; False where the object is gone. Raises as the client does."""
+        """Writes the status. Returns False if the object does not exist any more. Raises as the client does."""
 
     def _written(self, key: str, said: Said, wanted: Said) -> None:
-        """The API server has taken it."""
+        """Called after the API server has accepted a write."""
         return
 
 
@@ -245,7 +246,7 @@ Status = TypeVar("Status", bound=Wire)
 
 
 class WholeStatusWriter(StatusWriter[Seen, Status]):
-    """Of custom resources whose status is ours as a whole: what is said is the status itself."""
+    """Writer for custom resources with a status that only this process writes: the whole status is compared."""
 
     def _read(self, obj: Seen) -> Status:
         status: Status = obj.status

@@ -1,6 +1,6 @@
-"""The events of the scheduler (kube-parity.md 4.6): of what type and action each is, and which object it is about.
+"""The events of the scheduler (kube-parity.md 4.6): type and action by reason, and the objects that they are about.
 
-From a pod, a gang or a name to kind, name and uid as the API server knows them: `References`.
+`References` finds kind, name and uid of an object on the API server from a pod, a gang or a name.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ SCHEDULED, FAILED = "Scheduled", "FailedScheduling"
 FOREIGN = "ForeignBinding"
 ROOM_MADE, LEADS, UNREADABLE, INVALID = "RoomMade", "LeaderElection", "UnreadableObject", "InvalidAnnotation"
 INVALID_SPEC = "InvalidSpec"
-"""Of an ElasticQuota that contradicts itself, as min above max."""
+"""Reason of an event about an ElasticQuota that contradicts itself, such as min above max."""
 EVENTS: Mapping[str, tuple[EventType, str]] = {
     SCHEDULED: ("Normal", "Binding"),
     FAILED: ("Warning", "Scheduling"),
@@ -50,27 +50,27 @@ EVENTS: Mapping[str, tuple[EventType, str]] = {
 }
 """Reason of an event -> (type, action)."""
 RECLAIMED: tuple[EventType, str] = "Normal", "Reclaiming"
-"""Of a pod that is evicted for any other reason."""
+"""Type and action of an eviction event with any other reason."""
 
 
 class Announcer:
-    """Records events under the scheduler name of the pod; says nothing where there is no recorder (dry run)."""
+    """Records events under the pod's scheduler name. Without recorders (dry run) it only counts invalid objects."""
 
     def __init__(self, recorders: Mapping[str, EventRecorder], on_refused: Callable[[str, str], None]) -> None:
-        """`recorders`: one for each scheduler name. `on_refused` hears of the kind of each object that says what is not
-        taken, and of the reason of its event."""
+        """recorders: one per scheduler name. on_refused: called with the kind of an object that has an invalid setting,
+        and the reason of its event."""
         self._recorders, self._on_refused = recorders, on_refused
         self._default = next(iter(recorders.values()), None)
 
     def tell_wrong(self, about: ObjectReference, text: str) -> None:
-        """A setting of an object cannot be read, or does nothing. text: key or field, and what is wrong with it."""
+        """Reports a setting that cannot be read or has no effect. text: key or field, and what is wrong with it."""
         of_spec = about.kind == "ElasticQuota" and text.startswith("spec.")
         self.tell(INVALID_SPEC if of_spec else INVALID, about, text)
 
     def tell(
         self, reason: str, about: ObjectReference | PodInfo, note: str, related: ObjectReference | None = None
     ) -> None:
-        """Something happened to an object."""
+        """Records an event about an object."""
         recorder = self._default
         if isinstance(about, PodInfo):
             recorder, about = self._recorders.get(about.pod.spec.scheduler_name, recorder), of_pod(about)
@@ -92,32 +92,37 @@ def _titled(title: Head | None) -> ObjectReference | None:
 
 
 class References:
-    """Objects by their names, as far as they are there now."""
+    """Finds references to existing objects by name."""
 
     def __init__(self, feeds: Feeds) -> None:
         self._feeds, self._state = feeds, feeds.state
         self._titled: tuple[object, dict[tuple[str, str], Head]] = None, {}
-        """The gangs that follow from workloads, and these by kind and `namespace/name`."""
+        """Gangs derived from workloads (to detect changes), and their workloads by kind and `namespace/name`."""
 
     def pod_group(self, key: str) -> ObjectReference | None:
-        """A PodGroup of coscheduling, by `namespace/name`."""
+        """Returns a PodGroup of coscheduling by `namespace/name`; None if it does not exist."""
         return _known(self._feeds.groups.resources.get(key), self._state.gangs.groups.get(key))
 
     def upstream_group(self, key: str) -> ObjectReference | None:
-        """A PodGroup of scheduling.k8s.io, by `namespace/name`."""
+        """Returns a PodGroup of scheduling.k8s.io by `namespace/name`; None if it does not exist."""
         return _known(self._feeds.served.get(UPSTREAM_POD_GROUPS), self._state.gangs.upstream.get(key))
 
     def named_gang(self, key: str, source: GangSource) -> ObjectReference | None:
-        """The topmost workload of a gang without an object, by `namespace/name`, else the controller of its pods; its
-        oldest pod where they have none."""
+        """Returns the topmost workload of a gang without a PodGroup, else the controller of its pods, else its oldest
+        pod.
+
+        None if the gang has none of these. key: `namespace/name`.
+        """
         ref = GangRef.of(key, source)
         derived = self._state.gangs.derived.get(ref)
         workload = _titled(derived.title) if derived is not None else None
         return workload or self.owner(ref) or next((of_pod(pod) for pod in self._oldest_first(ref)), None)
 
     def workload_of(self, ref: GangRef) -> ObjectReference | None:
-        """The topmost workload of a gang's pods, whatever makes them a gang, else their controller; None for pods
-        without one."""
+        """Returns the topmost workload of a gang's pods, for any source of the gang, else their controller.
+
+        None if no pod has a controller.
+        """
         derived, book = self._state.gangs.derived.get(ref), self._state.workloads
         if derived is not None and (title := _titled(derived.title)) is not None:
             return title
@@ -127,7 +132,7 @@ class References:
         return None
 
     def owner(self, ref: GangRef) -> ObjectReference | None:
-        """The controller of a gang's pods, such as a Job: of the oldest that has one."""
+        """Returns the controller of a gang's pods, such as a Job; that of the oldest pod with one; None for none."""
         owners = (pod.pod.metadata.controller for pod in self._oldest_first(ref))
         found = next(filter(None, owners), None)
         if found is None:
@@ -135,12 +140,13 @@ class References:
         return ObjectReference(found.api_version, found.kind, found.name, ref.namespace, found.uid)
 
     def _oldest_first(self, ref: GangRef) -> list[PodInfo]:
-        """The pods of a gang, those of an earlier Job only where there are no others."""
+        """Returns the pods of a gang, oldest first. Pods of an earlier Job only if there are no others."""
         gang = self._state.gangs.gang(ref)
         return sorted(gang.members or gang.pods, key=lambda pod: (pod.created, natural_key(pod.name)))
 
     def beneficiary(self, name: str) -> ObjectReference | None:
-        """Who gains by an eviction: a plain pod, a gang's PodGroup, else the workload or oldest pod of a gang."""
+        """Returns the beneficiary of an eviction by name: a plain pod, a PodGroup, else the workload or oldest pod of a
+        gang."""
         info = self._state.pod(name)
         if info is not None:
             return of_pod(info)
@@ -148,8 +154,11 @@ class References:
         return found or self.named_gang(name, GangSource.WORKLOAD) or self.named_gang(name, GangSource.NAMED)
 
     def warned(self, name: str) -> ObjectReference | None:
-        """Whom a warning of a plan is about: `Pod/namespace/name`, PodGroup, ElasticQuota or workload alike, or
-        `Device/name`, `HyperNode/name`, `Node/name`."""
+        """Returns the object of a plan's warning; None if it does not exist.
+
+        name: `Pod/namespace/name`, the same for PodGroup, ElasticQuota and workloads, or `Device/name`,
+        `HyperNode/name`, `Node/name`.
+        """
         kind, _, key = name.replace(" ", "/", 1).partition("/")
         state, feeds = self._state, self._feeds
         match kind:
@@ -169,9 +178,9 @@ class References:
         return self.workload(kind, key)
 
     def workload(self, kind: str, key: str) -> ObjectReference | None:
-        """A workload of which pods are a gang, by its kind and `namespace/name`."""
+        """Returns a workload with gangs by its kind and `namespace/name`; None if it has none."""
         gangs = self._state.gangs.derived
-        if self._titled[0] is not gangs:  # many warnings are told of one round
+        if self._titled[0] is not gangs:  # cached, because one round may have many warnings
             titles = [gang.title for gang in gangs.values() if gang.title is not None]
             self._titled = gangs, {(one.kind, one.key): one for one in titles}
         return _titled(self._titled[1].get((kind, key)))

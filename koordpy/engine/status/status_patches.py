@@ -1,6 +1,6 @@
-"""Status patches: what is written besides Bindings (kube-parity.md 4.5), as bodies and as calls.
+"""Status patches (kube-parity.md 4.5): functions that build their bodies, and the call that sends them.
 
-The bodies are made without I/O, so that tests and `--dry-run` see what would be sent.
+Bodies are built without I/O, so that tests and dry runs can inspect them.
 """
 
 import re
@@ -19,49 +19,49 @@ from koordpy.engine.client.api_resources import Resource
 
 POD_SCHEDULED = "PodScheduled"
 FIELD_MANAGER = "koordpy-scheduler"
-"""Of server-side apply: what is ours of a status that others write, too."""
+"""Manager of server-side apply for statuses that other programs write, too."""
 _NUMBER = re.compile(r"\d+")
 
 
 def condition_for(obj: Any, type: str, status: str, reason: str, message: str) -> Condition:
-    """A condition of an object as it is now."""
+    """Returns a condition with the object's current generation."""
     generation = obj.metadata.generation
     return Condition(type=type, status=status, reason=reason, message=message, observed_generation=generation)
 
 
 @remembered(64)
 def wobbles(old: str, new: str) -> bool:
-    """True when two different messages differ in their numbers only: `1/3 nodes` and `2/3 nodes`."""
+    """Returns True if two different messages differ in their numbers only: `1/3 nodes` and `2/3 nodes`."""
     return old != new and _NUMBER.sub("#", old) == _NUMBER.sub("#", new)
 
 
-def condition_patch(old: Condition | None, new: Condition, *, now: float, anew: bool = False) -> dict[str, Any] | None:
-    """The fields of a condition to merge by type, or None when status, reason and message are there already.
+def condition_patch(old: Condition | None, new: Condition, *, now: float, force: bool = False) -> dict[str, Any] | None:
+    """Returns the fields of a condition for a merge by type; None if status, reason and message are unchanged.
 
-    lastTransitionTime is given only when the status changes; left out, the merge keeps the old one. anew: `old` may be
-    out of date, so that nothing is known to be there.
+    lastTransitionTime is included only if the status changes; otherwise the merge keeps the old time. force: True if
+    `old` may be out of date, so that the condition is written in any case.
     """
-    if not anew and old is not None and (old.status, old.reason, old.message) == (new.status, new.reason, new.message):
+    if not force and old is not None and (old.status, old.reason, old.message) == (new.status, new.reason, new.message):
         return None
     turned = old is None or old.status != new.status
     return condition_body(replace(new, last_transition_time=rfc3339(now)) if turned else new)
 
 
-def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: float, anew: bool = False) -> dict[str, Any]:
-    """What a strategic merge of a pod's status takes for PodScheduled=False; nothing when the pod says so already.
+def pod_unschedulable(pod: Pod, *, reason: str, message: str, now: float, force: bool = False) -> dict[str, Any]:
+    """Returns the body of a strategic merge that sets PodScheduled=False; empty if the pod has the condition already.
 
-    `reason` is Unschedulable or SchedulerError; autoscalers look for exactly this condition. anew: as in
+    reason: Unschedulable or SchedulerError; autoscalers look for exactly this condition. force: as in
     `condition_patch`.
     """
     new = condition_for(pod, POD_SCHEDULED, "False", reason, message)
-    condition = condition_patch(condition_of(pod.status.conditions, POD_SCHEDULED), new, now=now, anew=anew)
+    condition = condition_patch(condition_of(pod.status.conditions, POD_SCHEDULED), new, now=now, force=force)
     return {"conditions": [condition]} if condition is not None else {}
 
 
 def merged_conditions(old: Iterable[Condition], changed: Iterable[Condition], *, now: float) -> list[Condition]:
-    """A whole list of conditions for a merge patch of a custom resource, where lists are replaced.
+    """Returns a whole list of conditions for a merge patch of a custom resource, where lists are replaced.
 
-    Each of `changed` takes the place of its type; its lastTransitionTime is the old one unless the status changes.
+    Each of `changed` replaces the condition of its type, and keeps its lastTransitionTime unless the status changes.
     """
     conditions = {condition.type: condition for condition in old}
     for condition in changed:
@@ -79,10 +79,11 @@ async def patch_status(
     *,
     kind: PatchKind = "merge",
 ) -> bool:
-    """Merges fields into an object's status; None removes one. False: the object is gone. Raises as the client does.
+    """Merges fields into an object's status; a None value removes a field. Raises as the client does.
 
-    kind: strategic merges conditions by type, where the API server knows the object's fields; apply leaves what others
-    own. Both are of the object with this uid alone: one made anew under the name is not told of another's failure.
+    Returns False if the object does not exist any more. kind: strategic merges conditions by type, for types that the
+    API server knows. apply leaves fields of other managers. Both write only to the object with this uid, so that an
+    object created again under the name does not get the status of its predecessor.
     """
     body: dict[str, Any] = {"status": status}
     if kind == "strategic":
@@ -94,7 +95,7 @@ async def patch_status(
     try:
         await client.patch(path, body, kind=kind, field_manager=FIELD_MANAGER)
     except ApiError as error:
-        # a uid that is not the object's: a real API server calls the field immutable (422), others a conflict
+        # a wrong uid: a real API server replies that the field is immutable (422), others with a conflict
         if error.status in (404, 409) or (error.status == 422 and "metadata.uid" in error.message):
             return False
         raise
@@ -102,7 +103,7 @@ async def patch_status(
 
 
 def status_patch(wanted: Wire, there: Wire) -> dict[str, Any]:
-    """A merge patch from one status to the other; what is no longer shown is taken out by null."""
+    """Returns a merge patch from status `there` to status `wanted`; fields that are no longer set are null."""
     new, old = _body(wanted), _body(there)
     patch: dict[str, Any] = {}
     for name in dict.fromkeys((*new, *old)):
@@ -115,11 +116,11 @@ def status_patch(wanted: Wire, there: Wire) -> dict[str, Any]:
 
 
 def _body(status: Any) -> dict[str, Any]:
-    """As it is written; counts of 0 are there."""
+    """Returns a status as it is written; counts of 0 are included."""
     counts = {one.encode_name: 0 for one in fields(status) if one.type is int}
     return {**counts, **to_builtins(status), "conditions": [*map(condition_body, status.conditions)] or None}
 
 
 def condition_body(condition: Condition) -> dict[str, Any]:
-    """A condition as it is written: reason and message are there even if they are empty."""
+    """Returns a condition as it is written; reason and message are included even if they are empty."""
     return {"reason": "", "message": "", **to_builtins(condition)}

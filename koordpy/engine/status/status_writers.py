@@ -1,4 +1,4 @@
-"""All that the scheduler writes besides Bindings and evictions: the statuses of pods, gangs, quotas and Devices."""
+"""All writers of status: pods, gangs, quotas and Devices."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 
 
 class Writers:
-    """One writer a kind. A dry run has none."""
+    """One writer per kind. A dry run has none."""
 
     def __init__(self, context: Context, stale: StaleWatch) -> None:
         self.pods = PodStatusWriter(context)
@@ -34,12 +34,12 @@ class Writers:
         context.feeds.listeners.pod_gone.append(self.pods.gone)
 
     def take_over(self) -> None:
-        """This process leads from now on."""
+        """Called when this process becomes the leader."""
         for writer in self.gangs:
             writer.take_over()
 
     def evicted(self, ref: GangRef, victims: Sequence[Eviction]) -> None:
-        """These members of a gang are being evicted by koordpy."""
+        """Called with the members of a gang that one plan has evicted."""
         for writer in self.gangs:
             writer.evicted(ref, victims)
 
@@ -50,7 +50,8 @@ class Writers:
                 group.create_task(run())
 
     async def drain(self, seconds: float) -> None:
-        """Writes what is known of gangs, at most so long for each kind: others read there whether a job runs."""
+        """Writes pending statuses of gangs, at most `seconds` per kind, because other programs read a gang's state
+        there."""
         for writer in self.gangs:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(writer.flush(), seconds)

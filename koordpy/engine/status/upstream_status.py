@@ -1,8 +1,8 @@
-"""The condition of scheduling.k8s.io PodGroups: whether their scheduling requirement was ever met (KEP-4671, KEP-5832).
+"""The condition of scheduling.k8s.io PodGroups: True if their minimum was ever scheduled (KEP-4671, KEP-5832).
 
-PodGroupInitiallyScheduled is True once minCount pods have a node (with the basic policy, one); True is final.
-Until then it is False with reason Unschedulable or SchedulerError, as far as the group was tried. v1alpha2 knows the
-condition as PodGroupScheduled, so readers of that version find it under both names.
+PodGroupInitiallyScheduled is True once minCount pods have a node (with the basic policy, one); True is final. Until
+then it is False with reason Unschedulable or SchedulerError, once the group was tried. v1alpha2 names the condition
+PodGroupScheduled, so groups of that version get both names.
 """
 
 from typing import Any
@@ -24,24 +24,26 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 
 CONDITION = "PodGroupInitiallyScheduled"
 OLDER_NAMES = {"v1alpha2": "PodGroupScheduled"}
-"""Version -> the condition's name in it."""
+"""API version -> the condition's name in it."""
 
 
 def conditions_of_version(version: str) -> tuple[str, ...]:
-    """Names under which the condition is written to groups of a version, the one that is read back first."""
+    """Returns the names under which the condition is written to groups of a version; the first one is read back."""
     return (CONDITION, OLDER_NAMES[version]) if version in OLDER_NAMES else (CONDITION,)
 
 
 def condition(status: str, reason: str, message: str) -> Condition:
-    """The condition as far as it is compared."""
+    """Returns the condition with the fields that are compared."""
     return Condition(type=CONDITION, status=status, reason=reason, message=message)
 
 
 def wanted_condition(
     group: UpstreamPodGroup, members: Members, report: GangReport | None, minimum: int = 0
 ) -> Condition | None:
-    """What the condition should say; None where it stays as it is, as it does for ever once it is True. minimum: of the
-    gang that has the pods of a group made by default."""
+    """Returns the wanted condition; None if it stays as it is, always after it was True.
+
+    minimum: minimum of the gang that contains the pods of a group that was created by default.
+    """
     old = condition_of(group.status.conditions, CONDITION)
     if old is not None and old.status == "True":
         return None
@@ -57,7 +59,7 @@ def wanted_condition(
 
 
 class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition | None]):
-    """Of PodGroups of scheduling.k8s.io."""
+    """Writes PodGroups of scheduling.k8s.io."""
 
     source = GangSource.UPSTREAM
     stands = True
@@ -70,7 +72,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
     def verdict(self, report: GangReport, waiting_seconds: float) -> None:
         super().verdict(report, waiting_seconds)
         for key in self._context.state.gangs.made_of(report.ref):
-            self._reports[key] = report  # a group made by default has its condition from the gang of its pods
+            self._reports[key] = report  # a group created by default gets its condition from the gang of its pods
             self.mark(key)
 
     def _find(self, key: str) -> tuple[UpstreamPodGroup, Resource] | None:
@@ -116,7 +118,7 @@ class UpstreamStatusWriter(GangWriter, StatusWriter[UpstreamPodGroup, Condition 
     def _written(self, key: str, said: Condition | None, wanted: Condition | None) -> None:
         about = self._about(key)
         if self._context.state.gangs.gangs_of_made(key):
-            return  # the workload is told
+            return  # the workload gets the event
         if about is not None and wanted is not None and wanted.status == "False":
             if wanted.reason != "Unschedulable":
                 self._context.announcer.tell(INVALID, about, wanted.message)

@@ -1,8 +1,8 @@
-"""The status of Volcano's PodGroups: phase, counts, and whether the minimum is bound.
+"""The status of Volcano PodGroups: phase, counts, and a condition on the minimum.
 
-Written to groups one of whose pods is ours; with `gangs.volcano: take` phase Inqueue also to every group that has none
-or is Pending, for some controllers make their pods only then. What others write after us stands until ours changes.
-Source: workloads.md 9.
+Written to groups with at least one of our pods. With `gangs.volcano: take`, groups without a phase or with phase
+Pending get phase Inqueue, because some controllers create their pods only then. Changes by other writers remain until
+our status changes. Source: workloads.md 9.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,27 +30,27 @@ COUNTS = ("running", "succeeded", "failed")
 
 @dataclass(frozen=True, slots=True)
 class VolcanoStatus:
-    """What a status should say; reason is empty where no condition is known yet."""
+    """The parts of a status that are written. reason is empty while no condition is known."""
 
     phase: str
     running: int = 0
     succeeded: int = 0
     failed: int = 0
     condition: str = ""
-    """Scheduled or Unschedulable, the one of the two that is True."""
+    """Type of the condition that is True: Scheduled or Unschedulable; empty for none."""
     reason: str = ""
     message: str = ""
 
 
 def wanted_status(least: int, pods: Sequence[WorkloadPod], report: GangReport | None) -> VolcanoStatus:
-    """The status of a group of these pods, at least one, of which so many must run together."""
+    """Returns the status of a group with these pods, at least one. least: minMember of the group."""
     least = max(1, least)
     succeeded, failed = sum(one.succeeded for one in pods), sum(one.failed for one in pods)
     running = sum(one.bound and not one.leaving and one.pod.status.phase == "Running" for one in pods)
     bound = sum(one.bound and not one.leaving and bool(one.pod.spec.node_name) for one in pods)
     counts = running, succeeded, failed
     if succeeded == len(pods):
-        return VolcanoStatus(COMPLETED, *counts, SCHEDULED, SCHEDULED, f"all {succeeded} pods have Succeeded")
+        return VolcanoStatus(COMPLETED, *counts, SCHEDULED, SCHEDULED, f"all pods have Succeeded ({succeeded})")
     if bound and bound + succeeded >= least:
         done = f", {succeeded} have Succeeded" if succeeded else ""
         return VolcanoStatus(
@@ -63,7 +63,7 @@ def wanted_status(least: int, pods: Sequence[WorkloadPod], report: GangReport | 
 
 
 def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[str, Any]]]:
-    """What a group's status says as far as we write it, and all of its conditions; what cannot be read is left out."""
+    """Returns the written parts of a group's status, and all its conditions. Unreadable parts are left out."""
     said = read_part(group.status)
     listed = said.get("conditions")
     conditions = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
@@ -77,7 +77,8 @@ def current_status(group: WorkloadObject) -> tuple[VolcanoStatus, list[Mapping[s
 def patch_of(
     wanted: VolcanoStatus, there: VolcanoStatus, conditions: Sequence[Mapping[str, Any]], now: float
 ) -> dict[str, Any]:
-    """The fields of a status that change. A merge patch replaces the list of conditions, so it has those of others."""
+    """Returns the changed fields of a status. A merge patch replaces lists, so conditions of other writers are
+    included."""
     patch: dict[str, Any] = {
         name: getattr(wanted, name) for name in ("phase", *COUNTS) if getattr(wanted, name) != getattr(there, name)
     }
@@ -92,14 +93,14 @@ def patch_of(
 
 
 def _no_more(condition: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-    """Another condition beside the one that is True: of the two that exclude each other it is False."""
+    """Returns another condition; of the two exclusive types the other one becomes False."""
     if condition.get("type") not in OURS or condition.get("status") == "False":
         return condition
     return {**condition, "status": "False", "lastTransitionTime": rfc3339(now)}
 
 
 class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus]):
-    """Of PodGroups of Volcano, by `namespace/name`; events are told as of any gang that follows."""
+    """Writes Volcano PodGroups, by `namespace/name`. Their events are emitted as for other derived gangs."""
 
     source = GangSource.WORKLOAD
     stands = True
@@ -120,7 +121,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
             self.mark(key)
 
     def take_over(self) -> None:
-        """This process leads from now on: all groups are looked at."""
+        """Called when this process becomes the leader: all groups are processed."""
         for key in self._context.feeds.volcano.groups:
             self.mark(key)
 
@@ -132,7 +133,7 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
         return current_status(obj)[0]
 
     def _render(self, key: str, obj: WorkloadObject, there: VolcanoStatus) -> VolcanoStatus | None:
-        """None where the group is not ours to write."""
+        """Returns the wanted status; None if the group is not ours to write."""
         book = self._context.state.workloads
         found = book.volcano_group(key) if book is not None else None
         group, pods = found if found is not None else (None, [])
@@ -157,13 +158,13 @@ class VolcanoStatusWriter(GangWriter, StatusWriter[WorkloadObject, VolcanoStatus
 
     def _written(self, key: str, said: VolcanoStatus, wanted: VolcanoStatus) -> None:
         if wanted.condition == SCHEDULED:
-            self._reports.pop(key, None)  # why it waited must not be told again when it loses a member
+            self._reports.pop(key, None)  # an old refusal must not be written again when the gang loses a member
 
     def _about(self, key: str) -> ObjectReference | None:
-        """Nothing is told here: gangs that follow have a teller of their own."""
+        """Returns None, because events of derived gangs are emitted by `NamedGangTeller`."""
         return None
 
 
 def _group_of(ref: GangRef) -> str:
-    """`namespace/name` of the PodGroup of a gang, which may be of one task."""
+    """Returns `namespace/name` of the PodGroup of a gang, which may be one task of the group."""
     return f"{ref.namespace}/{ref.name.partition(':')[0]}"

@@ -1,8 +1,8 @@
-"""Lines of a watch that were read and not handled yet: pods that are new go ahead, namespaces by turns.
+"""Lines of a watch that were read and not handled yet. New pods overtake other lines, with namespaces in turn.
 
-A watch tells of all namespaces in one order. What one tenant writes, large and often, would hold up every pod that
-others make meanwhile for as long as it takes to read; so the watch is read on while its lines are handled, and those of
-new pods are looked for. A pod that waits takes no room and frees none: nothing that was told before it speaks of it.
+A watch delivers all namespaces in one order, so large and frequent updates of one tenant would delay the new pods of
+all others. The watch is therefore read while earlier lines are handled, and lines of new pods are moved ahead. That is
+safe: a pending pod neither uses nor frees capacity, and no earlier line is about it.
 """
 
 import asyncio
@@ -15,40 +15,40 @@ from collections.abc import AsyncGenerator, Callable
 from koordpy.engine.planning_turns import ByTurns
 
 MOST_BYTES = 16 << 20
-"""Nothing more is read of the watch while so much waits."""
+"""Limit of bytes in the backlog, above which the watch is not read."""
 _NAMES = re.compile(
     rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":\{[^{}]{0,80}"metadata":'
     rb'\{"name":"([^"]{1,253})",(?:"generateName":"[^"]{0,253}",)?"namespace":"([^"]{1,63})"'
 )
-"""As an API server begins a line; what begins otherwise keeps its place behind all that came before it."""
+"""Beginning of an event line of an API server. A line with another beginning keeps its place in the order."""
 
 
 class Backlog:
-    """Lines in the order in which they are to be handled."""
+    """Lines in the order in which they are handled."""
 
     def __init__(
         self, knows: Callable[[str], bool] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """knows: whether there is an object of this `namespace/name`, which may have to go first; without it all lines
-        stay in their order."""
+        """knows: returns True if an object with this `namespace/name` exists, so that its lines stay in order. None:
+        all lines stay in order."""
         self._knows, self._clock = knows, clock
         self._batches: deque[tuple[float, deque[tuple[str, bytes]]]] = deque()
-        """Since when those are there that came together, each with the `namespace/name` that it is about."""
+        """Batches in order: clock time of arrival, and lines, each with the `namespace/name` of its object."""
         self._turns: ByTurns[tuple[str, bytes]] = ByTurns()
-        """Those that go ahead."""
+        """Lines that overtake others."""
         self._new: set[str] = set()
-        """What these are about."""
+        """`namespace/name` of these lines."""
         self._due = 0
-        """Lines that go ahead of the next one in order: each namespace has a turn, and then the order has one, so that
-        who goes on making pods holds up no news of others."""
+        """Number of overtaking lines before the next line in order. Each namespace gets one turn, then one line in
+        order is handled, so that a tenant that keeps creating pods does not delay other updates."""
         self._waiting: dict[str, int] = {}
-        """What lines are about, those in order too -> how many wait."""
+        """`namespace/name` -> number of waiting lines about it."""
         self._bytes = 0
         self._changed, self._room = asyncio.Event(), asyncio.Event()
         self._ended = False
 
     async def read(self, batches: AsyncGenerator[list[bytes], None]) -> None:
-        """Takes lines in until the watch ends; raises what it does."""
+        """Reads lines until the watch ends. Raises the watch's errors."""
         try:
             async with contextlib.aclosing(batches):
                 async for lines in batches:
@@ -61,7 +61,7 @@ class Backlog:
             self._changed.set()
 
     def put(self, lines: list[bytes]) -> None:
-        """Takes in lines that came together."""
+        """Adds a batch of lines."""
         batch: deque[tuple[str, bytes]] = deque()
         for line in filter(None, lines):
             self._bytes += len(line)
@@ -76,14 +76,14 @@ class Backlog:
         self._changed.set()
 
     async def wait(self) -> bool:
-        """Waits for lines; False where the watch has ended and none is left."""
+        """Waits for lines. Returns False if the watch has ended and no line is left."""
         while not self._batches and not self._ended:
             self._changed.clear()
             await self._changed.wait()
         return bool(self._batches)
 
     def take(self) -> tuple[bytes, bool] | None:
-        """The next line, and whether it goes ahead of others; None where those that came together are done."""
+        """Returns the next line, and True if it overtakes others; None if the current batch is finished."""
         batch = self._batches[0][1]
         if self._turns.lines and (self._due or not batch or not batch[0][0] or batch[0][0] in self._new):
             self._due = max(0, self._due - 1)
@@ -94,7 +94,7 @@ class Backlog:
         return (self._taken(*batch.popleft()), False) if batch else None
 
     def done(self) -> float:
-        """Ends those that came together and are done; since when they were there."""
+        """Removes the finished batch. Returns the clock time of its arrival."""
         return self._batches.popleft()[0]
 
     def _taken(self, key: str, line: bytes) -> bytes:
@@ -107,10 +107,10 @@ class Backlog:
         return line
 
     def _about(self, line: bytes) -> tuple[str, bool]:
-        """The `namespace/name` that a line is about, empty where it does not say, and whether that is new and waits."""
+        """Returns the `namespace/name` of a line (empty if unknown), and True for a new pending pod."""
         if self._knows is None or (found := _NAMES.match(line)) is None:
             return "", False
         key = f"{found[3].decode()}/{found[2].decode()}"
         waits = found[1] == b"ADDED" and b'"nodeName"' not in line
-        # what is made anew under its name comes after the end of the other
+        # a pod that is created again under its name must follow the end of the old one
         return key, waits and key not in self._waiting and not self._knows(key)

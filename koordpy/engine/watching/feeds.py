@@ -1,7 +1,7 @@
-"""What is watched, and when all of it has been seen: reflectors in, one handler a kind (`engine/changes`) out.
+"""All watches of the scheduler: one reflector per resource, each with a handler of its kind (`engine/changes`).
 
-Nothing is decided before every feed is in sync. A resource that the API server does not serve is empty and not waited
-for; it is looked for again every ten minutes and when a CustomResourceDefinition changes.
+No round starts before every feed is in sync. A resource that the API server does not serve counts as empty. It is
+looked for again every ten minutes, and when a CustomResourceDefinition changes.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 
 class Feeds:
-    """Keeps a ClusterState equal to the cluster and tells the queue what changed."""
+    """Keeps a ClusterState equal to the cluster, and notifies the queue of changes."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class Feeds:
         rediscovery_seconds: float = 600.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """on_applied, on_unreadable: as of the Reflector. workloads: the kinds whose pods may be gangs; wake: is called
-        when one of them changed."""
+        """on_applied, on_unreadable: see `Reflector`. owners: True to watch owners of pods for default spread
+        constraints. workloads: kinds of workloads with pods that may be gangs. wake: called when a workload changed."""
         hub, claiming = Hub(state, queue), ClaimUsers()
         self.state, self.queue, self.names, self.listeners = state, queue, hub.names, hub.listeners
         self.pods = PodChanges(hub, claiming)
@@ -83,7 +83,7 @@ class Feeds:
             api_resources.ELASTIC_QUOTAS, api_resources.ELASTIC_QUOTAS_X, quota_changes(hub)
         )
         self.served: dict[Wanted, Resource | None] = {}
-        """What is not served everywhere, and where it is here."""
+        """Optional resource -> the served version; None if it is not served."""
         devices = claimed_changes(hub, claiming, of_devices)
         self._optional: dict[Wanted, tuple[type[Any], Sink[Any]]] = {
             api_resources.UPSTREAM_POD_GROUPS: (UpstreamPodGroup, group_changes(hub, GangSource.UPSTREAM)),
@@ -91,12 +91,12 @@ class Feeds:
             **{want: (kind, devices) for want, kind in api_resources.DYNAMIC_RESOURCES.items()},
         }
         self.volcano = VolcanoChanges(hub, wake)
-        """PodGroups of Volcano; none where they are not read."""
+        """Handler of Volcano PodGroups; has none if they are not watched."""
         if state.workloads.volcano:
             state.read_volcano(False)  # until it is known to be served
             self._optional[api_resources.VOLCANO_GROUPS] = WorkloadObject, self.volcano
         self.kinds: WatchedKinds | None = None
-        """None where no workload is watched."""
+        """Watched kinds of workloads; None if no workload is watched."""
         if kinds := watched_kinds(workloads):
             self.kinds = WatchedKinds(state.workloads, wake)
             for one in kinds:
@@ -107,7 +107,7 @@ class Feeds:
         self._client, self._rediscovery, self._clock = client, rediscovery_seconds, clock
         self._on_applied, self._on_unreadable = on_applied, on_unreadable
         self.reflectors: dict[str, Reflector[Any]] = {}
-        """By the name of the resource."""
+        """Name of the resource -> reflector."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._recheck = asyncio.Event()
         self._discovered = asyncio.Event()
@@ -137,13 +137,14 @@ class Feeds:
         for resource, kind in api_resources.STORAGE.items():
             self._feed(resource, kind, storage)
         for resource, kind in api_resources.OWNERS.items() if owners else ():
-            # others count for a pod, as if they had been relabelled
+            # a changed owner may change the spread selectors of its pods, as if pods had been relabelled
             self._feed(resource, kind, kept_changes(hub, of_kept(Wake.POD_LABELS)))
 
     # -- life cycle ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Watches until cancelled. The upstream group version is found first; without an answer it is asked again."""
+        """Watches until cancelled. The served versions of optional resources are discovered first, and then
+        periodically."""
         self._watches = True
         try:
             for name in self.reflectors:
@@ -155,10 +156,11 @@ class Feeds:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def list_once(self) -> dict[str, str]:
-        """Lists everything, page by page, and watches nothing: for who looks once.
+        """Lists everything once, page by page, without a watch.
 
-        What may not be listed, or cannot be because its CustomResourceDefinition is missing, is empty: its name -> why.
-        Raises ApiError or Unreachable where the server cannot be asked, or may not be asked for pods and nodes.
+        Returns the names of resources that may not be listed, or that have no CustomResourceDefinition, with the
+        reason; these count as empty. Raises ApiError or Unreachable if the server does not answer, or if pods and nodes
+        may not be listed.
         """
         await self._discover()
         without: dict[str, str] = {}
@@ -179,7 +181,7 @@ class Feeds:
         return {**without, **dict.fromkeys(missing, "its CustomResourceDefinition is not installed")}
 
     async def synced(self) -> None:
-        """Waits until every feed has listed once and the upstream groups are known to be served or not."""
+        """Waits until every feed has listed once, and the versions of optional resources are discovered."""
         await self._discovered.wait()
         for reflector in list(self.reflectors.values()):
             await reflector.synced.wait()
@@ -191,7 +193,7 @@ class Feeds:
             logger.warning("%s %s not installed: kubectl apply -f crds/", ", ".join(missing), are)
 
     def out_of_sync(self) -> str:
-        """The feeds that have not listed yet, and what one of them met with last; empty where all have."""
+        """Returns the feeds that have not listed yet, with the last error of one of them; empty if all have."""
         late = {name: one.trouble for name, one in self.reflectors.items() if not one.synced.is_set()}
         if not self._discovered.is_set():
             late["discovery"] = self._undiscovered
@@ -199,21 +201,21 @@ class Feeds:
         return ", ".join(late) + why
 
     def objects(self, resource: Resource) -> list[Any]:
-        """What is known of a resource."""
+        """Returns the known objects of a resource."""
         return list(self.reflectors[resource.name].objects.values())
 
     def unreadable(self) -> list[Unreadable]:
-        """Every object that cannot be read, as they are now."""
+        """Returns every object that cannot be read now."""
         return [one for reflector in self.reflectors.values() for one in reflector.unreadable.values()]
 
     def version(self, resource: Resource) -> str:
-        """The last resource version that is known of it; empty before the first list."""
+        """Returns the last known version of a resource; empty before the first list."""
         return self.reflectors[resource.name].resource_version
 
     def everything(self) -> Iterator[tuple[Resource, Wire]]:
-        """Every object that is known, of every kind that is watched. Of two that are one only that which counts.
+        """Yields every known object of every watched kind, once. Of two objects with one key only the effective one.
 
-        Pods are those of the state, which may be ahead of the watch.
+        Pods are those of the state, which may be newer than the watch's.
         """
         twins: dict[Resource, ServedVersions[Any]] = {
             one: both for both in (self.groups, self.quotas) for one in both.sinks()
@@ -221,7 +223,7 @@ class Feeds:
         for name, reflector in self.reflectors.items():
             resource = reflector.resource
             if name != resource.name and resource.name in self.reflectors:
-                continue  # it is watched twice
+                continue  # the resource is watched twice
             if resource == api_resources.PODS:
                 yield from ((api_resources.PODS, info.pod) for info in self.state.pods())
                 continue
@@ -231,7 +233,7 @@ class Feeds:
                     yield resource, obj
 
     def is_regroup_due(self, now: float) -> bool:
-        """Whether gangs may follow from workloads and pods that are not found yet (now: seconds since the epoch)."""
+        """Returns True if gangs may have to be derived again from workloads and pods. now: seconds since the epoch."""
         book = self.state.workloads
         if book is None:
             return False
@@ -240,11 +242,11 @@ class Feeds:
         return found or book.is_due or (due is not None and due <= now)
 
     def regroup_due(self) -> float | None:
-        """Seconds since the epoch at which gangs follow by time alone."""
+        """Returns the time at which gangs change by time alone, in seconds since the epoch; None for none."""
         return self.state.workloads.due()
 
     def regroup(self, now: float) -> None:
-        """Finds the gangs that follow, and moves pending pods to the units that they are in now."""
+        """Derives gangs from workloads and pods, and moves pending pods to their new units."""
         book = self.state.workloads
         if book is None:
             return
@@ -258,7 +260,7 @@ class Feeds:
         self.pods.regrouped(moved, dict.fromkeys((*altered, *recorded)))
 
     def rediscover(self) -> None:
-        """A CustomResourceDefinition changed: what was not served may be now."""
+        """Called when a CustomResourceDefinition changed: looks for resources that were not served."""
         self._recheck.set()
 
     async def _discover_for_ever(self) -> None:
@@ -346,5 +348,5 @@ def _may_list(sink: WorkloadChanges | VolcanoChanges, allowed: bool, why: str) -
 
 
 def _name_of(resource: Resource, sink: Sink[Any]) -> str:
-    """Of a reflector: a workload may be watched as an owner, too."""
+    """Returns the name of a reflector. A workload may also be watched as an owner of pods, under another name."""
     return f"workloads of {resource.name}" if isinstance(sink, WorkloadChanges) else resource.name

@@ -1,7 +1,7 @@
-"""The objects of one resource as they were last seen, and whoever hears of each change of them.
+"""The objects of one resource as last seen, with a sink that is called once for each change.
 
-A list and a watch come to the same: the sink is told what is new, what changed and what is gone, each once. A sink that
-fails on one object is logged, and hears of all others.
+The changes of a list are computed and passed on like those of a watch. If the sink fails on one object, the error is
+logged, and the sink still gets all other objects.
 """
 
 import logging
@@ -27,22 +27,22 @@ S_contra = TypeVar("S_contra", bound=HasMeta, contravariant=True)
 
 
 class Sink(Protocol[S_contra]):
-    """Who hears of changes, in one consistent order. Called from the event loop; must not block.
+    """Receives changes in one consistent order. Called on the event loop; must not block.
 
-    After a (re)list the differences come as the same calls: what vanished is deleted; what was deleted and created anew
-    under its name is deleted, then upserted. Deletes of a relist come last otherwise, so that room is never seen free
-    before those who took it are seen.
+    After a (re)list the differences arrive as the same calls: objects that vanished are deleted; an object that was
+    deleted and created again under its name is deleted, then upserted. All other deletes of a relist come last, so that
+    capacity is never seen as free before the pods that use it are seen.
     """
 
     def upsert(self, obj: S_contra, old: S_contra | None) -> None:
-        """`obj` is new, or takes the place of `old`: the very object that came last (same uid)."""
+        """Called for a new or changed object. old: the object passed last with the same uid; None for a new one."""
 
     def delete(self, obj: S_contra) -> None:
-        """`obj`, the very object that came last, is gone."""
+        """Called for a deleted object; `obj` is the object passed last."""
 
 
 class Mirror(Generic[T]):
-    """`objects` by uid, equal to what the sink was told."""
+    """`objects` by uid, equal to what the sink was given."""
 
     def __init__(
         self,
@@ -51,23 +51,25 @@ class Mirror(Generic[T]):
         transform: Callable[[T], T | None] | None,
         on_refused: Callable[[T, str], None],
     ) -> None:
-        """`name` of the resource, for messages. `transform` runs before the sink; None drops the object (one that the
-        sink has is deleted from it). `on_refused` hears of an object that the sink cannot read, and why."""
+        """name: of the resource, for messages. transform: runs before the sink; None drops the object, and deletes it
+        from the sink if it is there. on_refused: called with an object that the sink cannot read, and the reason."""
         self.objects: dict[str, T] = {}
         self._name, self._sink, self._transform, self._on_refused = name, sink, transform, on_refused
 
     def kept(self, obj: T) -> T | None:
-        """What is kept of an object; None of one that is dropped."""
+        """Returns the object as it is stored; None if it is dropped."""
         if self._transform is None:
             return obj
         try:
             return self._transform(obj)
         except Exception:
-            logger.exception("%s: %s could not be taken in as a whole", self._name, label_of(obj.metadata))
+            logger.exception(
+                "%s: %s could not be reduced, so all its fields are stored", self._name, label_of(obj.metadata)
+            )
             return obj
 
     def put(self, uid: str, obj: T, known: T | None) -> None:
-        """An object is new, or takes the place of the one that is known."""
+        """Stores an object and passes it to the sink. known: the object that it replaces; None for a new one."""
         self.objects[uid] = obj
         try:
             self._sink.upsert(obj, known)
@@ -75,7 +77,7 @@ class Mirror(Generic[T]):
             logger.debug("%s: %s was refused", self._name, label_of(obj.metadata), exc_info=True)
             self._on_refused(obj, str(fault))
         except Exception:
-            logger.exception("%s: %s was not taken in", self._name, label_of(obj.metadata))
+            logger.exception("%s: the change of %s could not be handled", self._name, label_of(obj.metadata))
 
     def drop(self, uid: str) -> None:
         known = self.objects.pop(uid, None)
@@ -84,10 +86,10 @@ class Mirror(Generic[T]):
         try:
             self._sink.delete(known)
         except Exception:
-            logger.exception("%s: the end of %s was not taken in", self._name, label_of(known.metadata))
+            logger.exception("%s: the deletion of %s could not be handled", self._name, label_of(known.metadata))
 
     def become(self, fresh: dict[str, T]) -> Iterator[None]:
-        """Makes the changes from what is known to a whole list, one a step."""
+        """Applies a whole list (uid -> object), one change per step."""
         vanished = {
             (old.metadata.namespace, old.metadata.name): uid for uid, old in self.objects.items() if uid not in fresh
         }
@@ -105,11 +107,11 @@ class Mirror(Generic[T]):
 
 
 def uid_of(metadata: ObjectMeta | Names) -> str:
-    """Its uid, or its name where it has none."""
+    """Returns the uid; `namespace/name` if there is none."""
     return metadata.uid or f"{metadata.namespace}/{metadata.name}"
 
 
 def label_of(metadata: ObjectMeta | Names) -> str:
-    """`namespace/name`, or what there is of it."""
+    """Returns `namespace/name`, or the parts of it that exist."""
     name = metadata.name or "an object without a name"
     return f"{metadata.namespace}/{name}" if metadata.namespace else name

@@ -1,7 +1,7 @@
-"""List and watch of one resource, kept up for ever (kube-parity.md 4.1).
+"""Lists and watches one resource, and recovers from all failures (kube-parity.md 4.1).
 
-Why our own: kopf keeps ghosts after a 410 (vanished objects never produce a DELETED, for a scheduler leaked GPUs), and
-both kopf and kubernetes_asyncio cost about 2 ms a pod event; one typed decode of the whole event line costs 30 us.
+Reasons against a library: kopf keeps vanished objects after a 410 (no DELETED event, for a scheduler leaked GPUs). Both
+kopf and kubernetes_asyncio take about 2 ms per pod event; one typed decode of the whole event line takes 30 us.
 """
 
 import asyncio
@@ -43,21 +43,21 @@ class ReflectorPolicy:
 
     page_limit: int = 500
     watch_seconds: int = 240
-    """What the server is asked to end a watch after; up to half as much is added at random."""
+    """Seconds after which the server is to end a watch; up to half as much is added at random."""
     stall_grace_seconds: float = 30.0
     first_backoff_seconds: float = 0.1
     most_backoff_seconds: float = 20.0
     unserved_recheck_seconds: float = 30.0
     forbidden_recheck_seconds: float = 600.0
     slice_seconds: float = 0.01
-    """Longest stretch of work before other tasks get their turn."""
+    """Maximum seconds of work before other tasks may run."""
 
 
 class Reflector(Generic[T]):
-    """Keeps `objects` (by uid) and the sink equal to what the API server holds.
+    """Keeps `objects` (by uid) and the sink equal to the objects of the API server.
 
-    `run()` goes on until it is cancelled: expired versions, broken connections, refusals and objects that do not decode
-    are survived and logged.
+    `run()` continues until it is cancelled. Expired versions, broken connections, refusals and objects that cannot be
+    decoded are logged and handled.
     """
 
     def __init__(
@@ -75,23 +75,24 @@ class Reflector(Generic[T]):
         policy: ReflectorPolicy = ReflectorPolicy(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`sink` and `transform` as of the `Mirror`, `knows` as of the `Backlog`.
+        """sink, transform: see `Mirror`. knows: see `Backlog`.
 
-        `on_applied(resource name, seconds)` after each batch: seconds from its arrival until its last event was applied
-        (koordpy_watch_lag_seconds). `on_unreadable` hears of an object that cannot be read, once for each text
-        that says why; what counts in its place: `standins.py`. `on_access`, of a resource that can be done without,
-        hears whether it may be listed, and why not; it is then tried again every ten minutes.
+        on_applied: called after each batch with the resource's name and the seconds from the arrival of the batch until
+        its last event was applied (koordpy_watch_lag_seconds). on_unreadable: called for an object that cannot be read,
+        once for each reason; its substitute is defined in `standins.py`. on_access: given for an optional resource;
+        called with True if it may be listed, else with False and the reason. It is then tried again every ten minutes.
         """
         self.resource = resource
         self.mirror = Mirror(resource.name, sink, transform, self._refused)
         self.objects = self.mirror.objects
         self.synced = asyncio.Event()
-        """Set after the first complete list; also where the resource is not served (404), which is then empty."""
+        """Set after the first complete list. Also set if the resource is not served (404), which then has no
+        objects."""
         self.served = True
         self.unreadable: dict[str, Unreadable] = {}
-        """By uid, as they are now."""
+        """uid -> object that cannot be read now."""
         self.events = 0
-        """Told by the watch since the start."""
+        """Number of watch events since the start."""
         self._kind = kind
         self._client, self._on_applied, self._on_unreadable = client, on_applied, on_unreadable
         self._on_access, self._knows = on_access, knows
@@ -102,7 +103,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(policy.first_backoff_seconds, policy.most_backoff_seconds)
         self._stuck = 0
         self.trouble = ""
-        """What the last try failed with; empty once the server answers again."""
+        """Error of the last try; empty once the server replies again."""
 
     @property
     def resource_version(self) -> str:
@@ -110,7 +111,7 @@ class Reflector(Generic[T]):
         return self._version or ""
 
     async def run(self) -> None:
-        """Lists, watches, and starts again, until cancelled."""
+        """Lists and watches until cancelled; starts again after each failure."""
         while True:
             try:
                 if self._version is None:
@@ -120,14 +121,14 @@ class Reflector(Generic[T]):
             except (ApiError, Unreachable, Malformed) as error:
                 pause = self._after_failure(error)
             except Exception:
-                # whatever it is, a scheduler that stops looking at the cluster is worse
+                # after an unknown error a fresh list is better than to stop watching the cluster
                 logger.exception("%s: the reflector failed; it goes on with a fresh list", self.resource.name)
                 self._version = None
                 pause = self._backoff.next()
             await asyncio.sleep(pause)
 
     async def list_once(self) -> None:
-        """Lists, and watches nothing: for who looks once. Raises as the client does; what is not served is empty."""
+        """Lists once without a watch. Raises as the client does; a resource that is not served has no objects."""
         try:
             self._version = await self._list()
         except ApiError as error:
@@ -138,10 +139,10 @@ class Reflector(Generic[T]):
                 self._on_access(False, str(error))
             raise
 
-    # failures
+    # -- failures -----------------------------------------------------------------------------------------------------
 
     def _after_failure(self, error: ApiError | Unreachable | Malformed) -> float:
-        """Notes a failure, decides where to go on, and returns the seconds to wait before that."""
+        """Handles a failure: decides whether to list or watch next, and returns the pause before that in seconds."""
         name = self.resource.name
         if isinstance(error, ApiError) and error.status == 410:
             self._version = None
@@ -162,7 +163,7 @@ class Reflector(Generic[T]):
         if isinstance(error, Malformed):
             self._stuck += 1
             if self._stuck >= 3:
-                # the same line again and again: only a list leads around it
+                # the same malformed line again: only a list continues after it
                 self._version, self._stuck = None, 0
         pause = self._backoff.next()
         if isinstance(error, ApiError) and error.retry_after is not None:
@@ -171,8 +172,8 @@ class Reflector(Generic[T]):
         return pause
 
     def _complain(self, error: Exception, pause: float) -> None:
-        """Says a new trouble at once and loudly, one that lasts at its 2nd, 4th, 8th ... try; what all reflectors are
-        refused, with all of them."""
+        """Logs a new failure at once, and a repeated one at its 2nd, 4th, 8th ... try. Failures that all reflectors
+        have in common are reported by the client's complaints."""
         name = self.resource.name
         text, before = str(error), self.trouble
         self.trouble = text
@@ -189,11 +190,11 @@ class Reflector(Generic[T]):
         self._stuck = 0
 
     def _not_served(self) -> None:
-        """The server does not know the resource (a CRD not installed): no objects, and no error."""
+        """Handles a resource that the server does not know (a missing CRD): no objects, and no error."""
         if self.served:
-            # at the start the feeds tell of what should be there
+            # at the start the feeds report required resources that are missing
             level = logging.WARNING if self.synced.is_set() else logging.DEBUG
-            logger.log(level, "%s: not served by the API server; looking again from time to time", self.resource.name)
+            logger.log(level, "%s: not served by the API server; checked again periodically", self.resource.name)
         self.served = False
         self._forget()
         self.synced.set()
@@ -203,21 +204,21 @@ class Reflector(Generic[T]):
             self.mirror.drop(uid)
         self.unreadable.clear()
 
-    # listing
+    # -- lists --------------------------------------------------------------------------------------------------------
 
     async def _list(self) -> str:
-        """Lists everything and brings the sink up to it; returns the version to watch from."""
+        """Lists everything, and passes the differences to the sink. Returns the version to watch from."""
         expired = 0
         while True:
             try:
-                # a list that expires twice before its end is too slow in pages: one big one cannot expire
+                # a list that expired twice is too slow in pages; a single large page cannot expire
                 fresh, odd, version = await self._fetch(self._policy.page_limit if expired < 2 else 0)
                 break
             except ApiError as error:
                 if error.status != 410:
                     raise
                 expired += 1
-                logger.info("%s: the list expired between two pages; starting it anew", self.resource.name)
+                logger.info("%s: the list expired between two pages; listing again", self.resource.name)
                 await asyncio.sleep(self._backoff.next())
         same = (uid for uid in self.unreadable if uid in fresh and fresh[uid] is self.objects.get(uid))
         self.unreadable = {uid: self.unreadable[uid] for uid in same} | odd
@@ -236,10 +237,10 @@ class Reflector(Generic[T]):
         odd: dict[str, Unreadable] = {}
         path, token, version = self.resource.path(), "", ""
         while True:
-            # raw items: one that does not decode must not cost the page
+            # raw items, so that one bad object does not fail the page
             page = await self._client.list_page(path, type=msgspec.Raw, limit=limit, continue_token=token)
             self._slice_began = self._clock()
-            # pages of one list have one version; where a server differs, the first page's misses nothing
+            # all pages of a list should have one version; if they differ, watching from the first page's misses nothing
             version = version or page.metadata.resource_version
             for raw in page.items or ():
                 self._take(raw, fresh, odd)
@@ -272,7 +273,7 @@ class Reflector(Generic[T]):
             await self._breathe()
         self._on_applied(self.resource.name, self._clock() - began)
 
-    # watching
+    # -- watches ------------------------------------------------------------------------------------------------------
 
     async def _watch(self, version: str) -> None:
         seconds = round(self._policy.watch_seconds * random.uniform(1.0, 1.5))
@@ -292,12 +293,12 @@ class Reflector(Generic[T]):
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         if self._clock() - opened < 1.0:
-            # a server that ends every watch at once would keep us spinning
+            # otherwise a server that ends every watch at once would cause a busy loop
             raise Unreachable(f"watch {self.resource.path()}: ended as soon as it was opened")
         self._heard()
 
     async def _handle_next(self, backlog: Backlog) -> None:
-        """Handles the lines that came together, and those that go ahead of them."""
+        """Handles the lines of one batch, and lines of new pods that may overtake them."""
         before = self.events
         self._slice_began = self._clock()
         while (taken := backlog.take()) is not None:
@@ -305,7 +306,7 @@ class Reflector(Generic[T]):
             version = self._version
             self._handle(line)
             if ahead:
-                # who watches again starts behind the last line that was handled in its turn
+                # a new watch must start after the last line that was handled in order
                 self._version = version
             await self._breathe()
         self._heard()
@@ -345,13 +346,14 @@ class Reflector(Generic[T]):
             del self.unreadable[uid]
 
     def _refused(self, obj: T, why: str) -> None:
-        """An object that decodes, and says what cannot be read or more than is read (koordpy/api/reading_limits.py)."""
+        """Records an object that can be decoded but has unreadable or too many fields
+        (koordpy/api/reading_limits.py)."""
         meta = obj.metadata
         found = self._found(Names(meta.name, meta.namespace, meta.uid, meta.resource_version), why)
         self.unreadable[uid_of(found.names)] = found
 
     def _handle_odd(self, line: bytes) -> None:
-        """Bookmarks, errors, and whatever the fast path could not read."""
+        """Handles bookmarks, errors, and objects that the fast path could not decode."""
         event = raw_event(line)
         if event.type == "BOOKMARK":
             self._version = names_in(event.object).resource_version or self._version
@@ -368,7 +370,7 @@ class Reflector(Generic[T]):
             logger.warning("%s: unknown event type %r ignored", self.resource.name, event.type)
 
     def _changed_unreadably(self, event: RawEvent, error: Undecodable[T]) -> T | None:
-        """What counts of an object that cannot be read; None where nothing is left of it."""
+        """Returns the substitute for an object that cannot be read; None if there is none."""
         names = names_in(event.object)
         uid = uid_of(names)
         self._version = names.resource_version or self._version

@@ -1,8 +1,9 @@
-"""What counts in place of an object that cannot be read: never more room, and never fewer rules, than it may mean.
+"""Substitutes for objects that cannot be read. A substitute never offers more capacity, or fewer rules, than the
+object.
 
-What a reader of its version cannot know is in the parts with faults alone. These are as they were read last, else as
-far as they can be read now; and on top of that each kind is closed in its own way, with what decisions know already
-(a cordoned node, a gated pod) or by a mark in its annotations. The mark is never written to the API server.
+Only the parts with faults are replaced: by their last readable state, else by what can be read of them. Then each kind
+is restricted in its own way: by something that decisions know (a cordoned node, a gated pod), or by a mark in its
+annotations. The mark is never written to the API server.
 """
 
 from collections.abc import Callable
@@ -27,24 +28,24 @@ from koordpy.api.storage_objects import (
 from koordpy.decoding.wire_json import Undecodable, unreadable
 
 Close = Callable[[Any], Any]
-"""An object that is marked -> what counts; None where it is as if it were not there."""
+"""Function from a marked object to its substitute; None if the object is to be ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """How a kind is closed, and what that means for its owner."""
+    """How the objects of a kind are restricted, and the consequence for their owner as a sentence."""
 
     close: Close
     meaning: str
 
 
 def stand_in(kind: type[Any], error: Undecodable[Any], known: Any | None) -> Any | None:
-    """What counts for an object that cannot be read; None for nothing. known: the same object as it counted last."""
+    """Returns the substitute for an object that cannot be read; None for none. known: its last readable state."""
     base = error.rest
     if base is None or not base.metadata.name:
         return known
     if known is not None:
-        # who it is, what a pod has come to and where it is are never those of before
+        # identity, and the status and node of a pod, are never those of the earlier state
         fixed = {"metadata", "status"} if kind is Pod else {"metadata"}
         old = {part: getattr(known, part) for part in error.parts - fixed if hasattr(known, part)}
         if kind is Pod and "spec" in old:
@@ -80,7 +81,7 @@ def _device(device: Device) -> Device:
 def _budget(budget: PodDisruptionBudget) -> PodDisruptionBudget:
     spec = budget.spec
     if spec.selector is None or "spec.selector" in unreadable(budget.metadata):
-        # it may speak of any pod of its namespace
+        # it may select any pod of its namespace
         any_pod = (Requirement(key=keys.UNREADABLE, operator="DoesNotExist"),)
         spec = replace(spec, selector=LabelSelector(match_expressions=any_pod))
     return replace(budget, spec=spec, status=replace(budget.status, disruptions_allowed=0))
@@ -98,26 +99,26 @@ def _absent(obj: Any) -> None:
     return None
 
 
-_KEPT = Closure(_kept, "it counts as it was read last")
-_ABSENT = Closure(_absent, "it counts as if it were not there")
+_KEPT = Closure(_kept, "its last readable state stays in effect")
+_ABSENT = Closure(_absent, "it is ignored as if it did not exist")
 CLOSURES: dict[type[Any], Closure] = {
-    Node: Closure(_node, "it takes no new pods"),
-    Pod: Closure(_pod, "it is not planned for; on a node it takes what it took"),
+    Node: Closure(_node, "it accepts no new pods"),
+    Pod: Closure(_pod, "it is not scheduled; on a node it uses what it used"),
     PodGroup: Closure(_kept, "its pending pods wait"),
     UpstreamPodGroup: Closure(_kept, "its pending pods wait"),
     ElasticQuota: Closure(_kept, "no more pods start in it and below it"),
-    ClusterNetworkTopology: Closure(_kept, "the last good layers count"),
+    ClusterNetworkTopology: Closure(_kept, "the last valid layers apply"),
     HyperNode: _ABSENT,
-    Device: Closure(_device, "its devices are given to no more pods"),
+    Device: Closure(_device, "its devices are assigned to no more pods"),
     PodDisruptionBudget: Closure(_budget, "it allows no disruption"),
     PersistentVolumeClaim: Closure(_kept, "pods that use it wait"),
     ResourceClaim: Closure(_kept, "pods that use it wait"),
-    CSINode: Closure(_kept, "its node takes no more volumes"),
-    CSIDriver: Closure(_driver, "its volumes are made only where it reports room"),
+    CSINode: Closure(_kept, "its node accepts no more volumes"),
+    CSIDriver: Closure(_driver, "its volumes are created only where it reports capacity"),
     PersistentVolume: _ABSENT,
     StorageClass: _ABSENT,
     CSIStorageCapacity: _ABSENT,
     ResourceSlice: _ABSENT,
     DeviceClass: _ABSENT,
 }
-"""Kinds that are not here only rank, count or name: namespaces, priority classes, attachments, owners, reports."""
+"""Kinds that are missing here only rank, count or name: namespaces, priority classes, attachments, owners, reports."""

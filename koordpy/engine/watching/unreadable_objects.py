@@ -1,4 +1,4 @@
-"""Objects that cannot be read: which object, the reason, and what counts in its place."""
+"""Objects that cannot be read: the object, the reason, and the consequence."""
 
 import logging
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that cannot be read, what is wrong with it, and what that means."""
+    """An object that cannot be read, the reason (`why`), and the consequence (`meaning`)."""
 
     resource: Resource
     names: Names

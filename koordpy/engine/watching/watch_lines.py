@@ -1,7 +1,7 @@
-"""What a watch and a list say, line by line and item by item: typed where that can be, else as much as can be read.
+"""Decodes the lines of a watch and the items of a list: typed if possible, else as many fields as can be read.
 
-One typed decode of the whole line costs 30 us; whatever it cannot read is looked at in parts: bookmarks, errors, nulls,
-and objects of which at least the name is known.
+One typed decode of the whole line takes 30 us. Lines that it cannot decode are decoded in parts: bookmarks, errors,
+nulls, and objects of which only the name can be read.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class RawEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Names(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What must be known of an object even if the rest of it does not decode."""
+    """Fields that identify an object even if the rest of it cannot be decoded."""
 
     name: str = ""
     namespace: str = ""
@@ -45,18 +45,20 @@ OBJECT_EVENTS = (b'{"type":"MODIFIED"', b'{"type":"ADDED"', b'{"type":"DELETED"'
 
 
 class Malformed(Exception):
-    """A line of the watch that is no event."""
+    """A line of the watch that is not an event."""
 
 
 def typed(kind: type[T]) -> tuple[Callable[[bytes | msgspec.Raw], T], Callable[[bytes], Event[T]]]:
-    """Of a kind: of an object by itself, which raises Undecodable; of a line that starts as OBJECT_EVENTS do, which
-    raises ValueError, also of an object with nulls."""
+    """Returns two decoders of a kind: of an object, which raises Undecodable, and of an event line.
+
+    The second is for lines that start with one of OBJECT_EVENTS. It raises ValueError, also for objects with nulls.
+    """
     events: msgspec.json.Decoder[Event[T]] = msgspec.json.Decoder(Event[kind])  # type: ignore[valid-type]
     return WireReader(kind).read, events.decode
 
 
 def raw_event(line: bytes) -> RawEvent:
-    """Any line, with its object undecoded. Raises Malformed."""
+    """Decodes any event line, without its object. Raises Malformed."""
     try:
         return _raw_events.decode(line)
     except msgspec.DecodeError as fault:
@@ -64,7 +66,7 @@ def raw_event(line: bytes) -> RawEvent:
 
 
 def names_in(raw: msgspec.Raw) -> Names:
-    """The names of an object, as far as they can be read."""
+    """Returns the identifying fields of an object; empty if they cannot be read."""
     try:
         return _named.decode(raw).metadata
     except ValueError:
@@ -72,7 +74,7 @@ def names_in(raw: msgspec.Raw) -> Names:
 
 
 def refusal(raw: msgspec.Raw) -> ApiError:
-    """The error that a watch ended with."""
+    """Returns the error that ended a watch."""
     try:
         status = reader_of(Status)(raw)
     except ValueError:
