@@ -1,14 +1,14 @@
-"""What members' claims take of each other: volumes and devices that one node alone has.
+"""Capacity columns for claims of members: volumes and devices that only one node has.
 
-Claims of one class take volumes that one node alone reaches, as local disks are. Where larger claims can take a part of
-what smaller ones can, its larger end, the claims that meet on a node find volumes exactly if, for each size, no more
-claims of that size and above are there than volumes that they can take (Hall's condition for nested sets); and taking
-the smallest that fits, in any order, finds them. So each size makes a column of room. The caller refuses the rest.
+Volumes. Claims of one class compete for volumes that only one node reaches, such as local disks. Assume that a larger
+claim fits a subset of the volumes of each smaller claim, namely its largest volumes. Then the claims on a node find
+volumes if and only if, for each size, at most as many claims of this size or above are there as volumes that fit them
+(Hall's condition for nested sets). Assigning the smallest fitting volume, in any order, finds them. So each size
+becomes a column. The caller refuses other cases.
 
-Members with resource claims of their own, as a claim template makes them, want devices that one node alone offers.
-Where what is wanted are sets of devices that are equal or have none in common, the claims that meet on a node find
-devices exactly if of each set no more are wanted there than are free, and find them in any order: so each set makes a
-column of room.
+Devices. Members with separate resource claims (from a claim template) request devices of one node. If the sets of
+matching devices are equal or disjoint, the claims on a node find devices if and only if at most as many request each
+set as devices of it are free. So each set becomes a column.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,12 +27,12 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.volume_book import VolumeObjects
 
 Column = tuple[Ints, dict[bytes, int]]
-"""([nodes] room, shape -> what a pod of it takes)."""
+"""([nodes] capacity, shape -> amount for one pod of it)."""
 
 
 @dataclass(frozen=True)
 class ClaimConstraints:
-    """columns: room for claims of one class. unknown: classes of which it cannot be said in this way."""
+    """columns: capacity for claims of one class; unknown: classes that columns cannot express."""
 
     columns: tuple[Column, ...]
     unknown: frozenset[str]
@@ -41,7 +41,8 @@ class ClaimConstraints:
 def volumes_among(
     kinds: Mapping[bytes, PodInfo], draft: Draft, table: DomainTable, classes: Iterable[str]
 ) -> ClaimConstraints:
-    """What the open claims of the given classes leave each other. kinds: shape -> pod; no two pods share a claim."""
+    """Returns the constraints between the open claims of the given classes. kinds: shape -> pod; no two pods share a
+    claim."""
     objects = draft.snapshot.storage
     reach = VolumeReach(draft.snapshot.nodes, table)
     wanted: dict[str, list[tuple[bytes, OpenClaim]]] = {name: [] for name in classes}
@@ -63,7 +64,7 @@ def volumes_among(
 def _columns(
     claims: Sequence[tuple[bytes, OpenClaim]], objects: VolumeObjects, reach: VolumeReach
 ) -> list[Column] | None:
-    """The columns of one class; None where its volumes and claims are not as said above."""
+    """Returns the columns of one class; None if its volumes and claims do not meet the assumption above."""
     sets = sorted({claim.candidates for _, claim in claims}, key=len)
     if any(smaller != larger[len(larger) - len(smaller) :] for smaller, larger in pairwise(sets)):
         return None
@@ -75,7 +76,7 @@ def _columns(
     counts = [np.zeros(len(everywhere), dtype=np.int64) + sum(near[name] for name in names) for names in sets]
     mixed = somewhere & ~everywhere
     if bool((mixed & (counts[-1] > 0)).any()):
-        return None  # a claim that need not might take the volume of one that must
+        return None  # a claim with a choice might use the volume of a claim without one
     columns: list[Column] = []
     for names, count in zip(sets, counts, strict=True):
         asks: dict[bytes, int] = {}
@@ -88,10 +89,8 @@ def _columns(
 
 
 def devices_among(kinds: Mapping[bytes, PodInfo], draft: Draft) -> tuple[Column, ...] | None:
-    """What open resource claims leave each other; None where it cannot be said in this way.
-
-    kinds: shape -> pod; no two pods share a claim that is to be allocated.
-    """
+    """Returns the constraints between open resource claims; None if columns cannot express them. kinds: shape -> pod;
+    no two pods share a claim that is to be allocated."""
     objects = claim_view(draft.snapshot.families).objects
     asks: dict[frozenset[DeviceId], dict[bytes, int]] = {}
     offered: dict[frozenset[DeviceId], Mapping[str, int]] = {}
@@ -104,7 +103,7 @@ def devices_among(kinds: Mapping[bytes, PodInfo], draft: Draft) -> tuple[Column,
             own[shape] = own.get(shape, 0) + 1
             offered[devices] = numbers
     if sum(map(len, asks)) > len(frozenset[DeviceId]().union(*asks)):
-        return None  # a claim that need not might take the device of one that must
+        return None  # a claim with a choice might use the device of a claim without one
     columns = []
     for devices, own in asks.items():
         room = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)

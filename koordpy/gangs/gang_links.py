@@ -1,7 +1,7 @@
-"""Which gangs are planned together: the links of their `groups` annotations.
+"""Links between gangs by their `groups` annotations: linked gangs are planned together.
 
-A link inside a namespace holds from either side (gang-network.md 2.2). One to another namespace holds only where both
-gangs name each other: else a tenant could hold, or join, the gangs of another.
+A link inside a namespace is valid from either side (gang-network.md 2.2). A link to another namespace is valid only if
+both gangs name each other; otherwise a tenant could block, or join, gangs of another tenant.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,15 +22,15 @@ NAMED_BY_OTHERS = (
 
 
 class Named(NamedTuple):
-    """The gangs that one names, as `namespace/name`, each once."""
+    """The gangs that one gang names, as `namespace/name`, each once."""
 
     every: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
-    """Those of other namespaces."""
+    """The named gangs of other namespaces."""
 
     @classmethod
     def of(cls, namespace: str, names: Iterable[str]) -> "Named":
-        """names: as users write them, without the namespace where it is the gang's own."""
+        """Returns the gangs of a list. names: as users write them, without a namespace for the gang's own."""
         own = f"{namespace}/"
         every = tuple(dict.fromkeys(name if "/" in name else own + name for name in names))
         return cls(every, tuple(key for key in every if not key.startswith(own)))
@@ -41,17 +41,18 @@ class Links:
     """The links of a snapshot."""
 
     groups: Mapping[GangRef, tuple[GangRef, ...]]
-    """Gang -> the gangs of its GangGroup in natural order, of those that some link names."""
+    """Gang -> the gangs of its GangGroup in natural order; only of linked gangs."""
     binding: Mapping[GangRef, tuple[str, ...]]
-    """Gang -> `namespace/name` of the gangs that its own annotation holds it to, be they there or not."""
+    """Gang -> `namespace/name` of the gangs that it must start with by its own annotation, also of missing ones."""
     doubts: Mapping[GangRef, tuple[str, ...]] = field(default_factory=dict)
-    """Gang -> what is said of its links that do not hold."""
+    """Gang -> warnings about its links that are not valid."""
 
 
 def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], there: Mapping[str, GangRef]) -> Links:
-    """linkers: gangs that name others; named: those; there: which gang that is.
+    """Returns the links. linkers: gangs that name others; named: returns the gangs that one names; there: key ->
+    existing gang.
 
-    Union-find with path halving, the names of one gang at once: near-linear in the names.
+    Union-find with path halving; all names of a gang are joined at once. Cost: near-linear in the number of names.
     """
     up: dict[str, str] = {}
     refs: dict[str, GangRef] = {}
@@ -79,7 +80,7 @@ def links_of(linkers: Iterable[GangRef], named: Callable[[GangRef], Named], ther
         if one_sided:
             held = tuple(key for key in held if key not in one_sided)
         binding[ref] = held
-        # an object may have the name of another kind's that is meant by it
+        # an object of another kind may have this name, and then the name means that object
         me = ref.key if there.get(ref.key) == ref else ref.id
         refs[me] = ref
         ends = {me, *(there.keys() & held)}

@@ -1,6 +1,8 @@
-"""How a gang is read: from its PodGroup, from its oldest pod, or as it follows from its workload.
+"""Reads a gang from its PodGroup, from its oldest pod, or from its derivation from a workload.
 
-Source: gang-network.md sections 2 and 4. The result is a `Gang`; defaults of the configuration come last."""
+Source: gang-network.md sections 2 and 4. The result is a `Gang`; `with_default` applies the defaults of the
+configuration last.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +36,7 @@ from koordpy.workloads.workload_model import SharedDomain
 
 @once
 def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, float | None, str]:
-    """(topology wish, linked gangs, waiting-time, fault text) of the annotations of an object in a namespace."""
+    """Returns (topology wish, linked gangs, waiting-time, fault text) from an object's annotations."""
     notes = meta.annotations
     wish, fault = TopologyWish(), ""
     links = Named()
@@ -53,7 +55,7 @@ def _settings(namespace: str, meta: ObjectMeta) -> tuple[TopologyWish, Named, fl
 
 
 def _linked(text: str, namespace: str) -> Named:
-    """The gangs in a `groups` annotation. Raises UnreadableError."""
+    """Returns the gangs in a `groups` annotation. Raises `UnreadableError`."""
     raw = read_json(text)
     if not isinstance(raw, list):
         raise UnreadableError(f"{kind_name(raw)} instead of a list of gang names")
@@ -66,7 +68,7 @@ def _linked(text: str, namespace: str) -> Named:
 
 
 def _waiting(text: str | None) -> float | None:
-    """waiting-time in seconds, None where it is absent; invalid or negative ones count as the default (2.9)."""
+    """Returns waiting-time in seconds; None if absent. An invalid or negative value is read as the default (2.9)."""
     if text is None:
         return None
     try:
@@ -77,8 +79,8 @@ def _waiting(text: str | None) -> float | None:
 
 
 def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ...]:
-    """What decides nothing, or not what its author may think."""
-    if ref.source is GangSource.NAMED:  # its pods' keys and other values are looked at pod by pod
+    """Returns warnings about settings without effect, or with another effect than their author may expect."""
+    if ref.source is GangSource.NAMED:  # other keys and values of its pods are checked pod by pod
         odd = tuple(odd_values(OF_GANGS, meta.labels, meta.annotations))
     else:
         odd = odd_settings(Holder.GROUP, meta)
@@ -86,20 +88,20 @@ def _doubts(ref: GangRef, meta: ObjectMeta, wish: TopologyWish) -> tuple[str, ..
 
 
 def _said(key: str, meta: ObjectMeta, pods: tuple[PodInfo, ...]) -> str | None:
-    """An annotation of the gang's object, else of one of its pods."""
+    """Returns an annotation of the gang's object, or of one of its pods; None if absent."""
     if key in meta.annotations:
         return meta.annotations[key]
     return next((pod.pod.metadata.annotations[key] for pod in pods if key in pod.pod.metadata.annotations), None)
 
 
 def links_named(snapshot: Snapshot, ref: GangRef) -> Named:
-    """The gangs that a gang's own object, or its oldest pod, names."""
+    """Returns the gangs that a gang's object, or its oldest pod, names."""
     meta = settings_of(snapshot, ref)
     return _settings(ref.namespace, meta)[1] if meta is not None else Named()
 
 
 def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
-    """Metadata of the object that decides a gang's settings; None where it is not there."""
+    """Returns the metadata of the object that has a gang's settings; None if it does not exist."""
     if ref.source is GangSource.GROUP:
         group = snapshot.pod_groups.get(ref.key)
         return group.metadata if group is not None else None
@@ -113,10 +115,8 @@ def settings_of(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
 
 
 class DerivedGang(Gang):
-    """A gang that follows from a workload.
-
-    Pods that are being deleted are no members, and those that have Succeeded are wanted no more (workloads.md 5.4).
-    """
+    """A gang that is derived from a workload. Pods that are being deleted are no members, and Succeeded pods are no
+    longer wanted (workloads.md 5.4)."""
 
     @cached_property
     def members(self) -> tuple[PodInfo, ...]:
@@ -128,7 +128,8 @@ class DerivedGang(Gang):
 
 
 def _layer_of(domain: SharedDomain, layers: Layers) -> str:
-    """Of a tier of Volcano's the n-th layer above the nodes, or that of the HyperNodes of the tier; empty for none."""
+    """Returns the name of a shared domain's layer; empty for none. A Volcano tier n is the layer of HyperNodes of that
+    tier, or the n-th layer above the nodes."""
     if domain.layer:
         return domain.layer
     if domain.label:
@@ -139,7 +140,7 @@ def _layer_of(domain: SharedDomain, layers: Layers) -> str:
 
 
 def _annotated(snapshot: Snapshot, ref: GangRef, meta: ObjectMeta, kind: type[Gang] = Gang) -> Gang:
-    """A gang with what the annotations say of the object that its settings stand on."""
+    """Returns a gang with the settings in the annotations of its object."""
     notes = meta.annotations
     wish, links, waiting, fault = _settings(ref.namespace, meta)
     expected = whole_number(notes[keys.GANG_TOTAL]) if keys.GANG_TOTAL in notes else None
@@ -211,7 +212,7 @@ def _derived_gang(snapshot: Snapshot, ref: GangRef, derived: Derived) -> Gang:
 
 
 def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
-    """Everything that `read_gang` looks at: while these objects are the same ones, it finds the same gang."""
+    """Returns all objects that `read_gang` reads: if they are the same objects, it returns an equal gang."""
     return (
         snapshot.derived.get(ref),
         snapshot.members.get(ref),
@@ -225,7 +226,7 @@ def read_from(snapshot: Snapshot, ref: GangRef) -> tuple[object, ...]:
 
 
 def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
-    """A gang of the snapshot with its settings."""
+    """Returns a gang of the snapshot with its settings."""
     gang, groups = _read_own(snapshot, ref), snapshot.made_groups.get(ref, ())
     hard, one_victim = gang.hard_keys, gang.one_victim
     if groups:
@@ -241,7 +242,8 @@ def read_gang(snapshot: Snapshot, ref: GangRef) -> Gang:
 
 
 def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
-    """The same without what a PodGroup adds that its controller made by default, or its Job (groups.md 2.4)."""
+    """Returns a gang without the settings of a PodGroup that a controller created by default, and of its Job (groups.md
+    2.4)."""
     if (derived := snapshot.derived.get(ref)) is not None:
         return _derived_gang(snapshot, ref, derived)
     pods = snapshot.members.get(ref, ())
@@ -313,7 +315,7 @@ def _read_own(snapshot: Snapshot, ref: GangRef) -> Gang:
 
 
 def _unsupported(spec: UpstreamPodGroupSpec, pods: Sequence[PodInfo]) -> str:
-    """The field of an upstream PodGroup that holds its pods; empty for none (kube-parity.md 6)."""
+    """Returns the unsupported field of an upstream PodGroup that blocks its pods; empty for none (kube-parity.md 6)."""
     if spec.parent_composite_pod_group_name:
         return "spec.parentCompositePodGroupName"
     differs = any(pod.pending and preemption_policy(pod.pod) != spec.preemption_policy for pod in pods)
@@ -321,10 +323,8 @@ def _unsupported(spec: UpstreamPodGroupSpec, pods: Sequence[PodInfo]) -> str:
 
 
 def with_default(gangs: tuple[Gang, ...], config: Gangs, layers: Layers) -> tuple[Gang, ...]:
-    """The gangs of a GangGroup, with the configured gather where none of them says what it asks of the network.
-
-    An entry whose layer the tree lacks is left out: a default holds nobody up.
-    """
+    """Returns the gangs of a GangGroup, with the configured gather rules if no gang sets its locality. A configured
+    rule with a layer that the tree lacks is ignored, because a default must not block a gang."""
     if any(gang.has_wish for gang in gangs):
         return gangs
     rules = [[rule for _, rule in config.gather(gang.ref.namespace)] for gang in gangs]

@@ -1,4 +1,4 @@
-"""A gang with its settings: those of its PodGroup, or of its oldest pod.
+"""A gang with its settings, from its PodGroup or from its oldest pod.
 
 Source: gang-network.md 2.1, 2.4, 2.9 and 4.
 """
@@ -23,60 +23,60 @@ DEFAULT_WAITING_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Gang(Members):
-    """One gang with the settings of its PodGroup, or of its oldest pod."""
+    """A gang with the settings of its PodGroup, or of its oldest pod."""
 
     ref: GangRef
     exists: bool = True
-    """False where pods name a PodGroup that is not there."""
+    """False if pods name a PodGroup that does not exist."""
     min_member: int = 0
     match_policy: str = ""
     strict: bool = True
     waiting_seconds: float = DEFAULT_WAITING_SECONDS
     links: tuple[str, ...] = ()
-    """`namespace/name` of the gangs in its `groups` annotation, whether or not the link holds (`planning.links`)."""
+    """`namespace/name` of the gangs in its `groups` annotation, also of links that are not valid (`gang_links.py`)."""
     wish: TopologyWish = field(default_factory=TopologyWish)
     has_wish: bool = False
-    """Whether it says itself what it asks of the network, be it nothing; else a configured default may hold."""
+    """True if the gang sets its network locality itself, also to none; otherwise a configured default may apply."""
     hard_keys: tuple[str, ...] = ()
-    """Node labels of upstream's topology constraints: a hard domain each."""
+    """Node labels of upstream topology constraints: all members share one value of each."""
     min_resources: Amounts = field(default_factory=dict)
     fault: str = ""
-    """An unreadable setting: text as gang-network.md 2.3 words it, without the gang's name."""
+    """Text of an unreadable setting, as in gang-network.md 2.3, without the gang's name; empty for none."""
     parted: tuple[SharedDomain, ...] = ()
-    """Where pods of it lie together by themselves; layers by their names."""
+    """Domains that some of its pods share; layers by their names."""
     one_victim: bool = False
-    """Upstream's disruptionMode: whoever evicts one member evicts all."""
+    """True if upstream's disruptionMode requires that all members are evicted together."""
     unsupported: str = ""
-    """Field of an upstream PodGroup that is not served yet: none of its pending pods is placed."""
+    """Field of an upstream PodGroup that is not supported: no pending pod of the gang is placed. Empty for none."""
     owed: int = 0
-    """Pending members that must come together lest it is evicted as stale (`planning.grace`)."""
+    """Pending members that must start together, because fewer would be evicted as stale (`stale_grace.py`)."""
     expected: int | None = None
-    """How many members its owner says there will be, for messages alone."""
+    """Number of members that its owner announces, used in messages only; None if not announced."""
     doubts: tuple[str, ...] = ()
-    """Settings that cannot be read and decide nothing."""
+    """Warnings about settings that are unreadable and have no effect."""
     derived: Derived | None = None
-    """What it follows from, where nobody names it."""
+    """The derived gang, if no pod or object names it; otherwise None."""
     later: str = ""
-    """Why members that it lacks may come later, for messages alone."""
+    """Reason why missing members may be created later, used in messages only; empty for none."""
 
     @property
     def has_parts(self) -> bool:
-        """Whether some of its pods are to lie in one domain by themselves (`planning.parts`)."""
+        """True if some of its pods must share a domain of their part (`gathered_parts.py`)."""
         return bool(self.parted) or any(rule.scope != "group" for rule in self.wish.gather)
 
     @property
     def by_workload(self) -> bool:
-        """Whether its size is what a controller keeps alive now."""
+        """True if its size follows the number of pods that a controller keeps alive."""
         return self.derived is not None and self.derived.by_workload
 
     @property
     def had_success(self) -> bool:
-        """Whether a pod of its run has Succeeded, though its size follows a controller that counts it no more."""
+        """True if a pod of its run has Succeeded, even if its size no longer includes that pod."""
         return self.derived is not None and self.derived.succeeded
 
     @property
     def origin(self) -> str:
-        """Why it is a gang."""
+        """Text that explains why the pods are a gang."""
         return origin_of(self.ref, self.derived, self.pods)
 
     @property
@@ -85,17 +85,17 @@ class Gang(Members):
 
     @property
     def whole(self) -> bool:
-        """Whether it runs with its minimum."""
+        """True if the gang runs with at least its minimum."""
         return self.runs(self.min_member)
 
     @property
     def has_object(self) -> bool:
-        """Whether an object carries its settings; else its oldest pod does."""
+        """True if an object has its settings; otherwise its oldest pod has them."""
         return self.ref.source in (GangSource.GROUP, GangSource.UPSTREAM)
 
     @property
     def subject(self) -> str:
-        """The object that its settings stand on."""
+        """The object with its settings, as `Kind namespace/name` or `Kind/namespace/name`."""
         if self.derived is not None and self.derived.title is not None:
             return f"{self.derived.title.kind} {self.ref.namespace}/{self.derived.title.name}"
         if self.derived is not None and not self.derived.by_workload and self.exists:
@@ -104,23 +104,24 @@ class Gang(Members):
 
     @property
     def oldest(self) -> PodInfo:
-        """The oldest of its pods, of which there is at least one."""
+        """The oldest of its pods; the gang must have one."""
         return oldest_pod(self.pods)
 
     def waits_for_members(self, have: int) -> str:
-        """What is said while fewer members exist, or have Succeeded, than its minimum (2.3)."""
+        """Returns the text of the gate for too few existing or Succeeded members (2.3)."""
         text = f"gang {self.key}: waiting for members, {have} of minMember"
         expected = f", {self.expected} are expected" if self.expected is not None else ""
         return f"{text} {self.min_member} exist{expected}{self.later}"
 
     def waits_for_pending(self) -> str:
-        """The same where match-policy only-waiting asks for more members that wait."""
+        """Returns the text of the gate if match-policy only-waiting requires more pending members."""
         text = f"gang {self.key}: waiting for members, {len(self.pending) + self.done} of minMember"
         return f"{text} {self.min_member} wait or have Succeeded (only-waiting)"
 
 
 def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) -> str:
-    """Why pods are a gang (workloads.md 10.5). derived: what it follows from, where nobody names it."""
+    """Returns why pods are a gang (workloads.md 10.5). derived: the derived gang; None if a pod or object names the
+    gang."""
     if derived is not None:
         return derived.origin
     if ref.source is GangSource.NAMED and pods:
@@ -131,14 +132,14 @@ def origin_of(ref: GangRef, derived: Derived | None, pods: Sequence[PodInfo]) ->
 
 
 def names_of(derived: Derived | None) -> dict[str, str] | None:
-    """The workload and its role, as reports have them (workloads.md 10.5); None for what does not follow from one."""
+    """Returns the workload and role for reports (workloads.md 10.5); None for a gang without a workload."""
     if derived is None or (title := derived.title) is None:
         return None
     return {"kind": title.kind, "namespace": title.namespace, "name": title.name, "role": derived.role}
 
 
 def with_device_rules(wish: TopologyWish, said: Callable[[str], str | None], snapshot: Snapshot) -> TopologyWish:
-    """Returns a wish with the gather rules that the gang asks for in annotations of device families."""
+    """Returns a wish with the gather rules from annotations of device families added."""
     rules = snapshot.readers.gather_rules(said, snapshot.tree.layers)
     return replace(wish, gather=(*wish.gather, *rules)) if rules else wish
 
@@ -148,5 +149,5 @@ def oldest_pod(pods: Sequence[PodInfo]) -> PodInfo:
 
 
 def is_labelled(meta: ObjectMeta) -> bool:
-    """Whether a pod names its gang by labels."""
+    """Returns whether a pod names its gang by labels."""
     return bool(meta.labels.get(keys.LABEL_GANG_NAME)) and keys.LABEL_GANG_MIN in meta.labels

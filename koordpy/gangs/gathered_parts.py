@@ -1,7 +1,7 @@
-"""Parts of a unit that are gathered by themselves: each gang, or each replica, in one domain of a layer.
+"""Parts of a unit that are gathered separately: each gang, or each replica, in one domain of a layer.
 
-Source: gang-network.md 4 (scope). A replica is what its controller makes and restarts as one: pods that share
-the labels of the first kind that a pod has.
+Source: gang-network.md 4 (scope). A replica is a set of pods that a controller creates and restarts together: pods with
+equal values of the first labels in `REPLICA_LABELS` that a pod has.
 """
 
 from collections.abc import Hashable, Iterator
@@ -26,7 +26,7 @@ REPLICA_LABELS = (
 
 @dataclass(frozen=True, slots=True)
 class GatheredPart:
-    """Members, bound ones among them, that lie in one domain of a layer, or on nodes of one value of a label."""
+    """Members, including bound ones, that share one domain of a layer, or one value of a node label."""
 
     scope: str
     members: tuple[PodInfo, ...]
@@ -34,7 +34,7 @@ class GatheredPart:
     label: str = ""
 
     def domains(self, snapshot: Snapshot) -> Ints:
-        """[nodes] number of the domain, -1 without the label."""
+        """Returns [nodes], the number of each node's domain; -1 without the label."""
         if not self.label:
             return np.asarray(snapshot.tree.domain_of[self.level], dtype=np.int64)
         values: dict[str, int] = {"": -1}
@@ -43,19 +43,19 @@ class GatheredPart:
 
 
 def replica_of(pod: PodInfo) -> Hashable:
-    """Equal for pods of one replica; None for a pod of none."""
+    """Returns a key that is equal for pods of one replica; None for a pod of none."""
     labels = pod.pod.metadata.labels
     own = next((own for own in REPLICA_LABELS if all(key in labels for key in own)), None)
     return (pod.namespace, *(labels[key] for key in own)) if own is not None else None
 
 
 def has_parts(unit: Unit) -> bool:
-    """Whether any gang gathers parts of itself."""
+    """Returns whether any gang gathers parts of itself."""
     return any(gang.has_parts for gang in unit.gangs)
 
 
 def without_parts(unit: Unit) -> Unit:
-    """The unit with what it asks of all its members together alone."""
+    """Returns the unit without the gather rules of parts."""
     gangs = (
         replace(
             gang,
@@ -68,7 +68,8 @@ def without_parts(unit: Unit) -> Unit:
 
 
 def parts_of(unit: Unit, layers: Layers) -> Iterator[GatheredPart]:
-    """The parts of each rule, by layer and scope; gangs of layers that the tree lacks are held (`planning.gates`)."""
+    """Yields the parts of each rule, by layer and scope. Layers that the tree lacks yield none: a gate blocks their
+    gangs (`unit_gates.py`)."""
     rules = {
         (rule.layer, rule.scope): None for gang in unit.gangs for rule in gang.wish.gather if rule.scope != "group"
     }

@@ -1,10 +1,11 @@
-"""What the members of one gang are to each other: ports, anti-affinity, affinity and spread among them.
+"""Constraints between the members of one gang: host ports, volumes, devices, affinity, anti-affinity and topology
+spread.
 
-A plan takes members as counts on nodes, so what holds between two members must become a capacity of the node, an
-interaction that the solver and the check of a placement know, or be refused (gang-network.md 5: all members of the plan
-stand in place). Exact as a capacity are a host port, which is a resource of which each node has one, and a required
-anti-affinity within single nodes: pods with the term take all of a resource of which the pods that it speaks of take
-one. Affinity, wider anti-affinity and topology spread are interactions (ties_among).
+A plan takes members as counts on nodes. So a constraint between two members becomes a column of node capacity, or an
+interaction that the solver and the check of a placement know, or the shape is refused (gang-network.md 5). Two
+constraints are exact as capacity. A host port is a resource of which each node has 1. For required anti-affinity on
+single nodes, a pod with the term takes the whole resource, and each pod that the term matches takes 1. Affinity,
+anti-affinity on larger domains and topology spread are interactions (`placement.member_interactions`).
 """
 
 from collections import Counter
@@ -38,10 +39,13 @@ Ask = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class MemberConstraints:
-    """room: [nodes, k] of resources that only this gang's members know; asks: shape -> (column of room, amount);
-    refusals: shape -> why a plan cannot hold it together with the other members. shapes: those of the pending members,
-    numbered by position in `ties`. one_of: sets of shapes of whose pods a plan takes one, wherever it stands.
-    among_members: shapes whose required affinity other members match."""
+    """Constraints between the pending members of a unit.
+
+    room: [nodes, k] capacity of resources that exist only for this gang; asks: shape -> (column of `room`, amount);
+    refusals: shape -> why no plan can place it together with the other members; shapes: shapes of the pending members,
+    which `ties` numbers by position; one_of: sets of shapes of which a plan places at most one pod; among_members:
+    shapes with required affinity that other members match.
+    """
 
     room: Ints
     asks: Mapping[bytes, tuple[Ask, ...]] = field(default_factory=dict)
@@ -52,16 +56,19 @@ class MemberConstraints:
     among_members: frozenset[bytes] = frozenset()
 
     def interactions(self, numbers: Mapping[bytes, Sequence[int]]) -> tuple[Tie, ...]:
-        """The interactions with shapes numbered as given; shapes without a number are those of members left out."""
+        """Returns the interactions with shapes numbered by `numbers`.
+
+        A shape without a number is left out of the plan.
+        """
         new = {i: numbers.get(shape, ()) for i, shape in enumerate(self.shapes)} if self.ties else {}
         return tuple(tie for one in self.ties for tie in renumbered(one, new))
 
     def parted(self, shapes: Sequence[bytes]) -> bool:
-        """Whether no plan takes pods of all these shapes together."""
+        """Returns whether no plan places pods of all these shapes together."""
         return any(sum(shape in some for shape in shapes) > 1 for some in self.one_of)
 
     def judged(self, shape: bytes) -> frozenset[str]:
-        """Plugins whose word on a pod of the shape, alone, is replaced by interactions."""
+        """Returns the plugins with a verdict on a single pod of the shape that interactions replace."""
         out = set()
         for one in self.ties:
             owners = one.shapes if isinstance(one, LinkedAffinity) else (one.shape,)
@@ -70,13 +77,14 @@ class MemberConstraints:
         return frozenset(out)
 
     def judged_beside_victims(self, shape: bytes) -> frozenset[str]:
-        """The same where pods that stand may leave: with them what filters know of may be another member's to give."""
+        """Returns the same if existing pods may be evicted: then the matching pod of an affinity term may have to be a
+        member."""
         affinity = frozenset([LinkedAffinity.plugin])
         return self.judged(shape) - affinity | (affinity if shape in self.among_members else frozenset())
 
 
 class MemberConstraintReader:
-    """Reads what the pending members of a unit are to each other, on the draft as it is."""
+    """Reads the constraints between the pending members of a unit, on the current draft."""
 
     def __init__(
         self,
@@ -87,14 +95,14 @@ class MemberConstraintReader:
         spread_defaults: SpreadDefaults | None,
         spare: int,
     ) -> None:
-        """spare: how many of the members a plan may leave out."""
+        """spare: number of members that a plan may leave out."""
         self.draft, self.spare = draft, spare
         self.spread_defaults = spread_defaults
         self.snapshot = draft.snapshot
         self.table = table
         self.number = Counter(pod.shape for pod in pending)
         self.most = self.number.total() + min(int(self.snapshot.allocatable[:, 0].max(initial=0)), NODE_PODS)
-        """More pods than any node takes: slots are not capped by the unit's size."""
+        """Larger than the number of pods on any node, so the slots are not limited by the unit's size."""
         self.kinds = {pod.shape: pod for pod in reversed(pending)}
         self.columns: list[Ints] = []
         self.asks: dict[bytes, list[Ask]] = {}
@@ -104,7 +112,7 @@ class MemberConstraintReader:
         self.one_of: list[frozenset[bytes]] = []
         self.among_members: frozenset[bytes] = frozenset()
         self._shunned: dict[tuple[bytes, frozenset[bytes]], int] = {}
-        """(nodes, kinds) that some kinds keep off theirs -> the column that says so."""
+        """(nodes with the label, matched shapes) of an anti-affinity term -> its column."""
 
     def read(self) -> MemberConstraints:
         if self.number.total() > 1:
@@ -135,7 +143,7 @@ class MemberConstraintReader:
         self.columns.append(room)
 
     def _ports(self) -> None:
-        """A column for each address of a port; the wildcard takes those of all addresses."""
+        """Adds a column for each address of a port; a pod with the wildcard address uses all columns of the port."""
         wanted: dict[tuple[str, int], dict[str, set[bytes]]] = {}
         for shape, pod in self.kinds.items():
             for port in pod.ties.ports:
@@ -153,7 +161,7 @@ class MemberConstraintReader:
                     self._column(one, {shape: 1 for shape in self.kinds if shape in holders})
 
     def _meant(self, term: PodAffinityTerm, owner: PodInfo) -> list[bytes]:
-        """Kinds that a term of `owner` speaks of."""
+        """Returns the shapes that a term of `owner` matches."""
         namespaces = self.snapshot.namespaces
         return [
             shape
@@ -165,14 +173,14 @@ class MemberConstraintReader:
         return tuple(sorted(self.position[shape] for shape in shapes))
 
     def _others(self, shape: bytes, meant: Sequence[bytes]) -> int:
-        """Members among those meant, other than one pod of the kind itself."""
+        """Returns the number of members of the given shapes, without one pod of `shape` itself."""
         return sum(self.number[one] for one in meant) - (shape in meant)
 
     def _affinity(self) -> None:
-        """Required affinity of members to each other, in sets of shapes that are linked.
+        """Adds the required affinity between members, in sets of linked shapes.
 
-        A set is left to the filters where these know all of it: pods that stand match, and no member does that is not
-        linked. A pod that has to do with no other member is left to them as well.
+        A set is left to the filters if these know all of it: existing pods match, and no unlinked member does. A pod
+        without affinity to other members is left to the filters as well.
         """
         meant: dict[bytes, list[bytes]] = {}
         for shape, pod in self.kinds.items():
@@ -204,7 +212,7 @@ class MemberConstraintReader:
             whole = self.most
             if shape not in meant or not domains.one_node_each:
                 self.ties.append(Apart(self.position[shape], self._positions(meant), domains.of))
-                if shape in meant:  # a node alone takes one
+                if shape in meant:  # one pod on each node that is a domain
                     self._column(np.where(domains.labelled, 1, whole).astype(np.int64), {shape: 1})
                 continue
             key = domains.labelled.tobytes(), frozenset(meant)
@@ -216,7 +224,8 @@ class MemberConstraintReader:
             self.asks[shape] = [(at, whole if at == column else amount) for at, amount in self.asks[shape]]
 
     def _disks(self) -> None:
-        """An inline disk is one pod's of a node, or shared by pods that all read: a writer takes all of it."""
+        """Adds a column for each inline disk that pods on a node cannot share: a writer takes all of it, readers share
+        it."""
         holders: dict[Disk, dict[bytes, bool]] = {}
         for shape, pod in self.kinds.items():
             for disk, read_only in pod_disks(pod):
@@ -230,7 +239,7 @@ class MemberConstraintReader:
             self._column(room, {shape: 1 if read_only else whole for shape, read_only in shapes.items()})
 
     def _claims(self) -> None:
-        """Claims of one pod alone, of which a plan takes one user, and claims that wait must not meet in a plan."""
+        """Handles claims that only one pod may use, and refuses shapes with unbound claims that conflict in a plan."""
         objects = self.snapshot.storage
         users: Counter[str] = Counter()
         for shape, pod in self.kinds.items():
@@ -258,7 +267,7 @@ class MemberConstraintReader:
                     self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
 
     def _one_user(self, users: Counter[str], objects: VolumeObjects) -> None:
-        """What several members use of which one pod alone may use it; each counts as used by one afterwards."""
+        """Limits ReadWriteOncePod claims of several members to one user; refuses the shapes if too many are left out."""
         for key in [key for key, number in users.items() if number > 1]:
             claim = objects.claims.get(key)
             if claim is None or "ReadWriteOncePod" not in claim.spec.access_modes:
@@ -270,7 +279,8 @@ class MemberConstraintReader:
             users[key] = 1
 
     def _limits(self) -> None:
-        """Volumes of drivers with a limit: the same ones in every member cost a node once, own ones add up."""
+        """Adds a column for each driver with a volume limit: volumes of single members add up. Shared volumes are
+        refused."""
         objects = self.snapshot.storage
         if not objects.limits:
             return
@@ -300,7 +310,7 @@ class MemberConstraintReader:
             self._column(room, {shape: len(found) for shape, found in kinds.items()})
 
     def _held(self, driver: str) -> dict[str, set[CsiVolume]]:
-        """Node name -> volumes of a driver there, with those of the draft's placements."""
+        """Returns node name -> volumes of a driver on it, including the draft's placements."""
         objects, draft = self.snapshot.storage, self.draft
         out: dict[str, set[CsiVolume]] = {}
         for name, uses in self.snapshot.csi_uses.items():
@@ -316,7 +326,7 @@ class MemberConstraintReader:
         return out
 
     def _devices(self) -> None:
-        """Resource claims that are to be allocated, each of one pod, find devices of their own; shared ones wait."""
+        """Adds columns for resource claims to be allocated with one user each; refuses shapes with shared claims."""
         objects = claim_view(self.snapshot.families).objects
         users: Counter[str] = Counter()
         for shape, pod in self.kinds.items():

@@ -1,7 +1,7 @@
-"""GangGroups and the units of the queue: who is planned together.
+"""GangGroups and units of the queue: the pods that are planned together.
 
-Source: gang-network.md 2, and 4 for defaults. Everything follows from the objects of the snapshot and
-the configuration; what is remembered of earlier rounds (`GangCache`) saves reading the same objects again.
+Source: gang-network.md 2, and 4 for defaults. Units depend only on the objects of the snapshot and the configuration.
+`GangCache` keeps gangs of earlier rounds, so that unchanged objects are not read again.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ from koordpy.workloads.workload_gangs import Derived
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit of the queue: a plain pod, or the gangs of a GangGroup."""
+    """A unit of the queue: a plain pod, or the gangs of a GangGroup."""
 
     id: str
     gangs: tuple[Gang, ...]
@@ -43,22 +43,22 @@ class Unit:
 
     @property
     def title(self) -> str:
-        """As messages call it: `pod ns/name`, or `gang` and its id."""
+        """Name of the unit in messages: `pod ns/name`, or `gang` and its id."""
         return f"pod {self.plain.key}" if self.plain is not None else f"gang {self.group_id}"
 
     @cached_property
     def priority(self) -> int:
-        """The highest of its pending pods."""
+        """Highest priority of its pending pods."""
         return self.plain.priority if self.plain is not None else max(pod.priority for pod in self.pending)
 
     @property
     def namespace(self) -> str:
-        """That of its first pod."""
+        """Namespace of its first pod."""
         return (self.plain or self.members[0]).namespace
 
     @property
     def is_gang(self) -> bool:
-        """Whether it is of gangs: no plain pod, and no GPU group outside any gang."""
+        """True for a unit of gangs: neither a plain pod, nor a GPU group outside any gang."""
         return self.plain is None and not any(gang.ref.source is GangSource.GPUS for gang in self.gangs)
 
     @cached_property
@@ -76,8 +76,7 @@ class Unit:
 
     @cached_property
     def kinds(self) -> tuple[tuple[PodInfo, int], ...]:
-        """The pending members told apart by shape and by whom they count for: one of each kind, and how many it stands
-        for."""
+        """(a pod, number of pods) for each shape and owner of the pending members."""
         counts: Counter[tuple[bytes, Owner]] = Counter()
         first: dict[tuple[bytes, Owner], PodInfo] = {}
         for pod in self.pending:
@@ -88,12 +87,12 @@ class Unit:
 
     @cached_property
     def age(self) -> float:
-        """When the oldest of its members was created, in seconds since the epoch."""
+        """Creation time of its oldest member, in seconds since the epoch."""
         return min(member.created for member in self.members)
 
     @cached_property
     def waits_since(self) -> float:
-        """When the oldest of its pending members was created, in seconds since the epoch."""
+        """Creation time of its oldest pending member, in seconds since the epoch."""
         return min(member.created for member in self.pending)
 
     @cached_property
@@ -101,14 +100,15 @@ class Unit:
         return any(gang.bound for gang in self.gangs)
 
     def changed(self, change: Callable[[PodInfo], PodInfo | None]) -> "Unit":
-        """The unit with its members changed; those for which there is None are left out."""
+        """Returns the unit with changed members; members for which `change` returns None are left out."""
         if self.plain is not None:
             return replace(self, plain=change(self.plain))
         gangs = (replace(gang, pods=tuple(filter(None, map(change, gang.pods)))) for gang in self.gangs)
         return Unit(id=self.id, gangs=tuple(gangs))
 
     def after(self, nodes: Mapping[str, str], gone: Collection[str] = ()) -> "Unit":
-        """The unit with some pods in place (pod key -> name of the node), and others gone; a plain pod as it is."""
+        """Returns the unit with some pods bound (pod key -> node name) and others removed; a plain pod is returned
+        unchanged."""
         if self.plain is not None or not any(pod.key in nodes or pod.key in gone for pod in self.members):
             return self
 
@@ -120,10 +120,8 @@ class Unit:
         return self.changed(moved)
 
     def need(self, gang: Gang) -> int:
-        """Pending members of a gang that one plan must place (2.4).
-
-        Members that are being deleted prove nothing: a gang that is made again as a whole needs its minimum.
-        """
+        """Returns the number of pending members of a gang that one plan must place (2.4). Members that are being
+        deleted do not count: a gang that is recreated as a whole needs its minimum."""
         if gang.min_member < 1:
             return 0
         if gang.by_workload and not gang.match_policy:
@@ -135,13 +133,13 @@ class Unit:
         return gang.owed if self._started else gang.min_member
 
     def present(self, gang: Gang) -> int:
-        """Members of a gang that exist, or that have Succeeded (2.3)."""
+        """Returns the number of members of a gang that exist or have Succeeded (2.3)."""
         ended = gang.succeeded if self._started and not gang.pending else gang.done
         return len(gang.members) + ended
 
     def ranks(self) -> dict[str, int]:
-        """Each member's rank (2.5): its place, and while steps of its workload are to come its index, for those take
-        places between the others'."""
+        """Returns pod key -> rank of each member (2.5). The rank is the position, or the index while later steps of its
+        workload are missing, because their pods get the ranks between."""
         indexes = [pod.index for pod in self.members]
         if any(gang.derived is not None and gang.derived.steps for gang in self.gangs):
             known = [index for index in indexes if index is not None]
@@ -151,22 +149,22 @@ class Unit:
 
     @cached_property
     def _started(self) -> bool:
-        """Whether a member stands or has Succeeded: the group was placed before."""
+        """True if a member is live or has Succeeded: the group was placed before."""
         return any(gang.standing or gang.done or gang.had_success for gang in self.gangs)
 
     @cached_property
     def has_goal(self) -> bool:
-        """Whether any gang gives the unit a gather goal (section 4)."""
+        """True if any gang gives the unit a gather goal (section 4)."""
         return any(gang.wish.has_goal or gang.hard_keys or gang.has_parts for gang in self.gangs)
 
     @cached_property
     def pipeline(self) -> int:
-        """PP of the first gang in natural order that has a parallelModel."""
+        """Pipeline-parallel size of the first gang in natural order that has a parallelModel; 1 for none."""
         return next((gang.wish.pipeline for gang in self.gangs if gang.wish.has_parallel), 1)
 
 
 def _ranked(gang: Gang) -> Iterator[tuple[tuple[object, ...], PodInfo]]:
-    """Members with their place in rank order: index, gang name natural, pod name natural."""
+    """Yields members with their sort key: index, gang name and pod name in natural order."""
     names = natural_key(gang.ref.name), natural_key(gang.ref.namespace)
     for pod in gang.members:
         index, name = pod.order
@@ -175,23 +173,23 @@ def _ranked(gang: Gang) -> Iterator[tuple[tuple[object, ...], PodInfo]]:
 
 @dataclass
 class GangCache:
-    """Gangs and units of earlier rounds, kept for as long as all that they were read from stays: a round for one pod
-    beside a hundred gangs that wait reads none of these anew."""
+    """Gangs and units of earlier rounds, used again while the objects that they were read from are unchanged. A round
+    for one pod does not read a hundred pending gangs again."""
 
     gangs: dict[GangRef, tuple[tuple[object, ...], Gang]] = field(default_factory=dict)
-    """With the objects that each was read from."""
+    """Gang -> (the objects that it was read from, the gang)."""
     units: dict[GangRef, tuple[tuple[Gang, ...], Tree, Unit]] = field(default_factory=dict)
-    """By the first gang of the group, with all of its gangs as they are on their own, and the tree."""
+    """First gang of a group -> (its gangs without defaults, the tree, the unit)."""
 
     def at(self, snapshot: Snapshot) -> "GangCache":
-        """Without gangs of which the snapshot has no pod."""
+        """Removes gangs without pods in the snapshot; returns the cache."""
         for known in (self.gangs, self.units):
             for ref in known.keys() - snapshot.members.keys():
                 del known[ref]
         return self
 
     def gang(self, snapshot: Snapshot, ref: GangRef) -> Gang:
-        """A gang as `read_gang` reads it."""
+        """Returns a gang as `read_gang` reads it."""
         source = read_from(snapshot, ref)
         known = self.gangs.get(ref)
         if known is not None and all(map(is_, known[0], source)):
@@ -201,7 +199,7 @@ class GangCache:
         return found
 
     def unit(self, own: tuple[Gang, ...], snapshot: Snapshot, make: Callable[[], Unit]) -> Unit:
-        """The unit of these gangs; make: makes it of them and of the tree."""
+        """Returns the unit of gangs. make: creates it from the gangs and the tree."""
         known = self.units.get(own[0].ref)
         if (
             known is not None
@@ -216,10 +214,8 @@ class GangCache:
 
 
 class Groups:
-    """The gangs of a snapshot, joined to GangGroups by their links, transitively.
-
-    Gangs are read when they are asked for: a cluster holds thousands that run and are of no concern to a round.
-    """
+    """The gangs of a snapshot, joined to GangGroups by the transitive closure of their links. Gangs are read on first
+    use, because most gangs of a cluster are running and not part of a round."""
 
     def __init__(
         self,
@@ -228,17 +224,17 @@ class Groups:
         stale: StaleGangs | None = None,
         cache: GangCache | None = None,
     ) -> None:
-        """`defaults`, `stale`: what is configured for gangs that say nothing themselves. cache: of earlier snapshots,
-        with the same defaults."""
+        """defaults, stale: configuration for gangs without settings; cache: gangs of earlier snapshots, with the same
+        defaults."""
         self.snapshot, self.defaults, self.stale = snapshot, defaults or Gangs(), stale or StaleGangs()
         self._cache = (cache or GangCache()).at(snapshot)
         self._gangs: dict[GangRef, Gang] = {}
         self._units: dict[GangRef, Unit] = {}
         self._ids: dict[GangRef, str] = {}
-        """By the first gang of the group."""
+        """First gang of a group -> id of the unit."""
 
     def gang(self, ref: GangRef) -> Gang:
-        """A gang with its own settings."""
+        """Returns a gang with its own settings, without configured defaults."""
         found = self._gangs.get(ref)
         if found is None:
             found = self._cache.gang(self.snapshot, ref)
@@ -248,15 +244,17 @@ class Groups:
         return found
 
     def named_by(self, ref: GangRef) -> Named:
-        """The gangs that a gang names, and the first of those of its workload that are planned together."""
+        """Returns the gangs that a gang names, and the first gang of its run that is planned together with it."""
         named, meant = links_named(self.snapshot, ref), self.snapshot.meant
         derived = self.snapshot.derived.get(ref)
         if derived is None and meant.keys().isdisjoint(named.every):
             return named
         others = (other for key in named.every for other in meant.get(key, (key,)))
-        every = list(islice(others, LINKED_GANGS + 1))  # with these it is refused
+        every = list(islice(others, LINKED_GANGS + 1))  # one more than the limit, so that the gate refuses the gang
         if derived is not None and _joins(derived):
-            every += [key for key in self._runs[derived.run][:1] if key != ref.key]  # which names the others to it
+            every += [
+                key for key in self._runs[derived.run][:1] if key != ref.key
+            ]  # the first gang of the run names all others
         return named if every == list(named.every) else Named.of(ref.namespace, every)
 
     @cached_property
@@ -269,7 +267,7 @@ class Groups:
         return out
 
     def _linkers(self) -> tuple[GangRef, ...]:
-        """The gangs that name others."""
+        """Returns the gangs that name other gangs."""
         derived = self.snapshot.derived.items()
         more = (
             ref
@@ -279,7 +277,8 @@ class Groups:
         return tuple(dict.fromkeys((*self.snapshot.linkers, *more)))
 
     def find(self, key: str) -> GangRef | None:
-        """The gang that a `namespace/name` means: one of a PodGroup first, then upstream's, then one by name."""
+        """Returns the gang with the key `namespace/name`: that of a PodGroup, else of an upstream PodGroup, else one by
+        name. None if there is none."""
         return self._named.get(key)
 
     @cached_property
@@ -289,11 +288,11 @@ class Groups:
 
     @cached_property
     def existing(self) -> frozenset[str]:
-        """Keys of the gangs that are there, and not only named."""
+        """Keys of gangs that exist; a gang that is only named does not."""
         return frozenset(key for key, ref in self._named.items() if self.gang(ref).exists)
 
     def every(self) -> list[GangRef]:
-        """Every gang that an object or a pod names."""
+        """Returns all gangs that an object or a pod names."""
         refs = dict.fromkeys((*self.snapshot.members, *self.snapshot.derived))
         for source, objects in (
             (GangSource.GROUP, self.snapshot.pod_groups),
@@ -308,7 +307,7 @@ class Groups:
 
     @cached_property
     def links(self) -> Links:
-        """Which gangs are planned together: the loop, the planner and its figures ask of one snapshot."""
+        """The groups of gangs that are planned together; computed once for each snapshot."""
         known = self.snapshot.memo.get(Links)
         if not isinstance(known, Links):
             linkers = self._linkers()
@@ -317,7 +316,7 @@ class Groups:
         return known
 
     def id_of(self, ref: GangRef) -> str:
-        """Id of the unit a gang belongs to."""
+        """Returns the id of the unit that contains a gang."""
         group = self.links.groups.get(ref)
         if group is None:
             return f"gang:{ref.id}"
@@ -326,7 +325,7 @@ class Groups:
         return self._ids[group[0]]
 
     def unit(self, ref: GangRef) -> Unit:
-        """The unit a gang belongs to: one and the same for all gangs of a GangGroup."""
+        """Returns the unit that contains a gang: the same object for all gangs of a GangGroup."""
         group = self.links.groups.get(ref, (ref,))
         found = self._units.get(group[0])
         if found is None:
@@ -340,14 +339,14 @@ class Groups:
         return found
 
     def unit_of(self, pod: PodInfo) -> Unit:
-        """The unit that a pending pod is planned in."""
+        """Returns the unit in which a pending pod is planned."""
         if pod.gang is not None:
             return self.unit(pod.gang)
         group = pod.group
         return Unit(id=pod.key, gangs=(), plain=pod) if group is None else self.group_unit(group)
 
     def group_unit(self, group: GroupKey) -> Unit:
-        """The pending members of a GPU group that are in no gang: planned together, as far as they fit."""
+        """Returns the unit of a GPU group's pending members that are in no gang: planned together, as many as fit."""
         ref = GangRef(group[0], f"{group[1]}/{group[2]}", GangSource.GPUS)
         gang = Gang(ref=ref, strict=False, pods=self._grouped.get(group, ()))
         return Unit(id=group_unit_id(group), gangs=(gang,))
@@ -361,7 +360,8 @@ class Groups:
         return {group: tuple(pods) for group, pods in out.items()}
 
     def units(self, only: frozenset[str] | None = None) -> list[Unit]:
-        """Every unit with a pending member (or those of `only`, by unit id), in no particular order."""
+        """Returns all units with a pending member, in no particular order. only: ids of the units to return; None for
+        all."""
         out: list[Unit] = []
         seen: set[GangRef] = set()
         groups: set[GroupKey] = set()
@@ -382,10 +382,10 @@ class Groups:
 
 
 def _joins(gang: Derived) -> bool:
-    """Whether it is planned together with the other gangs of its run."""
+    """Returns whether a gang is planned together with the other gangs of its run."""
     return gang.joined and not gang.apart
 
 
 def group_unit_id(group: GroupKey) -> str:
-    """Id of the unit of a GPU group's members that are in no gang."""
+    """Returns the id of the unit of a GPU group's members that are in no gang."""
     return "gpus:" + "/".join(group)

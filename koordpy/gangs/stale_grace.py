@@ -1,4 +1,5 @@
-"""How long a gang that has lost members is waited for, and what it owes when that time is over.
+"""Grace of stale gangs: how long a gang that has lost members is kept, and which members must start together
+afterwards.
 
 Source: preemption.md 7.
 """
@@ -18,8 +19,8 @@ from koordpy.pods.gang_refs import GangSource
 
 
 def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
-    """Pending members that must come together, because fewer would be evicted as stale: those that a gang misses when
-    its grace is over, and when it holds nothing."""
+    """Returns the number of pending members that must start together, because fewer would be evicted as stale. These
+    are the missing members of a gang if its grace is over or no member is live; otherwise 0."""
     if not (gang.strict and gang.exists and gang.pending):
         return 0
     least = min(gang.min_member, gang.past.whole or gang.min_member)
@@ -31,10 +32,8 @@ def owed(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> int:
 
 
 def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float:
-    """The gang's own grace, else the configured one where stale gangs are to be evicted at all; negative for never.
-
-    An unreadable one counts as absent.
-    """
+    """Returns the gang's own grace in seconds, or the configured one if stale gangs are evicted; negative for never. An
+    unreadable grace is ignored."""
     meta = settings_of(snapshot, gang.ref)
     text = meta.annotations.get(keys.GANG_STALE_GRACE, "").strip() if meta is not None else ""
     with contextlib.suppress(ValueError):
@@ -43,24 +42,24 @@ def grace_seconds(gang: Gang, snapshot: Snapshot, settings: StaleGangs) -> float
 
 
 def since(gang: Gang, snapshot: Snapshot) -> float:
-    """Since when it is stale: what the condition says; where nobody writes conditions, when its last member failed;
-    else now."""
+    """Returns when the gang became stale, in seconds since the epoch. This is the time of its condition, or without
+    conditions the time when its last member failed, or now."""
     known = began(gang, snapshot)
     return snapshot.now if known is None else known
 
 
 def began(gang: Gang, snapshot: Snapshot) -> float | None:
-    """The same, None where nothing says it."""
+    """Returns when the gang became stale, in seconds since the epoch; None if unknown."""
     group = snapshot.pod_groups.get(gang.ref.key) if gang.ref.source is GangSource.GROUP else None
     conditions = {one.type: one for one in group.status.conditions} if group is not None else {}
     said = conditions.get(STALE)
     if group is not None and said is not None and said.status == "True" and said.last_transition_time:
         at = seconds(said.last_transition_time)
         if at < seconds(group.metadata.creation_timestamp):
-            return at  # creations that manifests leave out are made up: they do not tell when a run began
-        return max(at, gang.run.began)  # of an earlier run it tells nothing
+            return at  # a creation time missing in manifests is generated, so it does not tell when a run began
+        return max(at, gang.run.began)  # a time before the run belongs to an earlier run
     if SCHEDULED in conditions:
-        # whoever writes it will say since when; a member that failed may have been replaced long ago
+        # the writer of conditions will state the time; a failed member may have been replaced long ago
         return None
     if gang.derived is not None:
         return gang.derived.failed_since

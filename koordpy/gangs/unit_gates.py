@@ -1,4 +1,4 @@
-"""What holds a unit before planning: nothing is tried, and every pending member is told why.
+"""Gates: reasons that block a unit before planning. Every pending member gets the reason in its condition.
 
 Source: gang-network.md section 2.3.
 """
@@ -20,19 +20,21 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass(frozen=True)
 class Gate:
-    """Why a unit is not planned at all; every pending member is told."""
+    """A reason not to plan a unit; every pending member reports it."""
 
     text: str
     status: GangStatus
     reason: Reason = Reason.UNSCHEDULABLE
     plugins: tuple[str, ...] = ()
-    """Filters that speak: changes elsewhere that may turn their verdict help; without any, those of the unit alone."""
+    """Filters that gave the reason: a change that may turn their verdict wakes the unit. Empty: only a change of the
+    unit does."""
 
 
 def gate(unit: Unit, groups: Groups) -> Gate | None:
-    """What holds a unit before planning (2.3), in the order of the specification; None where it may be planned."""
+    """Returns the gate that blocks a unit (2.3), the first in the order of the specification; None if it may be
+    planned."""
     named = [groups.links.binding.get(gang.ref, ()) for gang in unit.gangs]
-    refs = {key: groups.find(key) for key in set().union(*named)}  # thousands may name the same thousand
+    refs = {key: groups.find(key) for key in set().union(*named)}  # thousands of gangs may name the same thousand
     lost = {key for key, linked in refs.items() if linked is None or not groups.gang(linked).exists}
     for gang, others in zip(unit.gangs, named, strict=True):
         if not gang.exists or not lost.isdisjoint(others):
@@ -50,7 +52,7 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
         if gang.derived is not None and gang.derived.halted and gang.pending:
             return Gate(f"gang {gang.key}: {gang.derived.halted}", GangStatus.INCOMPLETE)
         if gang.by_workload and gang.bound:
-            continue  # it runs: a hole never waits for a pod that its controller holds back
+            continue  # the gang runs: a missing member must not wait for a pod that its controller creates later
         if (have := unit.present(gang)) < gang.min_member:
             return Gate(gang.waits_for_members(have), GangStatus.INCOMPLETE)
         if gang.pending and gang.match_policy == "only-waiting" and len(gang.pending) < unit.need(gang):
@@ -63,13 +65,14 @@ def gate(unit: Unit, groups: Groups) -> Gate | None:
 
 
 def _terms(pod: PodInfo) -> int:
-    """In how many ways a pod speaks of others, by required affinity and spread."""
+    """Returns the number of required affinity terms and spread constraints of a pod."""
     terms, spread = pod.ties.terms, pod.pod.spec.topology_spread_constraints
     return len(terms.affinity.required) + len(terms.anti_affinity.required) + len(spread)
 
 
 def _together(unit: Unit) -> Gate | None:
-    """Too few members of gangs that are counted together: the tasks of a PodGroup of Volcano (workloads.md 9)."""
+    """Returns the gate for too few members of gangs that are counted together: the tasks of a PodGroup of Volcano
+    (workloads.md 9)."""
     have: dict[tuple[str, int], int] = {}
     for gang in unit.gangs:
         if gang.derived is not None and gang.derived.whole is not None:
@@ -82,7 +85,7 @@ def _together(unit: Unit) -> Gate | None:
 
 
 def _unserved(unit: Unit) -> Gate | None:
-    """An upstream group that asks for what is not served yet: none of it is bound alone (kube-parity.md 6)."""
+    """Returns the gate for an upstream group with an unsupported setting: no pod of it is bound (kube-parity.md 6)."""
     for gang in unit.gangs:
         if gang.unsupported:
             text = f"gang {gang.key}: unsupported: {gang.unsupported}"
@@ -91,7 +94,8 @@ def _unserved(unit: Unit) -> Gate | None:
 
 
 def _mixed(unit: Unit) -> Gate | None:
-    """Different schedulers or priorities inside an upstream group: none is bound (kube-parity.md 6)."""
+    """Returns the gate for an upstream group with different schedulers or priorities: no pod of it is bound
+    (kube-parity.md 6)."""
     for gang in unit.gangs:
         if gang.ref.source is not GangSource.UPSTREAM:
             continue
@@ -126,7 +130,7 @@ def _invalid(snapshot: Snapshot) -> str:
 
 
 def _misspelt_groups(own: str, listed: Collection[str], groups: Groups) -> list[str]:
-    """Texts about gangs of the annotation `groups` that are not there, where the name of another gang is near."""
+    """Returns warnings about missing gangs in the annotation `groups` with a name similar to an existing gang's."""
     if not listed or groups.existing.issuperset(listed):
         return []
     lost = [key for key in listed if key not in groups.existing]
@@ -137,8 +141,11 @@ def _misspelt_groups(own: str, listed: Collection[str], groups: Groups) -> list[
 
 
 def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]]:
-    """(object, text) of settings that do nothing: a layer unknown to PreferGather or of a default, or whose label no
-    node has, DP x PP, what cannot be read."""
+    """Returns (object, text) of settings without effect.
+
+    These are unknown layers of PreferGather or of a default, layers with a label that no node has, a product DP x PP
+    that differs from the number of members, and unreadable values.
+    """
     out: list[tuple[str, str]] = []
     snapshot = groups.snapshot
     why = f": {_invalid(snapshot)}" if snapshot.topology_fault else ""
@@ -160,7 +167,7 @@ def wish_warnings(units: Iterable[Unit], groups: Groups) -> list[tuple[str, str]
                 if not rule.must and rule.multiple <= 1 and snapshot.tree.layers.level(rule.layer) is None
             ]
             differs = gang.wish.data is not None and gang.wish.data * gang.wish.pipeline != len(unit.members)
-            # while members are still being made, their number says nothing
+            # while members are being created, their number is not final
             if differs and gate(unit, groups) is None:
                 text = (
                     f"networkTopologyAware: data-parallel {gang.wish.data} x pipeline-parallel {gang.wish.pipeline}"
