@@ -1,4 +1,4 @@
-"""Types of values of KoordpyConfiguration: durations in seconds, counts, solver times, names of plugins and kinds."""
+"""Types of configuration values: durations in seconds, counts, solver times, names of plugins and kinds."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,15 +8,15 @@ from msgspec import Meta
 from koordpy.config.part_names import FAMILIES
 
 Seconds = Annotated[float, Meta(extra={"format": "duration"})]
-"""A Go duration in the file, seconds here."""
+"""A Go duration in the file; seconds as a value."""
 Span = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
-"""A duration that is longer than 0s."""
+"""A duration above 0s."""
 Count = Annotated[int, Meta(ge=0)]
 Size = Annotated[int, Meta(ge=1)]
 SolverTime = Annotated[float, Meta(gt=0, le=600)]
-"""Deterministic time of CP-SAT, in its own units of about a second: a round must end."""
+"""Deterministic time of CP-SAT, in its own units of about one second; limited so that a round ends."""
 WallTime = Annotated[float, Meta(gt=0, le=600)]
-"""Seconds of the wall, a number in the file."""
+"""Seconds of wall-clock time; a number in the file."""
 NotNegative = Annotated[float, Meta(ge=0)]
 
 DEFAULT_WEIGHTS: Mapping[str, int] = {
@@ -29,8 +29,7 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
     "ImageLocality": 1,
     "NodeResourcesBalancedAllocation": 0,
 }
-"""Weights of the score plugins (kube-parity.md section 3); these are the names that the file may give
-others."""
+"""Default weights of the score plugins (kube-parity.md section 3); the file may set weights for these names only."""
 
 if TYPE_CHECKING:
     ScorePlugin = str
@@ -52,7 +51,7 @@ GANG_KINDS = (
     "PodGang",
     "StatefulSet",
 )
-"""Kinds of workloads whose pods may be gangs that nobody names (workloads.md 1)."""
+"""Kinds of workloads with pods that may be derived gangs (workloads.md 1)."""
 if TYPE_CHECKING:
     GangKind = str
 else:

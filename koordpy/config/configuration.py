@@ -1,8 +1,8 @@
-"""KoordpyConfiguration: everything `--config` may say, with its defaults; `configfile` reads it.
+"""KoordpyConfiguration: all settings of the file for `--config`, with their defaults. `configuration_file.py` reads it.
 
 Sources: kube-parity.md section 5 for the process, filters and scores; preemption.md 1, quota-fairness.md 1,
-gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for their sections. Durations are seconds once read. Frozen: a
-configuration is part of what makes a plan reproducible.
+gpu-topology.md 12, ascend.md 6 and gang-network.md 4 for their sections. Durations are in seconds once read. Sections
+are frozen, because plans are reproducible only with the same configuration.
 """
 
 from collections.abc import Mapping
@@ -44,19 +44,19 @@ from koordpy.config.part_names import FAMILIES
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of the configuration's sections: camel case in the file."""
+    """Base of the configuration's sections; field names are camel case in the file."""
 
 
 class ClientConnection(Section, frozen=True):
     kubeconfig: str = ""
     qps: NotNegative = 200.0
-    """0: no limit."""
+    """Requests per second; 0 for no limit."""
     burst: Size = 400
     max_binds_in_flight: Annotated[int, Meta(ge=1, le=64)] = 64
 
 
 RETRY_JITTER = 1.2
-"""A pause between tries for the Lease is up to so many times retryPeriod, as client-go's are."""
+"""Maximum pause between attempts to get the Lease, as a multiple of retryPeriod; the same as in client-go."""
 
 
 class LeaderElection(Section, frozen=True):
@@ -73,7 +73,7 @@ class NodeAffinityArgs(Section, frozen=True):
 
 
 class NodeResourcesFitArgs(Section, frozen=True):
-    """What the filter leaves out; extended resources only."""
+    """Extended resources that the filter ignores."""
 
     ignored_resources: tuple[ResourceName, ...] = ()
     ignored_resource_groups: tuple[ResourceGroup, ...] = ()
@@ -85,7 +85,7 @@ SYSTEM_SPREAD = (
         max_skew=5, topology_key="topology.kubernetes.io/zone", when_unsatisfiable="ScheduleAnyway"
     ),
 )
-"""kube-scheduler's own defaults."""
+"""kube-scheduler's default constraints."""
 
 
 class PodTopologySpreadArgs(Section, frozen=True):
@@ -94,12 +94,12 @@ class PodTopologySpreadArgs(Section, frozen=True):
 
     @property
     def constraints(self) -> tuple[TopologySpreadConstraint, ...]:
-        """The default constraints; without a selector of their own they take that of a pod's services and owner."""
+        """The default constraints; one without a selector selects the pods of a pod's services and owner."""
         return SYSTEM_SPREAD if self.defaulting_type == "System" else self.default_constraints
 
     @property
     def reads_owners(self) -> bool:
-        """Whether services and controllers have to be known."""
+        """True if the filter needs services and controllers."""
         return any(constraint.label_selector is None for constraint in self.constraints)
 
 
@@ -126,7 +126,7 @@ class ResourceWeight(Section, frozen=True):
 
 
 class UtilizationPoint(Section, frozen=True):
-    """One point of RequestedToCapacityRatio: utilization 0..100, score 0..10."""
+    """One point of RequestedToCapacityRatio: utilization 0 to 100, score 0 to 10."""
 
     utilization: Annotated[int, Meta(ge=0, le=100)] = 0
     score: Annotated[int, Meta(ge=0, le=10)] = 0
@@ -144,32 +144,32 @@ class NodeResourcesFitScore(Section, frozen=True):
 
 class ScarceResourceAvoidanceScore(Section, frozen=True):
     resources: tuple[ResourceName, ...] = ()
-    """Resources that are kept for pods that ask for them. Empty: the GPU resources and the NPU resources."""
+    """Resources that nodes reserve for pods that request them. Empty: the GPU and NPU resources."""
 
 
 class Scores(Section, frozen=True):
-    """`weights` holds what the file says; `weight` gives what counts."""
+    """Score plugins: `weights` has the weights in the file, `weight` returns the effective one."""
 
     weights: dict[ScorePlugin, Count] = {}
     node_resources_fit: NodeResourcesFitScore = NodeResourcesFitScore()
     scarce_resource_avoidance: ScarceResourceAvoidanceScore = ScarceResourceAvoidanceScore()
 
     def weight(self, plugin: str) -> int:
-        """Weight of a score plugin: the file's, else the default."""
+        """Returns the weight of a score plugin in the file, or the default."""
         given: Mapping[Any, int] = self.weights
         return given.get(plugin, DEFAULT_WEIGHTS[plugin])
 
 
 class Solver(Section, frozen=True):
-    """`deterministic_time` in the solver's own units, never of the wall; the watchdog, of the wall, only ends a solve
-    that those units do not bound."""
+    """Time limits of the solver. `deterministic_time` is in the solver's own units, which do not depend on wall-clock
+    time. `wall_time_watchdog` is in seconds of wall-clock time; it stops only a solve that those units do not limit."""
 
     deterministic_time: SolverTime = 2.0
     wall_time_watchdog: Span = 10.0
 
 
 class GatherEntry(Section, frozen=True):
-    """As in the gatherStrategy of the annotation networkTopologyAware."""
+    """One entry of gather rules, as in the gatherStrategy of the annotation networkTopologyAware."""
 
     layer: LayerName
     strategy: Literal["PreferGather", "MustGather"]
@@ -195,7 +195,7 @@ class GangNamespace(Section, frozen=True):
 
 
 class Gangs(Section, frozen=True):
-    """What holds for gangs that say nothing themselves; a field that is given for a namespace replaces the default."""
+    """Settings for gangs that do not set them; a field of a namespace replaces the default."""
 
     auto: Auto = "workloads"
     kinds: tuple[GangKind, ...] = GANG_KINDS
@@ -205,16 +205,16 @@ class Gangs(Section, frozen=True):
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """The kinds of workloads that are watched: none where no namespace's gangs follow from them."""
+        """Kinds of workloads that are watched; empty if no namespace derives gangs from workloads."""
         used = "workloads" in (self.auto, *(one.auto for one in self.namespaces.values()))
         return self.kinds if used else ()
 
     def auto_of(self, namespace: str) -> str:
-        """How gangs are found that nobody names."""
+        """Returns how gangs are derived in a namespace for pods that name none."""
         return self.namespaces.get(namespace, GangNamespace()).auto or self.auto
 
     def gather(self, namespace: str) -> tuple[tuple[str, GatherRule], ...]:
-        """(path, rule) of each entry that holds in a namespace."""
+        """Returns (path, rule) of each gather entry that applies in a namespace."""
         own = self.namespaces.get(namespace, GangNamespace()).gather
         where = "gangs.defaults" if own is None else key_path("gangs.namespaces", namespace)
         return tuple(
@@ -223,14 +223,16 @@ class Gangs(Section, frozen=True):
 
 
 class Planning(Section, frozen=True):
-    """The bounds of live rounds and searches."""
+    """Time limits of live rounds and searches."""
 
     round_seconds: WallTime = 0.5
-    """Time of one search, but for the unit under way; by so much search time one tenant may be ahead of another."""
+    """Maximum time of one search in seconds, apart from the unit in progress. Also the maximum search time that one
+    tenant may be ahead of another."""
     search_seconds: WallTime = 2.0
-    """How long a unit waits for its search until its pods are told that victims are looked for."""
+    """Seconds that a unit waits for its search before its pods report that victims are being searched."""
     share_by: Literal["namespace", "quota"] = "namespace"
-    """Among whom planning time is shared; quota: namespaces that one ElasticQuota lists have one part."""
+    """Tenants that share planning time: namespaces, or quotas. With `quota`, the namespaces that one ElasticQuota lists
+    share one part."""
 
 
 class Queue(Section, frozen=True):
@@ -241,11 +243,11 @@ class Preemption(Section, frozen=True):
     enabled: bool = True
     across_quotas: Literal["overMin", "any", "never"] = "overMin"
     across_users: Literal["overShare", "any", "never"] = "overShare"
-    """What rule `priority` may take of another user or queue: use above its fair share, anything, nothing."""
+    """Which pods of another user or queue the rule `priority` may evict: usage above its fair share, any, or none."""
     surplus_victims: Literal["pods", "any"] = "pods"
-    """What members above minMember may evict or move: single pods, or gangs too."""
+    """What pods above minMember may evict or move: single pods, or also gangs."""
     time_limit: SolverTime = 2.0
-    """In the solver's deterministic units."""
+    """Time limit in the solver's deterministic units."""
 
 
 class Consolidation(Section, frozen=True):
@@ -253,11 +255,11 @@ class Consolidation(Section, frozen=True):
 
 
 Factor = NotNegative | None
-"""A number of 0 or more; None: no limit."""
+"""A number of at least 0; None for no limit."""
 
 
 class MaxHarm(Section, frozen=True):
-    """Per rule: what a plan may evict or move, as a multiple of what it places."""
+    """For each rule, the harm that a plan may cause, as a multiple of what it places."""
 
     priority: Factor = None
     quota: Factor = None
@@ -278,9 +280,9 @@ class Fairness(Section, frozen=True):
     mode: Literal["gpu-count", "exact", "kai", "off"] = "gpu-count"
     reclaim: Literal["off", "quotas", "all"] = "quotas"
     weights: dict[str, NotNegative] = {}
-    """User or queue -> weight; 1 where absent."""
+    """User or queue -> weight; 1 if absent."""
     starvation_after: Seconds = 3600.0
-    """0 switches the guard off."""
+    """Seconds until a pending unit is starving; 0 turns the starvation guard off."""
 
 
 class Quota(Section, frozen=True):
@@ -290,63 +292,73 @@ class Quota(Section, frozen=True):
     monitor_all_quotas: bool = False
     delay_evict_time: Seconds = 120.0
     namespaces: tuple[NamespaceName, ...] = ()
-    """Whose ElasticQuotas count, the first before the others where two have one name. Empty: all."""
+    """Namespaces with ElasticQuotas that apply; if two have one name, the first namespace has precedence. Empty: all
+    namespaces."""
     trusted_namespaces: tuple[NamespaceName, ...] = ()
-    """Whose ElasticQuotas may be at the top, below any parent, and list any namespace. Empty: all."""
+    """Namespaces with ElasticQuotas that may be at the top, have any parent, and list any namespace. Empty: all
+    namespaces."""
     pod_labels: Literal["any", "listed"] = "any"
-    """Whose pods may name a quota: anybody's, or those of its own namespace and of those that it lists."""
+    """Which pods may name a quota: `any`, or `listed`: those of the quota's namespace and of the namespaces that it
+    lists."""
     label_namespaces: tuple[NamespaceName, ...] = ()
-    """Whose pods may name their user, and say that nobody evicts them. Empty: all."""
+    """Namespaces with pods that may name their user, and forbid their eviction. Empty: all namespaces."""
     no_quota_yields: Literal["lowerPriority", "always", "never"] = "lowerPriority"
-    """Which units of quotas the pods of the built-in quotas yield to, where a runtime refuses the unit: those of
-    higher priority, also those within their min (only pods of the default quota), or none."""
+    """Which units the pods of the built-in quotas yield to, if a unit exceeds its runtime: `lowerPriority`, `always` or
+    `never`.
+
+    `lowerPriority`: units of higher priority; `always`: also units within their min (only pods of the default quota
+    yield).
+    """
 
     def labels_count(self, namespace: str) -> bool:
-        """Whether pods of a namespace may name their user, and say that nobody evicts them."""
+        """Returns whether pods of a namespace may name their user, and forbid their eviction."""
         return not self.label_namespaces or namespace in self.label_namespaces
 
 
 class GpuParts(Section, frozen=True):
-    """How asks for parts of devices are read (gpu-topology.md 1)."""
+    """How requests for parts of devices are read (gpu-topology.md 1)."""
 
     aliases: tuple[PartFamily, ...] = FAMILIES
-    """Whose names and annotations mean parts beside Koordinator's; those of the others are counted by number."""
+    """Families with names and annotations that mean parts, in addition to Koordinator's; names of other families are
+    counted by number."""
     by_number: tuple[ResourceName, ...] = ()
-    """Names that mean parts and are counted by number all the same."""
+    """Resource names of parts that are counted by number."""
 
 
 class Gpu(Section, frozen=True):
     objective: Literal["bottleneck", "sum", "partition"] = "bottleneck"
     asymmetry: Literal["min", "mean"] = "min"
     class_gap: NotNegative = 0.08
-    """A new bandwidth class starts this much (as a share) above the value before it."""
+    """Minimum gap between two bandwidth classes, relative to the lower bandwidth."""
     class_width: NotNegative = 0.25
-    """A bandwidth class is at most this much (as a share) wide."""
+    """Maximum width of a bandwidth class, relative to its lowest bandwidth."""
     link_bandwidth: dict[LinkClass, NotNegative] = {}
-    """Link class -> GB/s, in place of the assumed figures."""
+    """Link class -> GB/s, replacing the assumed bandwidth."""
     resources: tuple[ExtendedResourceName, ...] = GPU_RESOURCES
     annotation_style: Literal["koordinator", "gpushare"] = "koordinator"
     group_visibility: Literal["group", "own"] = "group"
     parts: GpuParts = GpuParts()
     delivery: Literal["foreign", "env", "device-plugin"] = "foreign"
-    """`dra` is reserved (gpu-topology.md 10): as long as nothing acts on it, it is refused."""
+    """How the containers get the chosen GPUs. `dra` is reserved (gpu-topology.md 10) and rejected until it has an
+    effect."""
 
 
 class Ascend(Section, frozen=True):
     nslb_version: Literal["1.0", "2.0"] = "1.0"
     shared_tor_num: Literal[1, 2] = 2
     super_pod_size: int = 48
-    """Nodes of a SuperPoD; below 1 the jobs that ask for SuperPoDs are illegal, nobody else (ascend.md 5)."""
+    """Nodes of a SuperPoD. If below 1, jobs that request SuperPoDs are invalid; other jobs are not affected (ascend.md
+    5)."""
     reserve_nodes: Count = 2
     super_pod_order: Literal["seed"] = "seed"
-    """The order in which SuperPoDs give blocks (docs/rules/ascend.md 5.1); it has one value."""
+    """Order in which SuperPoDs provide blocks (docs/rules/ascend.md 5.1); there is only one value."""
 
 
 DebugAccess = Literal["loopback", "token", "open"]
 
 
 class KoordpyConfiguration(Section, frozen=True):
-    """The whole file. `KoordpyConfiguration()` is what holds without one."""
+    """The whole file. `KoordpyConfiguration()` has the defaults."""
 
     api_version: Literal["koordpy.io/v1alpha1"] = "koordpy.io/v1alpha1"
     kind: Literal["KoordpyConfiguration"] = "KoordpyConfiguration"
@@ -355,7 +367,7 @@ class KoordpyConfiguration(Section, frozen=True):
     leader_election: LeaderElection = LeaderElection()
     bind_address: ListenAddress = ":10259"
     debug_access: DebugAccess = "loopback"
-    """Who sees /debug and /configz, which show what all tenants run."""
+    """Clients that may read /debug and /configz, which show the workloads of all tenants."""
     pod_initial_backoff: Span = 1.0
     pod_max_backoff: Seconds = 10.0
     pod_max_in_unschedulable: Span = 300.0

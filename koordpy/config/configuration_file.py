@@ -1,8 +1,8 @@
-"""The configuration file: read strictly, with every fault named, and written so that it can be read again.
+"""Reads the configuration file strictly, reports every fault, and writes a configuration that can be read again.
 
-One rule each: types and names decide first (`config`, `names`), then what an API server would refuse of selectors and
-constraints (`field_hints`), then what no field decides alone. A flag that takes the place of a field goes through the
-same. Source: kube-parity.md section 5.
+The order of checks is: types and names (`config`, `names`), then selectors and constraints that an API server would
+reject (`field_hints`), then rules across several fields. Flags that override a field pass the same checks. Source:
+kube-parity.md section 5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ KUBE_SCHEDULER_NAME = PodSpec().scheduler_name
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A flag that takes the place of a field; path: of the field, from section to section."""
+    """A flag that overrides a field. path: names of sections, then of the field."""
 
     name: str
     path: tuple[str, ...]
@@ -36,10 +36,8 @@ class Flag:
 
 
 def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
-    """The configuration in a file's bytes (YAML or JSON; empty: the defaults), with flags on top.
-
-    Raises InputFaultsError.
-    """
+    """Returns the configuration in a file's bytes (YAML or JSON; empty: the defaults), with flags on top. Raises
+    `InputFaultsError`."""
     documents = list(read_documents(data, as_json=name.endswith(".json")))
     broken = [f"{name}: {document.fault}" for document in documents if document.fault]
     if broken:
@@ -63,10 +61,8 @@ def read_config(data: bytes, *, name: str, flags: Sequence[Flag] = ()) -> Koordp
 
 
 def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfiguration:
-    """The configuration in a file (None: the defaults), with flags on top.
-
-    Raises InputFaultsError, also where the file cannot be read.
-    """
+    """Returns the configuration in a file (None: the defaults), with flags on top. Raises `InputFaultsError`, also if
+    the file cannot be read."""
     try:
         data = b"" if path is None else Path(path).read_bytes()
     except OSError as fault:
@@ -77,7 +73,8 @@ def load_config(path: str | None, *, flags: Sequence[Flag] = ()) -> KoordpyConfi
 
 
 def _overlaid(raw: Any, flags: Sequence[Flag]) -> Any:
-    """The file's plain value with flags in the place of its fields. What is no mapping stays, for its fault."""
+    """Returns the file's plain value with flags applied. A value that should be a mapping and is not stays, so that its
+    fault is reported."""
     for flag in flags:
         section, *rest = flag.path
         if isinstance(raw, dict):
@@ -88,7 +85,7 @@ def _overlaid(raw: Any, flags: Sequence[Flag]) -> Any:
 
 
 def _line(fault: Fault, name: str, flags: Sequence[Flag]) -> str:
-    """A fault as a line: it begins with the flag that gave the value, else with the file."""
+    """Returns a fault as a line; it starts with the flag that set the value, or with the file."""
     for flag in flags:
         if fault.path.partition("[")[0] == ".".join(flag.path):
             return f"{flag.name}: {fault.text}"
@@ -96,7 +93,7 @@ def _line(fault: Fault, name: str, flags: Sequence[Flag]) -> str:
 
 
 def dangers(config: KoordpyConfiguration) -> list[str]:
-    """What is allowed and can do harm, or nothing at all, as `FIELD: TEXT`."""
+    """Returns warnings about valid settings that are harmful or have no effect, as `FIELD: TEXT`."""
     found = []
     if KUBE_SCHEDULER_NAME in config.scheduler_names:
         found.append(
@@ -119,7 +116,7 @@ def dangers(config: KoordpyConfiguration) -> list[str]:
 
 
 def plain(config: KoordpyConfiguration) -> dict[str, Any]:
-    """The configuration as plain values that a file may hold: `read_config` gives the same again."""
+    """Returns the configuration as plain values of a file; `read_config` returns an equal configuration for them."""
     written: dict[str, Any] = _plain(inspect.type_info(KoordpyConfiguration), msgspec.to_builtins(config))
     return written
 
@@ -132,15 +129,15 @@ def _plain(info: inspect.Type, value: Any) -> Any:
 
 
 def _decides(path: str, field: str) -> bool:
-    """Whether a fault of a path leaves open what a field says: the field, a part of it or what it is part of, or its
-    misspelt name."""
+    """Returns whether a fault at a path makes the value of a field unknown: the fault is at the field, at a part of it,
+    at a parent, or at its misspelt name."""
     (section, _, name), (its_section, _, its_name) = path.rpartition("."), field.rpartition(".")
     misspelt = section == its_section and meant(name, (its_name,), closed=True)
     return bool(misspelt) or field.startswith(path) or path.startswith(field)
 
 
 def _across_fields(config: KoordpyConfiguration) -> Iterator[tuple[str, ...]]:
-    """Faults that no field has alone: (field at fault, the other fields, text)."""
+    """Yields faults that depend on several fields: (field at fault, the other fields, text)."""
     names = config.scheduler_names
     for i, name in enumerate(names):
         if name in names[:i]:

@@ -1,7 +1,7 @@
-"""The annotation `networkTopologyAware`: gather strategy and parallel model of a gang.
+"""Reads the annotation `networkTopologyAware`: gather strategy and parallel model of a gang.
 
-Source: gang-network.md section 4. Anything of a wrong type and any unknown field make the whole annotation unreadable:
-a MustGather that is half understood could place a gang against its owner's wish.
+Source: gang-network.md section 4. A value of a wrong type or an unknown field makes the whole annotation unreadable: a
+MustGather that is read only in part could place a gang against its owner's intent.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,39 +23,39 @@ PARALLEL = ("data-parallel", "pipeline-parallel", "tensor-parallel")
 
 @dataclass(frozen=True, slots=True)
 class GatherRule:
-    """One entry of gatherStrategy. `multiple` below 2 means nothing."""
+    """One entry of gatherStrategy. `multiple` below 2 has no effect."""
 
     layer: str
     must: bool
     multiple: int = 0
     scope: str = "group"
-    """What is gathered: all pods of the group, else each gang or each replica alone (`planning.parts`)."""
+    """Which pods are gathered: all pods of the group, or each gang or replica separately (`gathered_parts.py`)."""
 
     @property
     def whole(self) -> bool:
-        """Whether it must hold for the group as a whole."""
+        """True if the rule is mandatory for the group as a whole."""
         return self.must and self.scope == "group"
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyWish:
-    """What a gang asks of the network."""
+    """The network locality that a gang requests."""
 
     gather: tuple[GatherRule, ...] = ()
     pipeline: int = 1
     data: int | None = None
     has_parallel: bool = False
     doubts: tuple[str, ...] = ()
-    """What asks for nothing, each with its place."""
+    """Settings without effect, each with its path."""
 
     @property
     def has_goal(self) -> bool:
-        """Whether a gather goal exists (without upstream's topology keys)."""
+        """True if a gather goal exists (without upstream's topology keys)."""
         return bool(self.gather) or self.pipeline > 1
 
 
 def parse_topology_wish(text: str) -> TopologyWish:
-    """Reads the annotation. Raises UnreadableError naming what is wrong and where."""
+    """Reads the annotation. Raises `UnreadableError` with the fault and its path."""
     raw = read_json(text)
     if not isinstance(raw, dict):
         raise UnreadableError(f"{kind_name(raw)} instead of a JSON object")
@@ -89,7 +89,7 @@ def _doubts(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _strange_fields(raw: dict[str, Any]) -> Iterator[str]:
-    """The fields that are unknown, each with its place and the known one that is nearest."""
+    """Yields unknown fields, each with its path and the nearest known field."""
     yield from _unknown(raw, FIELDS, "")
     for field, known in (("gatherStrategy", RULE_FIELDS), ("parallelModel", PARALLEL_FIELDS)):
         for i, entry in enumerate(_list(raw, field)):
@@ -136,7 +136,7 @@ def _rule(entry: Any, where: str) -> GatherRule:
 
 
 def scope_fault(rule: GatherRule) -> str:
-    """What does not go with a rule's scope; empty for nothing."""
+    """Returns why a rule's scope is invalid with its other fields; empty if it is valid."""
     if rule.scope == "group":
         return ""
     if not rule.must:

@@ -1,8 +1,8 @@
-"""Resource names and annotations by which pods ask for a part of a device, or for a virtual device (gpu-topology.md 1).
+"""Resource names and annotations by which pods request a part of a device, or a virtual device (gpu-topology.md 1).
 
-The device plugins behind most of these names deliver what their own scheduler wrote on the pod. Bound by number alone
-such a pod gets nothing, or a card that has another holder. Renamed shares of time slicing are numbers that the kubelet
-gives out by itself. Which names are counted by number is a matter of the configuration (`gpu.parts`).
+The device plugins for most of these names deliver the device that their own scheduler wrote on the pod. If such a pod
+is bound by number alone, it gets no device, or a card that another pod uses. Renamed time-slicing shares are numbers
+that the kubelet assigns itself. The configuration selects the names that are counted by number (`gpu.parts`).
 """
 
 import re
@@ -12,9 +12,9 @@ from enum import Enum
 from koordpy.api.bounded_memory import remembered
 
 FAMILIES = ("kai", "hami", "volcano", "aliyun")
-"""Whose names may be left to a device plugin that counts by itself (`gpu.parts.aliases`)."""
+"""Families of names that may be left to a device plugin that counts by itself (`gpu.parts.aliases`)."""
 ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
-"""By which pods ask KAI-Scheduler for parts, in natural order."""
+"""Annotations by which pods request parts from KAI-Scheduler, in natural order."""
 _NAMES = {
     "": (
         "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio",
@@ -48,16 +48,17 @@ _MIG = "nvidia.com/mig-"
 
 
 class PartHandling(Enum):
-    """What becomes of an ask by such a name."""
+    """How a request by such a name is handled."""
 
     REFUSED = "refused"
     COUNTED = "counted"
-    """By number; its device plugin picks the device, which is said."""
+    """The request is counted by number. The device plugin selects the device; a warning says so."""
 
 
 @remembered(1 << 12)
 def _read(name: str) -> tuple[bool, str]:
-    """(whether the kubelet gives shares out by this name, the family of its owner; `-` for no part at all)."""
+    """Returns (True if the kubelet assigns shares of this name, family of the name). Family `-`: the name means no
+    part."""
     if _SHARES.fullmatch(name):
         return True, ""
     family = _FAMILY_OF.get(name)
@@ -67,10 +68,8 @@ def _read(name: str) -> tuple[bool, str]:
 
 
 def handling_of(name: str, aliases: Collection[str], by_number: Collection[str]) -> PartHandling | None:
-    """What becomes of an ask by a resource name; None for a name that means no part.
-
-    aliases, by_number: `gpu.parts.aliases` and `gpu.parts.byNumber`.
-    """
+    """Returns how a request by a resource name is handled; None for a name that means no part. aliases, by_number:
+    `gpu.parts.aliases` and `gpu.parts.byNumber`."""
     if name in by_number:
         return PartHandling.COUNTED
     shares, family = _read(name)
@@ -82,6 +81,6 @@ def handling_of(name: str, aliases: Collection[str], by_number: Collection[str])
 
 
 def means_gpus(name: str) -> bool:
-    """True for a name of the table, and for instances of MIG: what else asks for GPUs is `gpu.resources`."""
+    """Returns True for a name of the table, and for MIG instances; other names of GPUs are in `gpu.resources`."""
     shares, family = _read(name)
     return shares or family != "-" or name.startswith(_MIG)

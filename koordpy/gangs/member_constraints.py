@@ -267,7 +267,7 @@ class MemberConstraintReader:
                     self._refuse(shape, "VolumeBinding", "unbound persistent volume claims")
 
     def _one_user(self, users: Counter[str], objects: VolumeObjects) -> None:
-        """Limits ReadWriteOncePod claims of several members to one user; refuses the shapes if too many are left out."""
+        """Limits ReadWriteOncePod claims of several members to one user; refuses shapes if too many are left out."""
         for key in [key for key, number in users.items() if number > 1]:
             claim = objects.claims.get(key)
             if claim is None or "ReadWriteOncePod" not in claim.spec.access_modes:
