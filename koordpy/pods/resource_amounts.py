@@ -97,9 +97,9 @@ def _pod_level(pod: Pod, total: Amounts, infeasible: bool) -> None:
 
 
 def _stated(pod: Pod) -> tuple[dict[str, ContainerStatus], bool]:
-    """What the kubelet says of the containers of a pod on a node, by name; whether their resize cannot be done.
+    """Returns (status of the containers of a bound pod by name, True if the kubelet cannot carry out a pending resize).
 
-    Of init containers only those that restart count: the others are over when a pod is resized.
+    Init containers count only if they are restartable, because the others have ended when a pod is resized.
     """
     spec, status = pod.spec, pod.status
     if not spec.node_name or not (status.container_statuses or status.init_container_statuses):

@@ -295,7 +295,7 @@ CASES: dict[str, Case] = {
         [f"default/{one} on n1: its anti-affinity excludes default/{other} on n1 ({HOST})" for one, other in BOTH],
     ),
     "NPUs by name": Case([npu_node("n1"), npu_pod("p", 2)], {"p": "n1"}, chips={"p": (0, 1)}),
-    "NPUs without names": Case([npu_node("n1"), npu_pod("p", 2)], {"p": "n1"}, ["default/p: 0 chips of 2"]),
+    "NPUs without names": Case([npu_node("n1"), npu_pod("p", 2)], {"p": "n1"}, ["default/p: gets 0 of 2 chips"]),
     "two servers' pods on one": Case(
         [*switched({"a": (0, 1, 2)}, 3), *npu_gang("g", 2, 4, labels={keys.TOR_AFFINITY: "large-model-schema"})],
         {"p-0": "as0", "p-1": "as0"},
@@ -407,7 +407,7 @@ LATER: dict[str, Later] = {
     ),
     "a chip that is given": Later(
         [npu_node("n1"), npu_pod("a", 1), npu_pod("p", 1)],
-        ["default/p: chip 3 of node n1 is taken"],
+        ["default/p: chip 3 of node n1 is already in use"],
         {"a": (3,)},
         chips=(3,),
     ),

@@ -17,17 +17,21 @@ NPUS = {"huawei.com/Ascend910": "8"}
         ({"accelerator-type": "module-910b-8"}, {}, ""),
         ({"accelerator-type": "module"}, {"acelerator-type": "half"}, ""),
         ({"accelerator": "huawei-Ascend910"}, {}, ""),
-        ({"accelerator-type": "modul"}, {}, "label accelerator-type: 'modul' is no product, did you mean module?"),
-        ({"accelerator-type": "gpu"}, {}, "label accelerator-type: 'gpu' is no product"),
+        (
+            {"accelerator-type": "modul"},
+            {},
+            "label accelerator-type: 'modul' is not a known product, did you mean module?",
+        ),
+        ({"accelerator-type": "gpu"}, {}, "label accelerator-type: 'gpu' is not a known product"),
         (
             {"acelerator-type": "half"},
             {},
-            "label acelerator-type is not read, did you mean label accelerator-type?: the node counts as module",
+            "label acelerator-type is ignored, did you mean label accelerator-type?: treated as module",
         ),
         (
             {},
             {"accelerator-type": "half"},
-            "annotation accelerator-type is not read, did you mean label accelerator-type?: the node counts as module",
+            "annotation accelerator-type is ignored, did you mean label accelerator-type?: treated as module",
         ),
     ],
 )

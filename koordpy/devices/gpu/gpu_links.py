@@ -31,7 +31,7 @@ _PCIE: Mapping[str, tuple[int, int, int]] = {
     "HOST": (6, 1, 10),
     "HOSTPIX": (5, 1, 10),
 }
-"""Class -> (GB/s assumed, mark, pair score)."""
+"""Class -> (assumed GB/s, mark in the published table, pair score)."""
 _ALIASES = {"SOC": "SYS"}
 _NUMBERS = ("single", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _TEXTS: Mapping[str, str] = {

@@ -156,7 +156,7 @@ def test_what_is_taken_is_free_and_as_many_as_asked(case: tuple[Preset, int, int
     preset, request, free, several = case
     best = cost(preset, request, free, several)
     if best is None:
-        with pytest.raises(ValueError, match="cannot be taken"):
+        with pytest.raises(ValueError, match="cannot serve"):
             take(preset, request, free, several)
         return
     taken = take(preset, request, free, several)

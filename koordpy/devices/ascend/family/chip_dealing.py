@@ -1,4 +1,4 @@
-"""Which chips the pods of a plan get, node by node, on a draft as it is (ascend.md 3)."""
+"""Allocates chips to the pods of a plan, node by node, on the current draft (ascend.md 3)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,8 +15,11 @@ Chips = tuple[int, ...]
 
 
 def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] | None:
-    """(what a pod asks of a node's chips, mask of the free ones whoever may take them); None for a pod that asks for
-    none, or that the product of the node cannot serve."""
+    """Returns (demand of a pod on a node's chips, mask of all free chips); None if it has none or the product cannot
+    serve it.
+
+    The demand excludes free chips that this pod may not use.
+    """
     job = npu_job(pod, now.scene)
     if job is None or isinstance(job, str):
         return None
@@ -30,10 +33,10 @@ def demand_of(pod: PodInfo, node: int, now: FamilyRound) -> tuple[Demand, int] |
 
 
 def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
-    """Chips that a pod takes on a node, on the draft as it is; none for a pod that asks for none."""
+    """Returns the chips that a pod gets on a node of the current draft; empty for a pod without an NPU request."""
     job = npu_job(pod, now.scene)
     if job is None or isinstance(job, str):
-        return ()  # without a look at the figures, which would have to catch up with every pod of a plan
+        return ()  # the round state is not read, because it would be updated after every pod of a plan
     asked = demand_of(pod, node, now)
     if asked is None:
         raise ValueError(f"{pod.key} cannot be served on node {now.scene.snapshot.nodes[node].name}")
@@ -42,9 +45,9 @@ def pick(pod: PodInfo, node: int, now: FamilyRound) -> Chips:
 
 
 def deal_node(pods: Sequence[PodInfo], node: int, now: FamilyRound) -> dict[str, Chips] | None:
-    """Pod key -> chips of pods on one node, those of lower rank first; None where its chips do not serve them all.
+    """Returns pod key -> chips of pods on one node, lower ranks first; None if its chips cannot serve all of them.
 
-    Pods that ask for no NPUs are left out.
+    Pods without an NPU request are left out.
     """
     by_resource: dict[str, list[PodInfo]] = {}
     for pod in pods:
@@ -69,8 +72,11 @@ def deal_node(pods: Sequence[PodInfo], node: int, now: FamilyRound) -> dict[str,
 
 
 def deal(places: Iterable[tuple[PodInfo, int]], now: FamilyRound) -> dict[str, Chips] | str:
-    """Pod key -> chips of all NPU pods of a plan (pods in rank order with their nodes), on the draft before it; the key
-    of a pod whose node does not serve all that stand there."""
+    """Returns pod key -> chips of the NPU pods of a plan on the draft before it, or the key of a pod that cannot be
+    served.
+
+    places: pods in rank order with their nodes. A node that cannot serve all of its pods fails with its last pod.
+    """
     by_node: dict[int, list[PodInfo]] = {}
     for pod, node in places:
         if npu_resource(pod.requests) is not None:

@@ -1,7 +1,7 @@
-"""An independent check of the NPUs that a plan gives: as many as asked, none twice, none broken, all in one group.
+"""An independent check of the NPUs that a plan allocates: as many as requested, free, healthy, and all in one group.
 
-Sets of numbers instead of masks, the rules as sentences instead of costs (ascend.md 1 to 3): nothing is shared with the
-choice of chips but what the objects say.
+It uses sets of numbers instead of masks, and rules instead of costs (ascend.md 1 to 3). Must not share code with the
+choice of chips except the reading of objects.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ _SINGLE_CARD = "card"
 def check_npus(
     placed: Sequence[tuple[PodInfo, str]], chips: Mapping[str, tuple[int, ...]], scene: FilterInputs
 ) -> list[str]:
-    """Faults of the chips of pods placed on nodes, by name, on the draft as it was before them."""
+    """Returns faults of the chips of pods placed on nodes (by name), on the draft before them."""
     faults: list[str] = []
     used: dict[tuple[str, str], set[int]] = {}
     for pod, node in placed:
@@ -33,7 +33,7 @@ def check_npus(
             continue
         given = chips.get(pod.key, ())
         if len(given) != pod.requests[resource] or len(set(given)) != len(given):
-            faults.append(f"{pod.key}: {len(set(given))} chips of {pod.requests[resource]}")
+            faults.append(f"{pod.key}: gets {len(set(given))} of {pod.requests[resource]} chips")
             continue
         if list(given) != sorted(given):
             faults.append(f"{pod.key}: its chips are not in ascending order")
@@ -44,9 +44,9 @@ def check_npus(
         good = _usable(node, resource, scene, several=several)
         for chip in given:
             if chip in taken:
-                faults.append(f"{pod.key}: chip {chip} of node {node} is taken")
+                faults.append(f"{pod.key}: chip {chip} of node {node} is already in use")
             elif chip not in good:
-                faults.append(f"{pod.key}: chip {chip} of node {node} is not there or broken")
+                faults.append(f"{pod.key}: chip {chip} of node {node} is missing or unhealthy")
             taken.add(chip)
         fault = _group_fault(resource, set(given), job, scene, node, several=several)
         if fault:
@@ -55,7 +55,7 @@ def check_npus(
 
 
 def _held(node: str, resource: str, scene: FilterInputs) -> set[int]:
-    """Chips of the pods on a node that the draft leaves there, and of those that it has put there."""
+    """Returns the chips of bound pods that the draft has not evicted, and of pods that it has placed."""
     draft = scene.draft
     out: set[int] = set()
     for pod in draft.snapshot.pods_on.get(node, ()):
@@ -84,7 +84,7 @@ def _usable(node: str, resource: str, scene: FilterInputs, *, several: bool) -> 
 def _group_fault(
     resource: str, chips: set[int], job: AscendJob, scene: FilterInputs, node: str, *, several: bool
 ) -> str:
-    """What is wrong with a set of chips on the product of a node; empty where it may be given."""
+    """Returns why a set of chips is not legal on the product of a node; empty if it is legal."""
     number = len(chips)
     labels = job.keys.labels
     if resource == keys.NPU_RESOURCES[0]:
@@ -130,4 +130,4 @@ def _one(chips: set[int], size: int, name: str) -> str:
 
 def _whole(chips: set[int], size: int, name: str) -> str:
     broken = any(n != size for n in Counter(chip // size for chip in chips).values())
-    return f"are no whole {name}" if broken else ""
+    return f"are not whole {name}" if broken else ""

@@ -1,7 +1,7 @@
-"""Ascend NPUs as a family of devices (docs/rules/ascend.md): what pods ask, filter, chips, check, words.
+"""Ascend NPUs as a device family (docs/rules/ascend.md): requests, filter, chips, plan check and warnings.
 
-Each answer is given by a module beside this one. Where whole jobs are placed is in `koordpy.devices.ascend.jobs`,
-which rests on the planner.
+Each answer comes from another module of this package. Placement of whole jobs is in `koordpy.devices.ascend.jobs`,
+which depends on the planner.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ from koordpy.topology.topology_layers import Layers
 
 
 class NpuAskReader(AskReader):
-    """Reads the NPU resource that a pod asks by."""
+    """Reads the NPU resource that a pod requests."""
 
     family = NPUS
     resources = frozenset(keys.NPU_RESOURCES)
@@ -53,7 +53,7 @@ class NpuAskReader(AskReader):
         return npu_resource(requests)
 
     def shape(self, pod: Pod, ask: Any) -> Any:
-        """What a pod says of its job (ascend.md 1)."""
+        """Returns the labels and annotations of a pod that describe its job (ascend.md 1)."""
         meta = pod.metadata
         labels = [(key, meta.labels[key]) for key in keys.ASCEND_LABELS if key in meta.labels]
         return labels, [(key, meta.annotations[key]) for key in keys.ASCEND_ANNOTATIONS if key in meta.annotations]
@@ -63,7 +63,7 @@ class NpuAskReader(AskReader):
 
 
 class NpuFamily(Family):
-    """Chips of one product a node, in jobs of one pod or several."""
+    """Chips of one product per node, for jobs of one pod or several."""
 
     name = NPUS
     title = "NPUs"
@@ -116,7 +116,7 @@ class NpuFamily(Family):
         chips = deal([(snapshot.pods[key], node) for key, node in nodes.items()], now)
         if isinstance(chips, str):
             name = snapshot.nodes[nodes[chips]].name
-            return FamilyAllocation(faults=(f"{chips}: the chips of node {name} do not serve it",))
+            return FamilyAllocation(faults=(f"{chips}: the free chips of node {name} cannot serve it",))
         notes: dict[str, Mapping[str, str]] = {}
         for key, own in chips.items():
             pod = snapshot.pods[key]
@@ -140,11 +140,11 @@ class NpuFamily(Family):
 
 
 def _chip_notes(job: AscendJob, pod: PodInfo, chips: tuple[int, ...]) -> dict[str, str]:
-    """What the Binding of an NPU pod says: its chips, ascending, and its rank, as the device plugin reads them
+    """Returns the annotations of the Binding of an NPU pod for the device plugin: its chips, ascending, and its rank
     (ascend.md 6)."""
     resource = npu_resource(pod.requests)
     if resource is None:
-        raise ValueError(f"{pod.key} asks for no NPUs")
+        raise ValueError(f"{pod.key} requests no NPUs")
     notes = {resource: chip_ids(chips, resource), keys.DISTRIBUTED_JOB: "true" if job.several else "false"}
     if job.several:
         notes[keys.RANK_INDEX] = str(job.ranks[pod.key])

@@ -1,4 +1,4 @@
-"""AscendChips: whether a node's product, place and free chips serve a pod, how many copies of it, and how well.
+"""AscendChips: whether a node's product, SuperPoD or leaf and free chips serve a pod, how many copies, and how well.
 
 Row 15 of the filters (kube-parity.md 1); tables and wording: ascend.md 2 to 5.
 """
@@ -26,12 +26,12 @@ DISAGREES = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) had an inconsistent As
 
 
 def illegal(why: str) -> Refusal:
-    """An illegal job: no node is tried."""
+    """Returns the refusal of all nodes for a pod of an illegal job."""
     return Refusal(PLUGIN, Code.UNRESOLVABLE, (f"JobValidateFailed: {why}",))
 
 
 def chips_rule(rules: Iterable[Rule]) -> "AscendChips | None":
-    """The rule among a pod's that judges NPU chips; None for a pod that asks for none."""
+    """Returns the `AscendChips` among a pod's rules; None for a pod without an NPU request."""
     return next((rule for rule in rules if isinstance(rule, AscendChips)), None)
 
 
@@ -59,7 +59,7 @@ class AscendChips(Rule):
         self.presets: list[Preset | None] = [None] * size
         self._which = np.zeros(size, dtype=np.int32)
         self.affinity: Ints = np.full(size, -1, dtype=np.int64)
-        """AscendAffinity of the nodes that can serve; -1 elsewhere."""
+        """[nodes] AscendAffinity of the nodes that can serve the pod; -1 for other nodes."""
         self._copies: Ints = np.zeros(size, dtype=np.int64)
         switches = jobs.switches if job.tor is not Tor.NONE else None
         for node in self._chips.present:
@@ -75,7 +75,7 @@ class AscendChips(Rule):
                 self._write(node)
 
     def _preset(self, legal: tuple[Preset, ...], node: int, jobs: AscendJobs) -> Preset | None:
-        """The preset that serves the pod on a node."""
+        """Returns the preset that serves the pod on a node; None for none."""
         if self.resource == NPU_910:
             own = jobs.preset_of(node)
             return own if own in legal else None
@@ -84,7 +84,7 @@ class AscendChips(Rule):
         return legal[0]
 
     def _write(self, node: int) -> bool:
-        """One node anew; answers whether anything changed."""
+        """Recomputes one node; returns whether its verdict, affinity or copies changed."""
         preset = self.presets[node]
         assert preset is not None
         chips = self._chips
@@ -106,7 +106,8 @@ class AscendChips(Rule):
         return self._write(node)
 
     def _imagine(self, pod: PodInfo, node: int, sign: int) -> None:
-        """A nominated pod, thought to be on its node: it would take chips as this one does."""
+        """Reserves (sign 1) or frees chips for a nominated pod on its node, assuming that it takes chips like this
+        pod."""
         preset = self.presets[node]
         free = self._chips.for_job(node, several=self._several)
         amount = pod.requests[self.resource]
@@ -122,20 +123,20 @@ class AscendChips(Rule):
         return Verdict(np.where(self._which <= 3, self._which, 0).astype(np.int32), self._refusals)
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        return True  # which sets of chips pods share is the family's to say, of all at once
+        return True  # `Family.serves` decides for all pods of a node together
 
     def height(self, node: int) -> int:
-        """H of a node."""
+        """Returns H of a node (ascend.md 3)."""
         return self._chips.height[node]
 
     def copies(self) -> Ints:
         return self._copies
 
     def free(self, node: int) -> int:
-        """Chips that a pod may take on a node."""
+        """Returns the mask of the chips that a pod may get on a node."""
         return self._stock.of(self.resource).for_job(node, several=self._several)
 
     @property
     def sub_healthy(self) -> NDArray[np.bool_]:
-        """[nodes] that are to come after healthy ones."""
+        """[nodes] True for nodes that are used only after healthy ones."""
         return self._chips.sub_healthy

@@ -1,4 +1,4 @@
-"""Words for nodes with NPUs of which the label `accelerator-type` is misspelt (ascend.md 2)."""
+"""Warnings about nodes with NPUs and a misspelt label `accelerator-type` (ascend.md 2)."""
 
 from collections.abc import Iterator
 
@@ -11,18 +11,18 @@ from koordpy.devices.ascend.tables.npu_presets import BY_LABEL
 
 
 def odd_npu_labels(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """(object, text) of nodes with NPUs whose product cannot be told by their label. O(nodes)."""
+    """Yields (object, text) of nodes with NPUs and a label that names no known product. O(nodes)."""
     label = keys.ACCELERATOR_TYPE
     for node in snapshot.nodes:
         if npu_resource(node.allocatable) is None:
             continue
         value = node.labels.get(label, "")
         if value and value not in BY_LABEL:
-            yield f"Node/{node.name}", f"label {label}: {literal(value)} is no product{hint(value, BY_LABEL)}"
+            yield f"Node/{node.name}", f"label {label}: {literal(value)} is not a known product{hint(value, BY_LABEL)}"
         if label in node.labels:
             continue
         for place, own in (("label", node.labels), ("annotation", node.node.metadata.annotations)):
             for key in own:
                 if key == label or meant(key, (label,)):
-                    text = f"{place} {key} is not read, did you mean label {label}?: the node counts as module"
+                    text = f"{place} {key} is ignored, did you mean label {label}?: treated as module"
                     yield f"Node/{node.name}", text

@@ -1,7 +1,7 @@
-"""An independent check of where a plan puts the jobs of switches and SuperPoDs (ascend.md 4 and 5).
+"""An independent check of the nodes of a plan for jobs under switches or in SuperPoDs (ascend.md 4 and 5).
 
-Whatever the rows, leaves and blocks were found by, these are the promises: stated over names, annotations and the
-table, bound and new pods together. What bound pods break already is not held against the new ones.
+It states the rules over node names, annotations and the switch table, for bound and new pods together, and does not use
+the planner's rows, leaves and blocks. Rules that bound pods already break are not faults of new pods.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ Notes = Mapping[str, Mapping[str, str]]
 
 
 def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: FamilyRound) -> list[str]:
-    """Faults of pods placed on nodes, by name, on the draft as it was before them. notes: pod key -> annotations of its
+    """Returns faults of pods placed on nodes (by name), on the draft before them. notes: pod key -> annotations of its
     Binding."""
     jobs: dict[int, tuple[AscendJob, dict[str, str]]] = {}
     for pod, node in placed:
@@ -43,7 +43,7 @@ def check_places(placed: Sequence[tuple[PodInfo, str]], notes: Notes, now: Famil
 
 
 def _own_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str]) -> list[str]:
-    """Each pod has a server of its own."""
+    """Checks that each pod is alone on its server."""
     on = Counter([*new.values(), *old.values()])
     return [f"{job.name}: {on[node]} pods on server {node}" for node in dict.fromkeys(new.values()) if on[node] > 1]
 
@@ -51,7 +51,7 @@ def _own_servers(job: AscendJob, new: Mapping[str, str], old: Mapping[str, str])
 def _blocks(
     job: AscendJob, new: Mapping[str, str], old: Mapping[str, str], notes: Notes, now: FamilyRound
 ) -> list[str]:
-    """A block is in one SuperPoD, on whole nodes; in a hard job it has all its ranks."""
+    """Checks that a block is in one SuperPoD, on whole nodes, and that a block of a hard job has all of its ranks."""
     wish = job.blocks
     assert wish is not None
     nodes = {info.name: info for info in now.scene.snapshot.nodes}
@@ -63,7 +63,7 @@ def _blocks(
     for rank, pod in enumerate(job.pods):
         node = new.get(pod.key) or old.get(pod.key)
         if pod.bound and pod.key not in old:
-            sizes[_said(pod, rank, wish.size)] += 1  # it is moved, and comes back to its block
+            sizes[_said(pod, rank, wish.size)] += 1  # the pod is moved, and returns to its block
         if node is None or node not in nodes:
             continue
         home = super_pod_of(nodes[node].node)
@@ -72,7 +72,7 @@ def _blocks(
             said = notes.get(pod.key, {})
             number = said.get(keys.SUPER_POD_RANK, "")
             if not home or said.get(keys.BOUND_SUPER_POD) != home:
-                faults.append(f"{pod.key}: node {node} is in SuperPoD {home or '-'}, not in the one it is told")
+                faults.append(f"{pod.key}: node {node} is in SuperPoD {home or '-'}, not in the one of its annotation")
             if not wish.soft and not old and number != str(rank // wish.size):
                 faults.append(f"{pod.key}: rank {rank} is in block {number}, blocks are {wish.size} nodes")
             touched[number] = None
@@ -89,13 +89,13 @@ def _blocks(
 
 
 def _said(pod: PodInfo, rank: int, size: int) -> str:
-    """The block of a bound pod: what it is annotated with, else that of its rank."""
+    """Returns the block of a bound pod: its annotation, else the block of its rank."""
     return pod.pod.metadata.annotations.get(keys.SUPER_POD_RANK, "") or str(rank // size)
 
 
 @dataclass
 class _Network:
-    """One job under leaf switches."""
+    """Checks one job under leaf switches."""
 
     job: AscendJob
     new: Mapping[str, str]
@@ -126,7 +126,7 @@ class _Network:
         return [*self._rivals(), *self._rows()]
 
     def _spanning(self) -> dict[int, list[GangRef]]:
-        """Leaf -> other gangs whose pods stand under more than one leaf, this one among them."""
+        """Returns leaf -> other gangs that span several leaves and have pods under this leaf."""
         draft = self.now.scene.draft
         snapshot = draft.snapshot
         own = self.job.pods[0].gang
@@ -146,8 +146,10 @@ class _Network:
         return out
 
     def _rivals(self) -> list[str]:
-        """1.0: no new pod of a spanning job under the leaf of another one; a common job minds foundation models, and
-        not even those when it comes back."""
+        """Checks rule set 1.0: no new pod of a spanning job is under the leaf of another spanning job.
+
+        A common job avoids only leaves of foundation models, and a returning common job avoids none.
+        """
         common = self.job.tor is Tor.COMMON
         if common and self.old:
             return []
@@ -161,7 +163,8 @@ class _Network:
         return faults
 
     def _rows(self) -> list[str]:
-        """1.0: ranks share a slice position where they are alike modulo c, and only there, in a foundation model."""
+        """Checks rule set 1.0 for a foundation model: ranks that are congruent modulo c, and only these, share a slice
+        position."""
         if self.job.tor is not Tor.FOUNDATION:
             return []
         c = self.switches.table.positions
@@ -185,8 +188,10 @@ class _Network:
         return faults
 
     def _second(self, after: set[int]) -> list[str]:
-        """2.0: at most q healthy shared leaves, and none that another job has to itself; an unhealthy one is taken by a
-        common job that starts, and by nobody else."""
+        """Checks rule set 2.0: at most q healthy shared leaves, and no leaf that another job uses exclusively.
+
+        Only a new common job may take an unhealthy shared leaf.
+        """
         spanning = self._spanning()
         taken = {self.leaf[node] for node in self.new.values()}
         before = {self.leaf[node] for node in self.old.values() if node in self.leaf}
@@ -198,12 +203,12 @@ class _Network:
             alone = len(refs) == 1 and kinds == {Tor.FOUNDATION} and self._marks(refs[0], leaf) == {"2"}
             if alone and leaf in taken - before:
                 tor = self.switches.table.leaves[leaf].tor_id
-                faults.append(f"{self.job.name}: leaf {tor} is another job's own")
+                faults.append(f"{self.job.name}: leaf {tor} is used exclusively by another job")
             elif not alone and kinds <= {Tor.FOUNDATION, Tor.PADDING}:
                 shared += 1
             elif not alone and leaf in taken - before and (self.old or self.job.tor is not Tor.COMMON):
                 tor = self.switches.table.leaves[leaf].tor_id
-                faults.append(f"{self.job.name}: leaf {tor} is shared with a job that is no foundation model")
+                faults.append(f"{self.job.name}: leaf {tor} is shared with a job that is not a foundation model")
         most = self.now.scene.config.ascend.shared_tor_num
         if shared > most and not taken <= before:
             faults.append(f"{self.job.name}: {shared} healthy shared leaves, at most {most}")

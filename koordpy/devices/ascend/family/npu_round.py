@@ -1,7 +1,7 @@
-"""What a round knows of NPUs beside its filters: the jobs of the snapshot and the free chips on the draft.
+"""NPU data of a round in addition to its filters: the jobs of the snapshot and the free chips on the draft.
 
-Both are made when a pod with NPUs first asks for them, and kept with the round's `FilterInputs`, so that a round
-without such pods makes neither.
+Both are built on the first request by a pod with NPUs, and stored with the round's `FilterInputs`, so that a round
+without such pods builds neither.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ def ascend_jobs(scene: FilterInputs) -> AscendJobs:
 
 
 def free_chips(scene: FilterInputs) -> FreeChips:
-    """Returns the free chips of all nodes, which follow the draft."""
+    """Returns the free chips of all nodes, updated with the draft."""
     found = scene.memo.get(FreeChips)
     if not isinstance(found, FreeChips):
         found = scene.memo[FreeChips] = FreeChips(scene.draft)
@@ -34,12 +34,12 @@ def free_chips(scene: FilterInputs) -> FreeChips:
 
 
 def npu_job(pod: PodInfo, scene: FilterInputs) -> AscendJob | str | None:
-    """Returns the job of a pending pod, or the text why it is illegal; None for a pod that asks for no NPUs."""
+    """Returns the job of a pending pod, or the reason why it is illegal; None for a pod without an NPU request."""
     return ascend_jobs(scene).of(pod) if pod.ask(NPUS) is not None else None
 
 
 def bind_placed(job: AscendJob, now: FamilyRound) -> AscendJob:
-    """Returns the job with the members that the draft has placed as bound ones; itself if there are none."""
+    """Returns the job with members that the draft has placed as bound members; the same object if there are none."""
     placed, nodes = now.scene.draft.placed, now.scene.snapshot.nodes
     if not any(pod.pending and pod.key in placed for pod in job.pods):
         return job

@@ -1,7 +1,7 @@
-"""AscendAffinity of a gang with a gather goal: what a node is worth by how many pods it takes (ascend.md 3).
+"""Costs of nodes by AscendAffinity for a gang with a gather goal, by the number of its pods on each node (ascend.md 3).
 
-The network goals come first; among what they leave the sum of AscendAffinity over the pods decides, each scored on its
-node as it is when it comes. A node whose chips do not serve its pods together takes none of them.
+The network goals come first; among equal placements the sum of AscendAffinity over the pods decides, with each pod
+scored on its node after the pods before it. A node that cannot serve its pods together takes none of them.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from koordpy.placement.problem import ByCount, Ints, Vector
 from koordpy.pods.pod_info import PodInfo
 
 _MOST = 1 << 14
-"""Above every AscendAffinity: what a pod costs at most."""
+"""Upper bound of AscendAffinity, from which costs are computed."""
 
 
 def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> ByCount | None:
-    """The table of a unit whose shapes are those of the given pods, in order; None where it would say nothing."""
+    """Returns the cost table of a unit, with one pod of each shape in `pods`; None if all placements cost the same."""
     rules = [chips_rule(now.rules(pod)) for pod in pods]
     active = tuple(i for i, rule in enumerate(rules) if rule is not None)
     if not active:
@@ -35,19 +35,19 @@ def npu_by_count(pods: Sequence[PodInfo], now: FamilyRound) -> ByCount | None:
 
 
 class _ChipTable:
-    """Costs by kind of node and pods per shape."""
+    """Costs by kind of node and number of pods of each shape."""
 
     def __init__(self, pods: Sequence[PodInfo], now: FamilyRound) -> None:
         self._pods, self._now = pods, now
         self._rules: list[AscendChips | None] = [chips_rule(now.rules(pod)) for pod in pods]
         self._states: list[tuple[tuple[Demand | None, int, int], ...]] = []
-        """Kind -> (demand, free chips, height) of each shape."""
+        """Kind -> (demand, free chips, height) of each shape; the demand is None if the node cannot serve the shape."""
         self._known: dict[tuple[int, tuple[int, ...]], Vector | None] = {}
         self.alone: list[int] = []
-        """AscendAffinity of one pod of the first shape, by kind."""
+        """AscendAffinity of one pod of the first shape with NPUs, by kind."""
 
     def kinds(self, nodes: int) -> Ints:
-        """[nodes] number of each node's kind: equal where chips and product are."""
+        """Returns [nodes] kind of each node: nodes with equal products and free chips have one kind."""
         out = np.zeros(nodes, dtype=np.int64)
         numbers: dict[object, int] = {}
         for node in range(nodes):
@@ -68,7 +68,7 @@ class _ChipTable:
         return *asked, rule.height(node)
 
     def cost(self, kind: int, counts: tuple[int, ...]) -> Vector | None:
-        """What the pods of each shape on a node fall short of the most, together; None where the node cannot."""
+        """Returns the cost of counts[i] pods of shape i on a node of a kind; None if its chips cannot serve them."""
         key = kind, counts
         if key not in self._known:
             self._known[key] = self._reckon(kind, counts)

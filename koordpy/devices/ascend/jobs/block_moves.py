@@ -1,8 +1,8 @@
-"""Plans moves of whole blocks whose SuperPoD has too few usable nodes for their missing members.
+"""Plans moves of whole blocks out of SuperPoDs that have too few usable nodes for their missing members.
 
-A job asks for it by label `fault-scheduling` (docs/rules/ascend.md 5.3). First the stuck blocks are evicted on a trial
-draft and the job is planned anew; if that fails, the whole job, where its recovery policy allows. Decided by proof on
-the snapshot, not by counting tries: the new place exists in the same plan. At most two plans of the job.
+A job requests it by label `fault-scheduling` (docs/rules/ascend.md 5.3). First the stuck blocks are evicted on a trial
+draft and the job is planned again; if that fails, the whole job is, if its recovery policy allows it. A move is planned
+only together with a complete new placement, so attempts are not counted. At most two plans of the job.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +22,13 @@ ASKED = ("grace", "force")
 
 
 def allows_block_moves(job: AscendJob) -> bool:
-    """True if a job asks for its stuck blocks to be moved."""
+    """Returns whether a job requests that its stuck blocks are moved."""
     asked = job.keys.labels.get(keys.FAULT_SCHEDULING) in ASKED
     return asked and job.blocks is not None and job.keys.annotations.get(keys.RECOVER_POLICY) != "pod"
 
 
 def plan_move(job: AscendJob, figures: RoundState, pods: Sequence[PodInfo], *, within: Bools | None) -> JobPlan | None:
-    """Returns a plan for the pending pods of a job with a stuck block; None if it may not move, or has no other
-    place."""
+    """Returns a plan for the pending pods of a job with a stuck block; None if it may not move or fits nowhere else."""
     path = job.keys.annotations.get(keys.RECOVER_POLICY)
     if not allows_block_moves(job):
         return None
@@ -59,7 +58,7 @@ def plan_move(job: AscendJob, figures: RoundState, pods: Sequence[PodInfo], *, w
 def _evictions(
     planner: BlockJob, numbers: Mapping[int, int], *, whole: bool
 ) -> Iterator[tuple[tuple[PodInfo, ...], str]]:
-    """Yields (bound members to evict, what moves): the stuck blocks, then, with `whole`, the whole job."""
+    """Yields (bound members to evict, name of the moved part): the stuck blocks, then, with `whole`, the whole job."""
     bound = planner.bound
     blocks = ", ".join(str(k) for k in planner.stuck)
     yield tuple(pod for rank, pod in sorted(bound.items()) if numbers[rank] in planner.stuck), f"block {blocks}"

@@ -1,7 +1,7 @@
-"""The placement rules of Ascend NPUs, as the planner asks for them (docs/rules/ascend.md 3 to 6).
+"""The placement rules of Ascend NPUs behind the interface of the planner (docs/rules/ascend.md 3 to 6).
 
-Each answer is given by a module beside this one: `npu_unit_planner` (gate and placement), `rank_sequence` (order of
-nodes), `block_moves` (blocks that move), `npu_victims` (what victims make room for). Nothing is decided here.
+Each method calls another module of this package: `npu_unit_planner` (gate and placement), `rank_sequence` (order of
+nodes), `block_moves` (moves of blocks), `npu_victims` (preemption). Must not decide anything itself.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class NpuPlacement(JobPlacement):
-    """Jobs of NPUs: by AscendAffinity, under leaf switches, or in logical SuperPoDs."""
+    """Placement rules for NPU jobs: by AscendAffinity, under leaf switches, or in logical SuperPoDs."""
 
     family = NPUS
 

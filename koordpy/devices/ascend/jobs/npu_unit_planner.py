@@ -1,9 +1,9 @@
-"""Places units with NPU pods (docs/rules/ascend.md 3 to 6), and rejects illegal jobs before any node is looked at.
+"""Places units with NPU pods (docs/rules/ascend.md 3 to 6), and rejects illegal jobs before any node is tried.
 
 Jobs under switches or in SuperPoDs are planned gang by gang, each at the largest size that has a plan, in every domain
-of the mandatory layer; the best domain by members, then by the levels of the objectives, is taken. The other pods of
-the unit are placed beside them by the general planner. A unit without a gather goal and without such jobs is placed in
-rank order (`rank_sequence`); one with a gather goal is left to the general planner. O(domains x sizes) plans of a job.
+of the mandatory layer. The best domain by members, then by the levels of the objectives, is taken. The general planner
+then places the other pods of the unit. A unit without a gather goal and without such jobs is placed in rank order
+(`rank_sequence`); a unit with a gather goal is left to the general planner. O(domains x sizes) plans of a job.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,12 +35,16 @@ from koordpy.problems.problem_building import build, hard_level
 from koordpy.problems.unit_placement import Question, place_unit
 
 OWN, PLANNED, SHARED = 200, 100, 99
-"""AscendAffinity of the nodes of a plan: the pod's own, another, one under a shared leaf."""
+"""AscendAffinity in explanations: the node planned for the pod, other nodes of the plan, other nodes under a shared
+leaf."""
 
 
 def npu_gate(unit: Unit, figures: RoundState) -> Gate | None:
-    """Returns why no pod of the unit is tried: an illegal job, or parts of a gang that its placement rules would
-    ignore."""
+    """Returns why no pod of the unit is tried: an illegal job, or parts of a gang that its placement rules do not
+    support.
+
+    None if there is no such reason.
+    """
     for pod in unit.pending:
         job = npu_job(pod, figures.scene)
         if isinstance(job, str):
@@ -52,14 +56,14 @@ def npu_gate(unit: Unit, figures: RoundState) -> Gate | None:
 
 
 def has_placement_rules(unit: Unit, figures: RoundState) -> bool:
-    """True if switches or SuperPoDs decide where some job of a unit is placed."""
+    """Returns whether switches or SuperPoDs decide where a job of the unit is placed."""
     return any(isinstance(job := npu_job(pod, figures.scene), AscendJob) and job.own_order for pod in unit.pending)
 
 
 def place_npus(unit: Unit, figures: RoundState, wanted: Collection[str] | None = None) -> JobPlan | None:
     """Returns the placement of a unit with NPU pods; None if the general planner places it.
 
-    wanted: keys of the only pending members that are placed; None for all.
+    wanted: keys of the pending members to place; None for all.
     """
     jobs = legal_jobs(unit, figures)
     if not jobs:
@@ -80,15 +84,17 @@ def place_npus(unit: Unit, figures: RoundState, wanted: Collection[str] | None =
 
 @dataclass
 class _OwnOrder:
-    """A unit of which some jobs ask for switches or SuperPoDs, and its search for a place."""
+    """The placement of a unit in which some jobs have switch or SuperPoD rules."""
 
     unit: Unit
     jobs: Sequence[AscendJob]
     figures: RoundState
 
     def place(self) -> JobPlan:
-        """Returns the best plan over all domains, moves of blocks allowed only if there is none without; no nodes for
-        none."""
+        """Returns the best plan over all domains; no nodes if there is none.
+
+        Blocks are moved only if there is no plan without moves.
+        """
         best: JobPlan | None = None
         for may_move in (False, True) if any(allows_block_moves(job) for job in self.jobs) else (False,):
             for within in self._places():
@@ -102,7 +108,7 @@ class _OwnOrder:
         return best or JobPlan({}, Proof.INFEASIBLE)
 
     def _places(self) -> Iterator[Bools | None]:
-        """Yields [nodes] where the members may go: each domain of the lowest mandatory layer; None for anywhere."""
+        """Yields [nodes] allowed for the members: each domain of the lowest mandatory layer; None for all nodes."""
         tree = self.figures.snapshot.tree
         level = hard_level(self.unit, self.figures)
         if not level:
@@ -115,7 +121,8 @@ class _OwnOrder:
                 yield np.asarray(tree.domain_of[level] == domain)
 
     def _within(self, within: Bools | None, *, may_move: bool) -> JobPlan:
-        """Plans all jobs, then the other pods, on some nodes; the draft keeps what is placed. No nodes for no plan."""
+        """Plans all jobs, then the other pods, on some nodes; the draft keeps the placements. No nodes if there is no
+        plan."""
         nodes: dict[str, int] = {}
         notes: dict[str, Mapping[str, str]] = {}
         worth: list[Any] = []
@@ -150,8 +157,8 @@ class _OwnOrder:
         )
 
     def _job(self, job: AscendJob, within: Bools | None) -> tuple[JobPlan | None, str]:
-        """Returns (the plan of the largest size of a job that has one, why it is not the whole job); None for no
-        plan."""
+        """Returns (plan of the largest feasible size of a job, reason why it is not the whole job); the plan is None
+        for none."""
         pods = self._waiting(job)
         kind = BlockJob if job.blocks is not None else SwitchJob
         planner = kind(job, self.figures, within=within)
@@ -166,12 +173,12 @@ class _OwnOrder:
         return None, remark
 
     def _waiting(self, job: AscendJob) -> list[PodInfo]:
-        """Returns the pods of a job that are to be placed, by rank."""
+        """Returns the pods of a job to be placed, by rank."""
         asked = {pod.key for pod in self.unit.pending}
         return [pod for pod in job.pods if pod.pending and pod.key in asked]
 
     def _sizes(self, job: AscendJob, pods: Sequence[PodInfo]) -> Iterator[int]:
-        """Yields numbers of pending NPU pods to try, the largest first, down to the need of the gang."""
+        """Yields numbers of pending NPU pods to try, the largest first, down to the minimum that the gang needs."""
         yield len(pods)
         gang = self._gang(pods[0])
         if gang is None:
@@ -186,7 +193,7 @@ class _OwnOrder:
 
     @cached_property
     def _allowed(self) -> Callable[[Sequence[PodInfo]], bool]:
-        """Returns a predicate: do quotas admit some of the unit's pods together?"""
+        """Function that returns whether quotas admit some of the unit's pods together."""
         if not self.figures.snapshot.quotas.tree.quotas:
             return lambda pods: True
         problem = build(self.unit, self.figures)
@@ -197,8 +204,7 @@ class _OwnOrder:
         return next((gang for gang in self.unit.gangs if gang.ref == pod.gang), None)
 
     def _others(self, nodes: dict[str, int], notes: Mapping[str, Mapping[str, str]]) -> JobPlan:
-        """Returns the plan with the other pods of the unit placed beside its jobs; no nodes if their gangs' needs are
-        not met."""
+        """Returns the plan with the other pods of the unit added; no nodes if the needs of their gangs are not met."""
         own = {pod.key for job in self.jobs for pod in job.pods}
         if self.unit.plain is not None or all(pod.key in own for pod in self.unit.pending):
             return JobPlan(nodes, Proof.OPTIMAL, notes=notes)
@@ -227,8 +233,8 @@ class _OwnOrder:
 def affinity_scores(pod: PodInfo, unit: Unit, figures: RoundState) -> list[int]:
     """Returns [nodes] AscendAffinity of an NPU pod as `explain` shows it, with no member of its gang placed.
 
-    Of a job under switches or in SuperPoDs: 200 on the node planned for the pod, 100 or 99 on nodes of the plan, else
-    0.
+    For a job under switches or in SuperPoDs: 200 on the node planned for the pod, 100 or 99 on other nodes of the plan,
+    0 elsewhere.
     """
     job = npu_job(pod, figures.scene)
     chips = chips_rule(figures.rules(pod))

@@ -1,8 +1,9 @@
-"""What victims make room for if the preemptor is a job under switches or in SuperPoDs, and how moved jobs return.
+"""Preemption for jobs under switches or in SuperPoDs: conditions for the victim model, dry runs, and return of moved
+jobs.
 
-Victims follow the general rules (docs/rules/ascend.md 5.3, docs/rules/preemption.md 1 to 6). The model of victims
-counts pods per node. It is told the conditions of blocks and leaves that sums can express; whether a choice is enough
-is decided by the planner of the job itself.
+Victims follow the general rules (docs/rules/ascend.md 5.3, docs/rules/preemption.md 1 to 6). The victim model counts
+pods per node and receives the conditions of blocks and leaves that sums can express. The planner of the job decides
+whether a choice of victims is enough.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def add_server_demands(unit: Unit, problem: Problem, figures: RoundState) -> Problem:
-    """Returns the problem with one server for each pod of a job under switches or in SuperPoDs, as a resource."""
+    """Returns the problem with one more resource: a server for each pod of a job under switches or in SuperPoDs."""
     found = [npu_job(pod, figures.scene) for pod in unit.pending]
     jobs = {id(job): job for job in found if isinstance(job, AscendJob) and job.own_order}
     if not jobs:
@@ -52,9 +53,10 @@ def add_server_demands(unit: Unit, problem: Problem, figures: RoundState) -> Pro
 
 
 def conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
-    """Returns what blocks and leaves ask of the nodes of a unit that is one job of pending pods and nothing else.
+    """Returns the conditions of blocks and leaves on the nodes of a unit that is one job of only pending pods; else
+    none.
 
-    A SuperPoD takes whole blocks; one leaf holds a padding job.
+    The pods in a SuperPoD are whole blocks; one leaf contains a padding job.
     """
     jobs = legal_jobs(unit, figures)
     if len(jobs) != 1 or any(npu_resource(pod.requests) is None for pod in unit.pending):
@@ -77,9 +79,9 @@ def conditions(unit: Unit, figures: RoundState) -> PlaceConditions:
 
 
 def place_exactly(unit: Unit, wanted: Collection[str], figures: RoundState) -> JobPlan | None:
-    """Returns the job's own placement of some of a unit's pods and no others, on the draft as it is.
+    """Returns the placement of exactly the wanted pods of a unit, on the current draft.
 
-    A plan without nodes if the job decides and has no place for them; None if the general planner may look for one.
+    A plan without nodes if the rules of a job decide and find none; None if the general planner may look for one.
     """
     plain, decides = unit.plain, has_placement_rules(unit, figures)
     if plain is not None and npu_resource(plain.requests) is not None and not decides:
@@ -94,7 +96,8 @@ def place_exactly(unit: Unit, wanted: Collection[str], figures: RoundState) -> J
 def complete_blocks(
     unit: Unit, ranks: Sequence[int], candidates: Collection[int], figures: RoundState
 ) -> tuple[int, ...] | None:
-    """Returns ranks with the lowest candidates that complete the blocks of their jobs; None if these are too few."""
+    """Returns ranks plus the lowest candidates that complete the blocks of their jobs; None if there are too few
+    candidates."""
     chosen = set(ranks)
     draft = figures.draft
     jobs = legal_jobs(unit, figures)
@@ -114,7 +117,10 @@ def complete_blocks(
 
 
 def is_monotone(unit: Unit, figures: RoundState) -> bool:
-    """True if more victims never close a place: no leaf of version 2.0 becomes another job's own when pods leave it."""
+    """Returns whether more victims never make a placement infeasible.
+
+    With rule set 2.0 they may: a shared leaf becomes exclusive to another job if pods under it are evicted.
+    """
     if figures.config.ascend.nslb_version != "2.0" or not has_placement_rules(unit, figures):
         return True
     switches = ascend_jobs(figures.scene).switches
@@ -130,9 +136,9 @@ def is_monotone(unit: Unit, figures: RoundState) -> bool:
 def seat_returning(
     returning: Iterable[PodInfo], figures: RoundState
 ) -> Iterator[tuple[list[PodInfo], Mapping[str, int]]]:
-    """Yields (moved pods by rank, pod key -> node) of each job with an order of its own, jobs in natural order.
+    """Yields (moved pods by rank, pod key -> node) of each job with switch or SuperPoD rules, jobs in natural order.
 
-    Each job's own planner puts its pods back; no nodes where it has no place for them.
+    The planner of each job places its pods; no nodes if it finds none.
     """
     jobs: dict[str, tuple[AscendJob, list[PodInfo]]] = {}
     for pod in returning:

@@ -1,8 +1,7 @@
-"""Views of an Ascend job and of its unit in which members that the draft has placed count as bound, and its usable
-nodes.
+"""Views of an Ascend job and its unit in which members that the draft has placed count as bound, and its usable nodes.
 
-A unit is planned member by member if its core is bound and victims make room for further ones: each member must see the
-members placed before it, with their nodes and the annotations of their Bindings. O(members) a view.
+A unit is planned member by member if its core is bound and victims are evicted for further members: each member must
+see the members placed before it, with their nodes and the annotations of their Bindings. O(members) per view.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,22 +21,23 @@ Bools = NDArray[np.bool_]
 
 
 def legal_jobs(unit: Unit, figures: RoundState) -> dict[GangRef | None, AscendJob]:
-    """Returns the legal jobs of a unit's pending pods, by gang; None is the gang of a plain pod."""
+    """Returns the legal jobs of a unit's pending pods, by gang; the key of a plain pod is None."""
     return {pod.gang: job for pod in unit.pending if isinstance(job := npu_job(pod, figures.scene), AscendJob)}
 
 
 def with_placed(unit: Unit, nodes: Mapping[str, int], figures: RoundState) -> Unit:
-    """Returns the unit with some pods where a plan puts them. nodes: pod key -> node position."""
+    """Returns the unit with some pods bound where a plan places them. nodes: pod key -> node position."""
     return unit.after({key: figures.snapshot.nodes[node].name for key, node in nodes.items()})
 
 
 def usable_nodes(
     job: AscendJob, figures: RoundState, again: Sequence[PodInfo], within: Bools | None
 ) -> tuple[Bools, AscendChips | None]:
-    """Returns ([nodes] that take each shape of a job's pending pods and hold no bound one, the chips as these see
-    them).
+    """Returns ([nodes] usable for a job, its chips filter). A usable node takes each pending shape and has no bound
+    member.
 
-    again: evicted members, as pending pods; within: [nodes] where members may go, None for all.
+    The filter is None if no pending pod has one. again: evicted members, as pending pods. within: [nodes] allowed for
+    members, None for all.
     """
     draft, snapshot = figures.draft, figures.snapshot
     able, chips = np.ones(len(snapshot.nodes), dtype=bool) if within is None else within.copy(), None
@@ -52,6 +52,6 @@ def usable_nodes(
 
 
 def placed_members(unit: Unit, figures: RoundState) -> dict[str, int]:
-    """Returns the pending members that the draft has placed: pod key -> node position."""
+    """Returns pod key -> node position of the pending members that the draft has placed."""
     draft = figures.draft
     return {pod.key: draft.placed[pod.key] for pod in unit.pending if pod.key in draft.placed}

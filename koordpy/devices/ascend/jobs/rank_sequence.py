@@ -1,10 +1,10 @@
-"""Places a gang with NPUs and without a gather goal: pods in rank order, each on its best node that strands no later
-pod.
+"""Places a gang with NPUs and without a gather goal in rank order: each pod on its best node that leaves later pods
+feasible.
 
-The sequence of scores is the lexicographically greatest one (docs/rules/ascend.md 3). First every pod goes to its best
-node; if that strands no pod, no sequence is greater. Otherwise a witness, a placement of all later pods, proves that a
-node may be taken: it is repaired by a swap of two pods or by free room beside it, and solved anew only where neither
-works. O(pods x nodes) looks, and one solve for each node that no repair allows.
+The sequence of scores is the lexicographically greatest (docs/rules/ascend.md 3). First every pod is placed on its best
+node; if all pods fit, no sequence is greater. Otherwise a witness, a placement of all later pods, proves that a node
+may be used. It is repaired by swapping two pods or by free capacity on the node, and solved again only if neither
+works. O(pods x nodes) checks, and one solve for each node without a repair.
 """
 
 from collections import Counter
@@ -32,10 +32,10 @@ from koordpy.problems.unit_placement import Question, place_unit
 
 
 def node_order(pod: PodInfo, figures: RoundState) -> list[int]:
-    """Returns the nodes that take an NPU pod, best first: AscendAffinity, total, healthy ones, natural name."""
+    """Returns the nodes that take an NPU pod, best first: AscendAffinity, total score, healthy nodes, natural name."""
     own = figures.of(pod)
     chips = chips_rule(own.rules)
-    if chips is None:  # the pod as a whole is refused
+    if chips is None:  # the pod is refused on all nodes
         return []
     able = np.nonzero(own.slots > 0)[0]
     names = figures.snapshot.name_rank[able]
@@ -44,7 +44,7 @@ def node_order(pod: PodInfo, figures: RoundState) -> list[int]:
 
 
 def best_node(pod: PodInfo, figures: RoundState) -> int | None:
-    """Returns the first node of `node_order`, without ordering the others; None for none."""
+    """Returns the first node of `node_order`, without sorting; None for none."""
     own = figures.of(pod)
     chips = chips_rule(own.rules)
     if chips is None:
@@ -54,7 +54,7 @@ def best_node(pod: PodInfo, figures: RoundState) -> int | None:
 
 
 def assign(pod: PodInfo, node: int, figures: RoundState, chips: tuple[int, ...] | None = None) -> None:
-    """Puts a pod on the draft with its NPUs and claims. chips: NPUs that have been chosen; else those of the table."""
+    """Places a pod on the draft with its NPUs and claims. chips: chosen NPUs; None for the choice of the tables."""
     own = pick(pod, node, figures) if chips is None else chips
     claimed = claimed_of(pod, node, figures)
     given = {**({NPUS: own} if own else {}), **({CLAIMS: claimed} if claimed else {})}
@@ -63,7 +63,7 @@ def assign(pod: PodInfo, node: int, figures: RoundState, chips: tuple[int, ...] 
 
 @dataclass
 class _Walk:
-    """Pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`coming`)."""
+    """The pods placed so far (`placed`, on the draft) and the witness: a node for each later pod (`coming`)."""
 
     whole: Unit
     figures: RoundState
@@ -72,14 +72,14 @@ class _Walk:
 
     @property
     def unit(self) -> Unit:
-        """The unit with the placed pods as bound ones."""
+        """The unit with the placed pods as bound pods."""
         return with_placed(self.whole, self.placed, self.figures)
 
     def choose(self, pod: PodInfo) -> tuple[int, Chips] | None:
-        """Returns the best node for a pod that strands no later pod, and its chips there; the witness is kept valid.
+        """Returns the best node for a pod that leaves later pods feasible, and its chips there; updates the witness.
 
-        The chips are those of the table unless they strand a pod. None if the pod fits nowhere before others are
-        placed, as one with a spread constraint.
+        The chips are the choice of the tables unless that leaves a pod without chips. None if no node takes the pod
+        yet, such as a pod with a spread constraint that needs others to be placed first.
         """
         for node in node_order(pod, self.figures):
             if (chips := self._can(pod, node)) is not None:
@@ -87,7 +87,7 @@ class _Walk:
         return None
 
     def _can(self, pod: PodInfo, node: int) -> Chips | None:
-        """Returns the chips with which a pod can take a node so that the rest can be placed; None for none."""
+        """Returns the chips with which a pod can use a node so that all later pods fit; None for none."""
         asked = demand_of(pod, node, self.figures)
         if asked is None:
             return None
@@ -101,12 +101,12 @@ class _Walk:
         return None
 
     def _there(self, pod: PodInfo, node: int) -> list[PodInfo]:
-        """Returns the later pods that the witness puts on a node."""
+        """Returns the later pods that the witness places on a node."""
         pods = self.figures.snapshot.pods
         return [pods[key] for key, at in self.coming.items() if at == node and key != pod.key]
 
     def _keeps(self, pod: PodInfo, node: int, chips: Chips, there: list[PodInfo]) -> bool:
-        """True if the witness holds with a pod and its chips on a node, or after a small repair."""
+        """Returns whether the witness stays valid with a pod and its chips on a node, possibly after a small repair."""
         planned = self.coming[pod.key]
         if planned == node:
             return self._serves(pod, node, chips, there)
@@ -124,7 +124,7 @@ class _Walk:
         return True
 
     def _serves(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
-        """True if the chips that a pod leaves on a node serve the given pods."""
+        """Returns whether the chips that a pod leaves on a node serve the given pods."""
         if not there:
             return True
         with self.figures.draft.trial():
@@ -132,7 +132,7 @@ class _Walk:
             return deal_node(there, node, self.figures) is not None
 
     def _room_beside(self, pod: PodInfo, node: int, chips: Chips, there: Sequence[PodInfo]) -> bool:
-        """True if a pod fits on a node together with the pods that the witness puts there."""
+        """Returns whether a pod fits on a node together with the pods that the witness places there."""
         with self.figures.draft.trial():
             if not self.figures.of(pod).slots[node]:
                 return False
@@ -147,7 +147,7 @@ class _Walk:
             return True
 
     def _anew(self, pod: PodInfo, node: int, chips: Chips) -> bool:
-        """True if a solve finds a place for all later pods with the pod on a node; it is the new witness."""
+        """Returns whether the solver places all later pods with the pod on a node; the result is the new witness."""
         figures = self.figures
         with figures.draft.trial():
             assign(pod, node, figures, chips)
@@ -160,7 +160,7 @@ class _Walk:
 
 
 def place_all(unit: Unit, wanted: Collection[str], figures: RoundState) -> Solution:
-    """Returns any placement of all wanted pending pods of a unit (by key), by rank; no nodes for none."""
+    """Returns any placement of all wanted pending pods of a unit (by key), by rank; no nodes if there is none."""
     if not wanted:
         return Solution({}, Proof.OPTIMAL)
     gangs = tuple(replace(g, pods=tuple(p for p in g.pods if not p.pending or p.key in wanted)) for g in unit.gangs)
@@ -173,7 +173,7 @@ def place_all(unit: Unit, wanted: Collection[str], figures: RoundState) -> Solut
 
 
 def _straight(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, int] | None:
-    """Returns every pod on its best node (pod key -> node) if that strands no pod; None otherwise."""
+    """Returns pod key -> node with every pod on its best node; None if some pod does not fit then."""
     if not problem.allowed(problem.pending) or not _enough_copies(problem):
         return None
     nodes: dict[str, int] = {}
@@ -196,14 +196,14 @@ def _straight(unit: Unit, problem: Problem, figures: RoundState) -> dict[str, in
 
 
 def _enough_copies(problem: Problem) -> bool:
-    """True if the nodes have as many slots for each shape as it has pods, each shape by itself."""
+    """Returns whether the nodes have enough slots for the pods of each shape alone."""
     return all(int(problem.slots_of[shape].sum()) >= number for shape, number in problem.wanted.items())
 
 
 def place_ranked(
     unit: Unit, problem: Problem, figures: RoundState
 ) -> tuple[dict[str, int], Proof, tuple[SolverRun, ...]]:
-    """Returns (pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes for no plan."""
+    """Returns (pod key -> node, proof, solver runs) of a gang without a gather goal; no nodes if there is no plan."""
     straight = _straight(unit, problem, figures)
     if straight is not None and _lawful(unit, problem, straight):
         return straight, Proof.OPTIMAL, ()
@@ -235,7 +235,9 @@ def place_ranked(
 
 
 def _lawful(unit: Unit, problem: Problem, nodes: Mapping[str, int]) -> bool:
-    """True if the placement as a whole keeps what members ask of each other: a later pod may break the spread of an
-    earlier one, which is not looked at again."""
+    """Returns whether the placement as a whole meets the inter-pod rules of its members.
+
+    A later pod may break the spread constraint of an earlier pod, which is not checked again.
+    """
     shapes = {pod.key: member.shape for pod, member in zip(unit.members, problem.members, strict=True)}
     return not faults(problem.interactions, Counter((shapes[key], node) for key, node in nodes.items()))

@@ -1,7 +1,7 @@
 """Plans one job in logical SuperPoDs: its candidate nodes, its blocks, and the node of each rank.
 
-Ranks of a block with bound members go to the SuperPoD of the block; the other blocks are divided among SuperPoDs by
-`superpod_shares` (docs/rules/ascend.md 5.1 to 5.3). O(nodes log nodes + members).
+Ranks of a block with bound members are placed in the SuperPoD of the block; the other blocks are divided among
+SuperPoDs by `superpod_shares` (docs/rules/ascend.md 5.1 to 5.3). O(nodes log nodes + members).
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class BlockJob:
-    """One job on a draft as it is; `plan` places any of its pending pods."""
+    """One job on the current draft; `plan` places any of its pending pods."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class BlockJob:
         numbers: Mapping[int, int] | None = None,
         again: Sequence[PodInfo] = (),
     ) -> None:
-        """within: [nodes] where members may go, None for all; numbers: rank -> block if known, None to read it from
-        bound members; again: evicted members, as pending pods."""
+        """within: [nodes] allowed for members, None for all. numbers: rank -> block if known, None to read it from
+        bound members. again: evicted members, as pending pods."""
         assert job.blocks is not None
         self.job, self.figures, self.wish = job, figures, job.blocks
         self.grid = Grid(self.wish.size, self.wish.reserve)
         self.why = ""
         self.stuck: tuple[int, ...] = ()
-        """Blocks with bound members whose SuperPoD has too few nodes for the pending ones."""
+        """Blocks with bound members in a SuperPoD that has too few nodes for their pending members."""
         self.worth: tuple[Any, ...] = ()
         """Levels of the objective of the last choice; smaller is better."""
         self._numbers = numbers
@@ -54,7 +54,7 @@ class BlockJob:
         self.candidates: dict[str, list[int]] = {
             name: sorted(found[name], key=self._healthy_first) for name in sorted(found, key=natural_key)
         }
-        """SuperPoD id -> nodes: healthy ones first, natural names."""
+        """SuperPoD id -> candidate nodes, healthy nodes first, then by natural name."""
 
     def _healthy_first(self, node: int) -> tuple[bool, int]:
         sick = self._chips is not None and bool(self._chips.sub_healthy[node])
@@ -67,7 +67,7 @@ class BlockJob:
         return {rank: pod for rank, pod in enumerate(self.job.pods) if pod.bound and pod.key not in gone}
 
     def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
-        """Places pending pods of the job, in rank order; None if they wait, and `why` says for what."""
+        """Places pending pods of the job, in rank order; None if they must wait, with the reason in `why`."""
         ranks = [self.job.ranks[pod.key] for pod in pods]
         numbers = self.numbers()
         shared = {numbers[rank] for rank in self.bound}
@@ -81,7 +81,7 @@ class BlockJob:
             home = homes.get(k, "")
             free = left.get(home, [])
             if self.wish.soft:
-                # a short block has no size of its own: ranks without a node form another one
+                # a soft block may be incomplete: ranks that do not fit form another block
                 there = sum(numbers[rank] == k for rank in self.bound)
                 room = max(0, min(len(free), self.grid.size - there))
                 coming, more = coming[:room], coming[room:]
@@ -154,9 +154,10 @@ class BlockJob:
         return sorted(nodes, key=lambda node: int(self.figures.snapshot.name_rank[node]))
 
     def numbers(self) -> dict[int, int]:
-        """Returns rank -> block: the annotation of bound pods; for the others the block of their position.
+        """Returns rank -> block: the annotation of bound pods, the block of their position for other ranks.
 
-        If short blocks shift positions: the block of the nearest bound rank, the lower one if it is incomplete.
+        If incomplete blocks shift positions, a rank gets the block of the nearest bound rank, the lower one if it is
+        incomplete.
         """
         if self._numbers is not None:
             return dict(self._numbers)
@@ -180,7 +181,7 @@ class BlockJob:
         return out
 
     def _nearest(self, rank: int, said: Mapping[int, int]) -> int:
-        """Returns the block of the bound ranks around an unbound one, or a new block."""
+        """Returns the block of the bound ranks around an unbound rank, or a new block."""
         below = max((other for other in said if other < rank), default=None)
         above = min((other for other in said if other > rank), default=None)
         if below is not None and rank - min(r for r, k in said.items() if k == said[below]) < self.grid.size:
@@ -190,7 +191,7 @@ class BlockJob:
         return max(said.values()) + 1
 
     def homes(self, numbers: Mapping[int, int]) -> dict[int, str]:
-        """Returns block -> SuperPoD that most of its bound members are in."""
+        """Returns block -> SuperPoD that contains most of its bound members."""
         snapshot, super_pods = self.figures.snapshot, ascend_jobs(self.figures.scene).super_pods
         counts: dict[int, Counter[str]] = {}
         for rank, pod in self.bound.items():
@@ -200,10 +201,10 @@ class BlockJob:
         return {k: min(own, key=lambda name: (-own[name], natural_key(name))) for k, own in counts.items()}
 
     def remark(self) -> str:
-        """Returns why the pods wait."""
+        """Returns why the pods wait; empty for no reason."""
         return self.why
 
 
 def step(blocks: Blocks | None) -> int:
-    """Returns by how many pods an elastic job grows: a block, or one pod."""
+    """Returns the number of pods by which an elastic job grows: a block, or one pod."""
     return blocks.size if blocks is not None else 1

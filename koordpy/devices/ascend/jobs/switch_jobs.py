@@ -1,7 +1,7 @@
-"""Plans one job under leaf switches by the configured rule set: usable servers, seats, annotations.
+"""Plans one job under leaf switches by the configured rule set: usable servers, their assignment, annotations.
 
-Reads the leaves on the draft (`leaf_switches`), then asks `switch_rules_v1` or `switch_rules_v2` for seats
-(docs/rules/ascend.md 4). O(servers log servers).
+Reads the leaves on the draft (`leaf_switches`), then calls `switch_rules_v1` or `switch_rules_v2` (docs/rules/ascend.md
+4). O(servers log servers).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ from koordpy.pods.pod_info import PodInfo
 
 
 class SwitchJob:
-    """One job on a draft as it is; `plan` places any of its pending pods."""
+    """One job on the current draft; `plan` places any of its pending pods."""
 
     def __init__(
         self, job: AscendJob, figures: RoundState, *, within: Bools | None = None, again: Sequence[PodInfo] = ()
     ) -> None:
-        """within: [nodes] where members may go, None for all; again: evicted members, as pending pods."""
+        """within: [nodes] allowed for members, None for all. again: evicted members, as pending pods."""
         switches = ascend_jobs(figures.scene).switches
         assert isinstance(switches, Switches)
         self.job, self.figures, self.switches = job, figures, switches
@@ -52,11 +52,11 @@ class SwitchJob:
 
     @property
     def positions(self) -> int:
-        """Slice positions of a leaf."""
+        """Number of slice positions of a leaf."""
         return self.switches.table.positions
 
     def plan(self, pods: Sequence[PodInfo]) -> JobPlan | None:
-        """Places pending pods of the job, in rank order; None if they wait."""
+        """Places pending pods of the job, in rank order; None if they must wait."""
         job, config = self.job, self.figures.config.ascend
         second = config.nslb_version == "2.0"
         found: Sequence[Seat] | None
@@ -98,7 +98,7 @@ class SwitchJob:
         return out
 
     def _seat_again(self, pods: Sequence[PodInfo]) -> list[Seat] | None:
-        """Returns the seats of pending pods of a job with bound ones by rule set 1.0; None if they wait."""
+        """Returns the servers of pending pods of a job with bound pods by rule set 1.0; None if they must wait."""
         switches = self.switches
         at = {rank: (switches.leaf_of[node], switches.slice_of[node]) for rank, node in self._bound.items()}
         ranks = [self.job.ranks[pod.key] for pod in pods]
@@ -115,6 +115,6 @@ class SwitchJob:
             shared = sum(leaf.count for leaf in self.leaves if leaf.shared)
             own = sum(leaf.count for leaf in self.leaves if leaf.exclusive)
             return (
-                f"{text}, usable servers: {idle} under idle leaves, {shared} under shared, {own} under exclusive ones"
+                f"{text}, usable servers: {idle} under idle leaves, {shared} under shared, {own} under exclusive leaves"
             )
         return f"{text}, usable servers per slice position: {per_position(self.leaves, self.positions)}"

@@ -1,6 +1,7 @@
-"""What an Ascend job is and asks: its NPU pods, its keys, the presets it may use.
+"""The settings of an Ascend job: its NPU pods, its labels and annotations, and the presets that it may use.
 
-A job is a gang whose pods request NPUs, or a plain pod that does. Source: ascend.md 1, 2 and the heads of 4 and 5.
+A job is a gang of pods with NPU requests, or a plain pod with one. Source: ascend.md 1, 2 and the beginnings of 4 and
+5.
 """
 
 from collections.abc import Mapping
@@ -14,11 +15,11 @@ from koordpy.devices.ascend.tables.npu_presets import Preset
 from koordpy.pods.pod_info import PodInfo
 
 Asked = tuple[str, int, str]
-"""Resource, chips of it, and the product that the pod selects (empty for any)."""
+"""Resource, number of chips, and the product that the pod selects (empty for any)."""
 
 
 class Tor(Enum):
-    """What a job asks of the switches."""
+    """Switch affinity of a job."""
 
     NONE = "none"
     PADDING = "padding"
@@ -28,7 +29,7 @@ class Tor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What one pod asks: chips of a resource, by one of the presets, whichever a node is of."""
+    """Request of one pod: chips of a resource, with the legal presets, of which the node's product selects one."""
 
     resource: str
     request: int
@@ -37,36 +38,43 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Logical SuperPoDs of a job. size: nodes of a block; reserve: nodes of a SuperPoD kept; whole: chips of a node."""
+    """Logical SuperPoDs of a job."""
 
     chips: int
+    """Chips of a block."""
     size: int
+    """Nodes of a block."""
     whole: int
+    """Chips of a node."""
     soft: bool
+    """True if incomplete blocks are allowed."""
     reserve: int
+    """Nodes of a SuperPoD that stay unused if possible."""
 
 
 @dataclass(frozen=True)
 class AscendJob:
-    """A legal job. pods: its NPU pods in rank order, bound and pending. needs_super_pod: only nodes with an id will do;
-    blocks: None where the pods are placed as section 3 says."""
+    """A legal job."""
 
     name: str
     pods: tuple[PodInfo, ...]
+    """NPU pods in rank order, bound and pending."""
     keys: "JobKeys"
     wants: Mapping[Asked, Want]
     tor: Tor = Tor.NONE
     needs_super_pod: bool = False
+    """True if only nodes with a SuperPoD id are feasible."""
     blocks: Blocks | None = None
+    """Logical SuperPoDs; None if the pods are placed as in ascend.md 3."""
 
     @property
     def several(self) -> bool:
-        """Whether the job has more than one NPU pod."""
+        """True if the job has more than one NPU pod."""
         return len(self.pods) > 1
 
     @property
     def own_order(self) -> bool:
-        """Whether it has an order of goals of its own: switches or SuperPoDs."""
+        """True if the job has a separate order of goals: switches or SuperPoDs."""
         return self.tor is not Tor.NONE or self.blocks is not None
 
     @cached_property
@@ -75,11 +83,12 @@ class AscendJob:
         return {pod.key: rank for rank, pod in enumerate(self.pods)}
 
     def want(self, pod: PodInfo) -> Want:
-        """What a pod of the job asks."""
+        """Returns the request of a pod of the job."""
         return self.wants[asked_of(pod)]
 
     def signature(self, pod: PodInfo) -> str:
-        """Equal for pods of one shape whose jobs go by the same rules, whether the pods or their PodGroup say so."""
+        """Returns a text that is equal for pods of one shape in jobs with equal rules, set by pods or by their
+        PodGroup."""
         found = self._signatures.get(pod.shape)
         if found is None:
             names = ",".join(preset.name for preset in self.want(pod).presets)
@@ -89,12 +98,12 @@ class AscendJob:
 
     @cached_property
     def _signatures(self) -> dict[bytes, str]:
-        """By shape of the pods asked about so far."""
+        """Shape of a pod -> its signature, of the pods requested so far."""
         return {}
 
 
 def asked_of(pod: PodInfo) -> Asked:
-    """What pods of one Want have in common."""
+    """Returns the key of a pod's `Want`."""
     resource = npu_resource(pod.requests) or ""
     selector = pod.pod.spec.node_selector or {}
     return resource, pod.requests.get(resource, 0), selector.get(keys.ACCELERATOR_TYPE, "")

@@ -1,6 +1,6 @@
-"""The Ascend jobs of a snapshot: their keys read, their requests checked against the products; or why one is illegal.
+"""The Ascend jobs of a snapshot: their settings, checked against the products; or the reason why a job is illegal.
 
-Keys are those of the PodGroup, else of the pods. Source: ascend.md 1, 2 and the heads of 4 and 5.
+Settings are read from the PodGroup, else from the pods. Source: ascend.md 1, 2 and the beginnings of 4 and 5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ from koordpy.pods.gang_refs import GangRef, GangSource
 from koordpy.pods.pod_info import PodInfo
 
 PADDING_BELOW = 4
-"""A large-model job of fewer NPU pods is padding."""
+"""A large-model job with fewer NPU pods is a padding job."""
 
 
 class JobFaultError(ValueError):
-    """An illegal job; the text is what follows `JobValidateFailed: `."""
+    """The reason why a job is illegal, which follows `JobValidateFailed: `."""
 
 
 def read_keys(group: ObjectMeta | None, pods: Sequence[PodInfo]) -> JobKeys:
-    """The PodGroup's keys, else those of the NPU pods. Raises JobFaultError where members disagree."""
+    """Returns the PodGroup's keys, else those of the NPU pods. Raises `JobFaultError` if members disagree."""
     found: list[dict[str, str]] = []
     for names, field_name in ((keys.ASCEND_LABELS, "labels"), (keys.ASCEND_ANNOTATIONS, "annotations")):
         said: dict[str, str] = {}
@@ -50,7 +50,7 @@ def read_keys(group: ObjectMeta | None, pods: Sequence[PodInfo]) -> JobKeys:
 
 
 def group_meta(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
-    """Metadata of the PodGroup of a gang; None where it has none."""
+    """Returns the metadata of the PodGroup of a gang; None if it has none."""
     if ref.source is GangSource.GROUP and ref.key in snapshot.pod_groups:
         return snapshot.pod_groups[ref.key].metadata
     if ref.source is GangSource.UPSTREAM and ref.key in snapshot.upstream_groups:
@@ -59,8 +59,10 @@ def group_meta(snapshot: Snapshot, ref: GangRef) -> ObjectMeta | None:
 
 
 def tor_of(value: str | None, number: int) -> Tor | None:
-    """What a job of so many NPU pods with the label asks of the switches; None for an unknown value. YAML's own null,
-    which the API server keeps as the empty string, means what the word does."""
+    """Returns the switch affinity of a job of `number` NPU pods from its label; None for an unknown value.
+
+    YAML's null, which the API server stores as the empty string, has the meaning of the word `null`.
+    """
     match value:
         case None | "" | "null":
             return Tor.NONE
@@ -72,7 +74,7 @@ def tor_of(value: str | None, number: int) -> Tor | None:
 
 
 class AscendJobs:
-    """The jobs of a snapshot, read when they are asked for."""
+    """The jobs of a snapshot, read on first use."""
 
     def __init__(self, snapshot: Snapshot, config: Ascend) -> None:
         self.snapshot = snapshot
@@ -82,7 +84,7 @@ class AscendJobs:
         self._tor: dict[GangRef, Tor] = {}
 
     def of(self, pod: PodInfo) -> AscendJob | str:
-        """The job of a pending pod that asks for NPUs, or why it is illegal."""
+        """Returns the job of a pending pod with an NPU request, or the reason why it is illegal."""
         if pod.gang is not None:
             found = self._gangs.get(pod.gang)
             if found is None:
@@ -96,7 +98,7 @@ class AscendJobs:
         return known
 
     def tor(self, ref: GangRef) -> Tor:
-        """What a gang asks of the switches, as far as its keys can be read; NONE for an illegal value."""
+        """Returns the switch affinity of a gang, as far as its keys are readable; NONE for an illegal value."""
         found = self._tor.get(ref)
         if found is None:
             pods = self.members(ref)
@@ -108,7 +110,7 @@ class AscendJobs:
         return found
 
     def members(self, ref: GangRef) -> tuple[PodInfo, ...]:
-        """The NPU members of a gang, bound and pending, in rank order."""
+        """Returns the NPU members of a gang, bound and pending, in rank order."""
         members = [
             pod
             for pod in self.snapshot.members.get(ref, ())
@@ -118,7 +120,7 @@ class AscendJobs:
 
     @cached_property
     def switches(self) -> Switches | str:
-        """The switch table on the nodes, or what is wrong with it."""
+        """The switch table on the nodes, or the reason why it is unusable."""
         try:
             found = read_table(npus_of(self.snapshot).config_maps.get(keys.SWITCH_TABLE))
             return resolve(found, self.snapshot.nodes)
@@ -131,13 +133,13 @@ class AscendJobs:
         return {i: found for i, node in enumerate(self.snapshot.nodes) if (found := super_pod_of(node.node))}
 
     def preset_of(self, node: int) -> Preset | None:
-        """The product of a node with Ascend910 chips; None for a label that is not in the table."""
+        """Returns the product of a node with Ascend910 chips; None for an unknown label."""
         label = self.snapshot.nodes[node].labels.get(keys.ACCELERATOR_TYPE, "")
         return table.BY_LABEL.get(label) if label else table.MODULE
 
     @cached_property
     def _present(self) -> tuple[Preset, ...]:
-        """Products among the nodes with Ascend910 chips."""
+        """Products of the nodes with Ascend910 chips."""
         reports, nodes = npus_of(self.snapshot).reports, self.snapshot.nodes
         own = {i: self.preset_of(i) for i, n in enumerate(nodes) if table.NPU_910 in reports.get(n.name, ())}
         held = set(own.values())
@@ -145,7 +147,7 @@ class AscendJobs:
 
     @cached_property
     def _in_super_pods(self) -> tuple[Preset, ...]:
-        """Products for SuperPoDs among the nodes that have an id."""
+        """SuperPoD products of the nodes that have a SuperPoD id."""
         held = {self.preset_of(i) for i in self.super_pods}
         return tuple(preset for preset in (table.A3_X16, table.A3_X8) if preset in held)
 
@@ -201,7 +203,7 @@ class AscendJobs:
         return Want(resource, request, legal)
 
     def _options(self, asked: Asked, own: JobKeys) -> tuple[Preset, ...]:
-        """The presets that a pod may use, before its request is looked at; empty for an unknown product."""
+        """Returns the presets that a pod may use, whatever its request; empty for an unknown product."""
         resource, request, selected = asked
         policy = own.annotations.get(keys.SCHEDULE_POLICY)
         if resource == table.NPU and policy is None:
@@ -257,7 +259,7 @@ class AscendJobs:
             raise JobFaultError(str(fault)) from None
 
     def _blocks(self, own: JobKeys, pods: tuple[PodInfo, ...], wants: Mapping[Asked, Want]) -> Blocks | None:
-        """The logical SuperPoDs; None for a job of one pod that asks for less than a node."""
+        """Returns the logical SuperPoDs of a job; None for a job of one pod that requests less than a node."""
         size = self.config.super_pod_size
         if size < 1:
             raise JobFaultError("superPodSize must be positive")

@@ -1,8 +1,7 @@
-"""Costs of a request on a node's free chips, its AscendAffinity, and the chips it takes (docs/rules/ascend.md 3).
+"""Costs of a request on a node's free chips, its AscendAffinity, and the chips it gets (docs/rules/ascend.md 3).
 
-Pure functions of a preset, a request and a bit mask of free chips, one branch a `PickRule`; O(chips), and remembered,
-because nodes of a cluster have few masks. Lower costs are better. None is infeasible, never a number that a legal value
-can reach.
+Pure functions of a preset, a request and a bit mask of free chips, with one branch for each `PickRule`. O(chips), and
+cached, because the nodes of a cluster have few different masks. A lower cost is better; None means infeasible.
 """
 
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from functools import lru_cache
 from koordpy.devices.ascend.tables.npu_presets import MESH_WEIGHT, MODULE, PickRule, Preset
 
 DIES = 2
-"""Dies of a card of those that have two."""
+"""Dies of a two-die card."""
 
 
 def _lowest(mask: int, number: int) -> int:
@@ -114,7 +113,7 @@ def _mesh(size: int, request: int, free: int) -> int | None:
 
 
 def score(preset: Preset, best: int, *, free: int, height: int) -> int:
-    """Returns AscendAffinity of a node; more is better. best: its cost; free: number of free chips; height: H."""
+    """Returns AscendAffinity of a node; higher is better. best: its cost; free: number of free chips; height: H."""
     match preset.rule:
         case PickRule.RINGS if preset is MODULE:
             return 8 * (4 * height - best) + (8 - free)
@@ -131,7 +130,7 @@ def score(preset: Preset, best: int, *, free: int, height: int) -> int:
 
 
 def mesh_score(preset: Preset, request: int, best: int) -> int:
-    """Returns AscendAffinity on meshes, whose weight depends on the request."""
+    """Returns AscendAffinity of a mesh product; its weight depends on the request."""
     if request <= 4 or request % 4 == 0:
         weight = MESH_WEIGHT[preset.size]
         return weight * (weight - best)
@@ -151,9 +150,9 @@ def affinity(preset: Preset, request: int, free: int, height: int, several: bool
 
 @lru_cache(maxsize=1 << 16)
 def take(preset: Preset, request: int, free: int, several: bool) -> int:
-    """Returns the chips that a request takes of the free ones. Raises ValueError if they cannot serve it."""
+    """Returns the mask of the free chips that a request gets. Raises `ValueError` if they cannot serve it."""
     if cost(preset, request, free, several) is None:
-        raise ValueError(f"{request} chips cannot be taken of {free:#x} by {preset.name}")
+        raise ValueError(f"free chips {free:#x} of {preset.name} cannot serve a request of {request}")
     match preset.rule:
         case PickRule.RINGS | PickRule.CARD:
             if request > preset.group:
@@ -191,7 +190,7 @@ def _take_halves(request: int, free: int, several: bool) -> int:
     rest = each - pairs.bit_count()
     one = pairs | _lowest(left & ~pairs, rest)
     other = pairs | _lowest(right & ~pairs, rest)
-    assert several or not rest, "a job of one pod takes pairs only"
+    assert several or not rest, "a job of one pod gets only pairs"
     return one | other << 8
 
 

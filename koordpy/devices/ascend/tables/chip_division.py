@@ -1,10 +1,10 @@
 """Divides the free chips of one node among several pods of a plan, exactly.
 
-The tables say which chips a pod takes (docs/rules/ascend.md 3). Picking pod by pod may strand a later one: on rings of
-3 and 4 free chips a pod of two takes from the ring of 4, and a pod of four finds none. So each pod, in rank order,
-takes the best set from which the remaining pods can still be served; if the tables' own picks serve all, they are the
-answer. Whether the rest can be served is a depth-first search over the few sets that differ for the others (one for
-each number of free chips of a group), remembered by (demands, mask).
+The tables state which chips a single pod gets (docs/rules/ascend.md 3). Choosing pod by pod may leave a later pod
+without chips: on rings of 3 and 4 free chips a pod of two takes from the ring of 4, and a pod of four finds none. So
+each pod, in rank order, gets the best set from which the remaining pods can still be served. If the choices of the
+tables serve all pods, they are the answer. Whether the remaining pods can be served is decided by a depth-first search
+over one set for each number of free chips of a group, cached by (demands, mask).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,14 @@ _EVERY = -1
 
 
 class Demand(NamedTuple):
-    """What one pod asks of a node. several: its job has more than one NPU pod; usable: mask of chips it may take."""
+    """Request of one pod to a node."""
 
     preset: Preset
     request: int
     several: bool
+    """True if the pod's job has more than one NPU pod."""
     usable: int = _EVERY
+    """Mask of the chips that the pod may use."""
 
     @property
     def flexible(self) -> bool:
@@ -62,9 +64,9 @@ def divide(demands: Sequence[Demand], free: int) -> tuple[int, ...] | None:
 
 
 def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[int]:
-    """Yields the sets of chips that a pod may take, the table's first; one of those that leave the same to others.
+    """Yields the sets of chips that a pod may get, the table's choice first, one of each kind of remainder.
 
-    rest: demands of later pods on the same node; a pod that any chips serve spares those that they need.
+    rest: demands of later pods on the same node. A pod that any chips serve avoids the chips that they need.
     """
     preset, request, several = demand.preset, demand.request, demand.several
     own = free & demand.usable
@@ -90,7 +92,7 @@ def options(demand: Demand, free: int, rest: Sequence[Demand] = ()) -> Iterator[
 
 
 def _group(demand: Demand) -> int:
-    """Returns the size of the groups of which one must hold the whole request; 0 if there is nothing to choose."""
+    """Returns the size of the groups of which one must contain the whole request; 0 if all groups are equal for it."""
     match demand.preset.rule:
         case PickRule.RINGS | PickRule.CARD | PickRule.HALVES:
             return demand.preset.group if demand.request <= demand.preset.group else 0
@@ -102,7 +104,7 @@ def _group(demand: Demand) -> int:
 def _spare(demand: Demand, free: int, rest: Sequence[Demand]) -> int | None:
     """Returns the lowest chips that leave the rest servable; None if there are too few.
 
-    No chip that the rest needs is taken, so a chip that is passed over stays needed: one pass finds the answer.
+    A chip that the rest needs stays needed after further choices, so one pass finds the answer.
     """
     taken = 0
     for chip in _bits(free & demand.usable):
@@ -118,12 +120,12 @@ def _bits(mask: int) -> list[int]:
 
 
 def servable(demands: Sequence[Demand], free: int) -> bool:
-    """True if the free chips of a node can serve all demands together."""
+    """Returns whether the free chips of a node can serve all demands together."""
     if not demands:
         return True
     if sum(one.request for one in demands) > free.bit_count():
         return False
-    # demands that any chips serve come last: they take what is left
+    # demands that any chips serve come last, because they can use any remaining chips
     order = sorted(demands, key=lambda one: (one.flexible, one.usable == _EVERY, -one.request))
     return _one_by_one(tuple(order), free)
 

@@ -1,7 +1,8 @@
-"""The free chips of every node on a draft: held ones, broken ones, and where report and ledger disagree (ascend.md 1).
+"""The free chips of every node on a draft: without chips in use and unhealthy chips (ascend.md 1).
 
-Chips of pods that the draft has placed are held at once, those of pods that it has evicted are free again. One Stock
-serves all shapes of a round; a change of the draft writes one row anew.
+A node on which the report shows more free chips than the ledger is skipped. Chips are updated with the draft: placed
+pods use chips at once, evicted pods free them. One `FreeChips` serves all shapes of a round; a change of the draft
+recomputes only its nodes.
 """
 
 from dataclasses import dataclass, field
@@ -16,38 +17,41 @@ from koordpy.pods.pod_info import PodInfo
 
 @dataclass
 class Chips:
-    """One resource. Lists by node position; free: mask before the network rule, 0 where a node is skipped.
-
-    unlinked: mask that jobs of several NPU pods lose; height: H; disagrees: more free chips than the ledger has.
-    """
+    """Chips of one resource; lists by node position."""
 
     resource: str
     present: list[int]
     """Positions of the nodes that have the resource."""
     free: list[int]
+    """Mask of the free chips, before the network rule; 0 if the node is skipped."""
     unlinked: list[int]
+    """Mask of the chips that jobs of several NPU pods may not use."""
     height: list[int]
+    """H: the number of healthy chips, at most the allocatable."""
     disagrees: list[bool]
+    """True if the report shows more free chips than the ledger."""
     sub_healthy: NDArray[np.bool_]
+    """[nodes] True if the node reports a sub-health fault."""
     capacity: list[int]
+    """Number of chips that the node states."""
 
     def for_job(self, node: int, *, several: bool) -> int:
-        """Mask of the chips that a pod may take on a node."""
+        """Returns the mask of the chips that a pod may get on a node."""
         return self.free[node] & ~self.unlinked[node] if several else self.free[node]
 
 
 @dataclass
 class FreeChips:
-    """The chips of all resources on a draft, read when they are asked for."""
+    """The chips of all resources on a draft, read on first use."""
 
     draft: Draft
     _known: dict[str, Chips] = field(default_factory=dict)
     _seen: int = 0
     _extra: dict[int, dict[str, int]] = field(default_factory=dict)
-    """Node -> chips that a pod would take which is only thought to be there."""
+    """Node -> pod key -> chips reserved for a pod that is not on the draft."""
 
     def of(self, resource: str) -> Chips:
-        """The chips of a resource, current."""
+        """Returns the chips of a resource on the current draft."""
         if self._seen < self.draft.version:
             for node in self.draft.touched_since(self._seen):
                 for chips in self._known.values():
@@ -59,7 +63,7 @@ class FreeChips:
         return found
 
     def imagine(self, pod: PodInfo, node: int, chips: int) -> None:
-        """Holds chips for a pod that is not on the draft (a nominated one); 0 lets go of them."""
+        """Reserves chips for a pod that is not on the draft, such as a nominated pod; 0 releases them."""
         held = self._extra.setdefault(node, {})
         if chips:
             held[pod.key] = chips
@@ -87,7 +91,7 @@ class FreeChips:
         return chips
 
     def _write(self, chips: Chips, node: int) -> None:
-        """One node's free chips, on the draft as it is."""
+        """Recomputes the free chips of one node on the current draft."""
         draft, resource = self.draft, chips.resource
         snapshot = draft.snapshot
         report = npus_of(snapshot).reports.get(snapshot.nodes[node].name, {}).get(resource)

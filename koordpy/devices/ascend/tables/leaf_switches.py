@@ -1,6 +1,6 @@
-"""The leaves of the switch network as one job finds them: usable servers, and which other jobs use their uplinks.
+"""The leaves of the switch network for one job: usable servers, and the other jobs that use the uplinks.
 
-Nothing is remembered: the state of a leaf follows from the pods that stand under it (ascend.md 4).
+Nothing is stored: the state of a leaf follows from the pods under it (ascend.md 4).
 """
 
 from collections import Counter
@@ -27,21 +27,21 @@ class Server(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeafState:
-    """One leaf. servers: usable ones by slice; spanning: what each other job is that spans and stands here.
-
-    whole: whether the one spanning job has marked the leaf as wholly its own.
-    """
+    """One leaf switch."""
 
     number: int
     tor_id: int
     tor_ip: str
     servers: tuple[Server, ...]
+    """Usable servers by slice position."""
     spanning: tuple[Tor, ...] = ()
+    """Switch affinity of each other job with pods under this leaf and under further leaves."""
     whole: bool = False
+    """True if the only spanning job has marked the leaf as exclusively used."""
 
     @property
     def count(self) -> int:
-        """Usable servers."""
+        """Number of usable servers."""
         return len(self.servers)
 
     @property
@@ -58,11 +58,11 @@ class LeafState:
 
     @property
     def healthy(self) -> bool:
-        """Whether none of the jobs that span here is common or unlabelled."""
+        """True if no spanning job is common or unlabelled."""
         return all(kind in (Tor.FOUNDATION, Tor.PADDING) for kind in self.spanning)
 
     def part(self, number: int) -> tuple[Server, ...]:
-        """Some of the servers: by AscendAffinity, then slice; in the order of slices."""
+        """Returns the best `number` servers by AscendAffinity, then slice position; in the order of positions."""
         chosen = sorted(self.servers, key=lambda server: (-server.affinity, server.at))[:number]
         return tuple(sorted(chosen, key=lambda server: server.at))
 
@@ -75,23 +75,23 @@ class Seat(NamedTuple):
 
 
 def leaf_order(leaves: Sequence[LeafState]) -> list[LeafState]:
-    """Most usable servers first, then tor_id."""
+    """Returns leaves with most usable servers first, then by tor_id."""
     return sorted(leaves, key=lambda leaf: (-leaf.count, leaf.tor_id))
 
 
 def tightest(leaves: Sequence[LeafState], number: int) -> LeafState | None:
-    """The leaf with the fewest usable servers that holds so many pods."""
+    """Returns the leaf with the fewest usable servers that has at least `number`; None for none."""
     able = [leaf for leaf in leaves if leaf.count >= number]
     return min(able, key=lambda leaf: (leaf.count, leaf.tor_id), default=None)
 
 
 def seats(leaf: LeafState, number: int) -> list[Seat]:
-    """So many of a leaf's servers, in the order of slices."""
+    """Returns `number` servers of a leaf, in the order of slice positions; fewer if it has fewer."""
     return [Seat(server, leaf) for server in leaf.part(number)]
 
 
 def used_up(leaves: Iterable[LeafState], number: int) -> list[Seat]:
-    """At most so many servers of leaves one after the other, each used up before the next."""
+    """Returns at most `number` servers of leaves, each leaf used up before the next."""
     found: list[Seat] = []
     for leaf in leaves:
         found += seats(leaf, number - len(found))
@@ -103,11 +103,11 @@ class _Spanning:
     kind: Tor
     leaves: frozenset[int]
     marks: Mapping[int, frozenset[str]]
-    """Leaf -> what the job's pods there say of it."""
+    """Leaf -> values of isSharedTor of the job's pods under it."""
 
 
 class Uplinks:
-    """Which jobs span, over the snapshot and the draft."""
+    """The jobs that span several leaves, over the snapshot and the draft."""
 
     def __init__(self, jobs: AscendJobs, switches: Switches) -> None:
         self._jobs, self._switches = jobs, switches
@@ -121,8 +121,10 @@ class Uplinks:
         *,
         without: GangRef | None,
     ) -> dict[int, list[_Spanning]]:
-        """Leaf -> the other jobs that span and stand there. placed: pods of the draft with their nodes; marks: what
-        their Bindings say."""
+        """Returns leaf -> spanning jobs with pods under it, without one gang.
+
+        placed: pods of the draft with their nodes. marks: annotations of their Bindings.
+        """
         snapshot, leaf_of = self._jobs.snapshot, self._switches.leaf_of
         added: dict[GangRef, list[tuple[str, int]]] = {}
         for key, node in placed.items():
@@ -156,7 +158,7 @@ class Uplinks:
 def read_leaves(
     switches: Switches, usable: Mapping[int, int], spanning: Mapping[int, Sequence[_Spanning]]
 ) -> tuple[LeafState, ...]:
-    """The leaves by tor_id. usable: node -> AscendAffinity."""
+    """Returns the leaves by tor_id. usable: node -> AscendAffinity."""
     servers: dict[int, list[Server]] = {}
     for node, affinity in usable.items():
         home = switches.leaf_of.get(node)
@@ -175,7 +177,7 @@ def read_leaves(
 def bound_seats(
     job: AscendJob, switches: Switches, index: Mapping[str, int], gone: Mapping[str, PodInfo]
 ) -> dict[int, int]:
-    """Rank -> node position of the job's pods that stand under a leaf."""
+    """Returns rank -> node position of the job's bound pods under a leaf."""
     out = {}
     for rank, pod in enumerate(job.pods):
         node = index.get(pod.node, -1) if pod.bound and pod.key not in gone else -1
@@ -185,6 +187,6 @@ def bound_seats(
 
 
 def per_position(leaves: Sequence[LeafState], positions: int) -> str:
-    """`0: 4, 1: 3`: usable servers of each slice position."""
+    """Returns the usable servers of each slice position as text, such as `0: 4, 1: 3`."""
     counts = Counter(server.at for leaf in leaves for server in leaf.servers)
     return ", ".join(f"{at}: {counts[at]}" for at in range(positions))

@@ -1,6 +1,6 @@
 """Reads the multilevel policy: `level1=2,level2=4` are multiples of pods on the layers above the node.
 
-It becomes gather rules of the general planner: PreferGather with podCountMultiple on the first layers above the nodes
+They become gather rules of the general planner: PreferGather with podCountMultiple on the first layers above the nodes
 (docs/rules/ascend.md 6).
 """
 
@@ -15,11 +15,11 @@ _ENTRY = re.compile(r"level([1-9][0-9]?)=([0-9]{1,9})", re.ASCII)
 
 
 class LevelsFaultError(ValueError):
-    """A configuration that cannot be used; the text names it."""
+    """The reason why a multilevel configuration is rejected."""
 
 
 def read_levels(text: str) -> tuple[int, ...]:
-    """Returns the multiples of level 1, 2, ... Raises LevelsFaultError."""
+    """Returns the multiples of level 1, 2, ... Raises `LevelsFaultError`."""
 
     def fault(what: str) -> LevelsFaultError:
         return LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: {what}")
@@ -41,16 +41,16 @@ def read_levels(text: str) -> tuple[int, ...]:
 
 
 def check_levels(text: str, layers: Layers, pods: int) -> None:
-    """Raises LevelsFaultError if a job of so many pods cannot have the levels on this tree."""
+    """Raises `LevelsFaultError` if a job of `pods` pods cannot have these levels on the topology."""
     levels = read_levels(text)
     if len(levels) > len(layers.chain) - 1:
         raise LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: the topology has no layer for level{len(levels)}")
     if pods % levels[-1]:
-        raise LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: {pods} pods are no multiple of {levels[-1]}")
+        raise LevelsFaultError(f"{keys.AFFINITY_CONFIG} {text!r}: {pods} pods are not a multiple of {levels[-1]}")
 
 
 def level_rules(policy: str | None, text: str | None, layers: Layers) -> tuple[GatherRule, ...]:
-    """Returns the gather rules of a gang's policy; none for another policy, or if its configuration cannot be used."""
+    """Returns the gather rules of a gang's multilevel policy; none for another policy, or an invalid configuration."""
     if policy != MULTILEVEL or text is None:
         return ()
     try:

@@ -1,8 +1,9 @@
-"""What is known of the Ascend NPUs of every node: which chips are held, which may still be given, which are broken.
+"""The Ascend NPUs of every node: chips in use, chips that may be allocated, and unhealthy chips.
 
-Three reporters are merged (ascend.md 1): the annotations of the pods on a node say what they hold, whoever bound them;
-the node's annotations, or in their place the device plugin's ConfigMap, say what is broken. Sets of chips are masks:
-bit k is the chip `<prefix>-<k>`. A node is read when it or its ConfigMap changes, and not before somebody asks.
+Three sources are merged (ascend.md 1). The annotations of pods on a node state the chips that they use, whichever
+scheduler bound them. The node's annotations, or the device plugin's ConfigMap instead, state unhealthy chips. Sets of
+chips are masks: bit k is the chip `<prefix>-<k>`. A node is read on first use, and again after it or its ConfigMap has
+changed.
 """
 
 import json
@@ -23,12 +24,12 @@ NPUS = "npus"
 """Name of the family."""
 SUB_HEALTHY = "SubHealthFault"
 MOST_CHIPS = 512
-"""No more chips of a node are told apart, whatever number it states: no server has half as many, and what choosing
-among them takes grows faster than their number."""
+"""Largest number of chips of a node. A larger number is cut, because no server has half as many and the cost of
+choosing chips grows faster than their number."""
 
 
 class NpuHolding(NamedTuple):
-    """Chips that one pod on a node holds by its annotation."""
+    """Chips that one pod on a node uses, by its annotation."""
 
     pod_key: str
     resource: str
@@ -37,7 +38,7 @@ class NpuHolding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChipReport:
-    """One resource of one node. listed, unhealthy, unlinked (network-unhealthy): masks of chips."""
+    """Chips of one resource on one node. listed, unhealthy and unlinked (network-unhealthy) are masks."""
 
     capacity: int
     listed: int
@@ -48,16 +49,16 @@ class ChipReport:
 
 @dataclass(frozen=True)
 class Npus(FamilyView):
-    """The NPUs of one moment; nothing in it changes."""
+    """The NPUs at one moment. Immutable."""
 
     reports: Mapping[str, Mapping[str, ChipReport]] = field(default_factory=dict)
-    """Node -> resource -> report; only nodes that have NPUs."""
+    """Node -> resource -> report; only nodes with NPUs."""
     holdings: Mapping[str, tuple[NpuHolding, ...]] = field(default_factory=dict)
-    """Node -> what the pods on it hold."""
+    """Node -> chips of the pods on it."""
     config_maps: Mapping[str, ConfigMap] = field(default_factory=dict)
-    """By name: the switch table."""
+    """ConfigMap of the switch table by its name; empty without one."""
     jobs: Mapping[GangRef, tuple[PodInfo, ...]] = field(default_factory=dict)
-    """Gang -> its pods on nodes that ask for NPUs."""
+    """Gang -> its bound pods with an NPU request."""
 
     def state_of(self, node: str) -> object:
         return self.reports.get(node)
@@ -85,7 +86,7 @@ class Npus(FamilyView):
         }
         jobs = self.jobs
         if any(pod.gang is not None and pod.ask(NPUS) is not None for pod in gone):
-            # a tuple that keeps its pods is the same one, so its job is not read again
+            # an unchanged tuple is reused, so that its job is not read again
             jobs = {}
             for ref, pods in self.jobs.items():
                 kept_pods = tuple(pod for pod in pods if pod.key not in left)
@@ -107,7 +108,7 @@ def npus_of(snapshot: Snapshot) -> Npus:
 
 
 def npu_resource(requests: Mapping[str, int]) -> str | None:
-    """The NPU resource of a request; the first where a pod asks for several, which is not legal."""
+    """Returns the NPU resource of a request, the first of several (which is illegal); None for none."""
     for name in keys.NPU_RESOURCES:
         if name in requests:
             return name
@@ -115,7 +116,8 @@ def npu_resource(requests: Mapping[str, int]) -> str | None:
 
 
 def parse_chips(text: str, resource: str) -> int:
-    """Mask of a list such as `Ascend910-0,Ascend910-1`; what is no id of the resource is left out."""
+    """Returns the mask of a list such as `Ascend910-0,Ascend910-1`; entries that are not ids of the resource are left
+    out."""
     prefix = resource.partition("/")[2] + "-"
     mask = 0
     for part in text.split(","):
@@ -131,38 +133,38 @@ _NUMBER = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
 def chip_numbers(mask: int) -> tuple[int, ...]:
-    """The chips of a mask, ascending."""
+    """Returns the chips of a mask, ascending."""
     return tuple(k for k in range(mask.bit_length()) if mask >> k & 1)
 
 
 def chip_ids(chips: Iterable[int], resource: str) -> str:
-    """`Ascend910-0,Ascend910-1`, in the order given."""
+    """Returns ids such as `Ascend910-0,Ascend910-1`, in the given order."""
     prefix = resource.partition("/")[2]
     return ",".join(f"{prefix}-{k}" for k in chips)
 
 
 def super_pod_of(node: Node) -> str:
-    """Id of the SuperPoD that a node is part of; empty for none."""
+    """Returns the id of the SuperPoD of a node; empty for none."""
     meta = node.metadata
     return meta.labels.get(keys.SUPER_POD_ID) or meta.annotations.get(keys.SUPER_POD_ID_ANNOTATION, "")
 
 
 def node_facts(node: Node) -> tuple[object, ...]:
-    """Returns what of a node is read for its NPUs, beside its labels and amounts."""
+    """Returns the annotations and addresses of a node that affect its NPUs."""
     notes = node.metadata.annotations
     own = [(key, text) for key, text in notes.items() if key.startswith(_PREFIX) or key == keys.SUPER_POD_ID_ANNOTATION]
     return tuple(own), tuple(address.address for address in node.status.addresses) if node.status.addresses else ()
 
 
 def reports_npus(config_map: ConfigMap) -> bool:
-    """True if a ConfigMap is the switch table or the device report of a node."""
+    """Returns whether a ConfigMap is the switch table or the device report of a node."""
     meta = config_map.metadata
     own = meta.name == keys.SWITCH_TABLE or meta.name.startswith(keys.DEVICE_INFO_PREFIX)
     return own and meta.namespace == keys.SYSTEM_NAMESPACE
 
 
 def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
-    """Resource -> report of a node, from its annotations or the ConfigMap that replaces them."""
+    """Returns resource -> report of a node, from its annotations or the ConfigMap that replaces them."""
     status = node.status
     out: dict[str, ChipReport] = {}
     listed_by_plugin = device_list(info)
@@ -187,12 +189,12 @@ def read_reports(node: Node, info: ConfigMap | None) -> dict[str, ChipReport]:
 
 
 def _lists(resource: str) -> tuple[str, ...]:
-    """What is said of a resource: the chips that may be given, those that are broken in one way or another."""
+    """Returns the keys of a resource in a report: listed chips, and unhealthy ones by kind."""
     return resource, f"{resource}-Unhealthy", f"{resource}-NetworkUnhealthy", f"{resource}-Fault"
 
 
 def _count(resource: str, text: str | int | float | None) -> int:
-    """Chips that a node says it has; 0 for none, and where it cannot be read."""
+    """Returns the number of chips that a node states; 0 for none or an unreadable number."""
     try:
         return max(0, units(resource, text)) if text is not None else 0
     except ValueError:
@@ -200,7 +202,7 @@ def _count(resource: str, text: str | int | float | None) -> int:
 
 
 def device_list(info: ConfigMap | None) -> Mapping[str, Any] | None:
-    """The DeviceList of a device-info ConfigMap; None where there is none that can be read."""
+    """Returns the DeviceList of a device-info ConfigMap; None if there is none or it is unreadable."""
     if info is None:
         return None
     found = _json(info.data.get(keys.DEVICE_INFO_KEY))
@@ -226,16 +228,16 @@ def _json(text: Any) -> Any:
 
 
 class NpuBook(FamilyBook):
-    """Nodes, pods and ConfigMaps as they come and go; `view` gives the Npus of the moment."""
+    """Nodes, pods and ConfigMaps, updated per event; `view` returns the current `Npus`."""
 
     kinds = (ConfigMap,)
 
     def __init__(self) -> None:
         self.is_idle = True
         self._nodes: dict[str, Node] = {}
-        """Nodes that have NPUs."""
+        """Nodes with NPUs by name."""
         self._infos: dict[str, ConfigMap] = {}
-        """Node name -> its device info."""
+        """Node name -> device-info ConfigMap."""
         self._tables: dict[str, ConfigMap] = {}
         self._reports: dict[str, dict[str, ChipReport]] = {}
         self._holdings: dict[str, tuple[NpuHolding, ...]] = {}
@@ -257,11 +259,11 @@ class NpuBook(FamilyBook):
             self._forget(name)
 
     def put(self, config_map: ConfigMap) -> None:
-        """Takes a ConfigMap; those that say nothing of NPUs are let go."""
+        """Adds or updates a ConfigMap; a ConfigMap that does not describe NPUs is ignored."""
         self._config_map(config_map.metadata.namespace, config_map.metadata.name, config_map)
 
     def drop(self, kind: type[Wire], key: str) -> None:
-        """Forgets a ConfigMap by `namespace/name`."""
+        """Removes a ConfigMap by `namespace/name`."""
         namespace, _, name = key.partition("/")
         self._config_map(namespace, name, None)
 
@@ -282,11 +284,11 @@ class NpuBook(FamilyBook):
         self._view = None
 
     def hold(self, info: PodInfo, given: Any) -> None:
-        """A pod comes to its node. What it is given is read of the annotations that its Binding will have."""
+        """Adds a pod on its node. Its chips are read from the annotations of its Binding, so `given` is unused."""
         self._account(info, 1)
 
     def release(self, info: PodInfo) -> None:
-        """A pod leaves its node."""
+        """Undoes `hold`."""
         self._account(info, -1)
 
     def _account(self, info: PodInfo, sign: int) -> None:
@@ -294,7 +296,7 @@ class NpuBook(FamilyBook):
         notes = info.pod.metadata.annotations
         if notes:
             for resource in keys.NPU_RESOURCES:
-                # whoever asks for none holds none, and nobody more than he asks for, whatever is written on him
+                # an annotation with more chips than the pod requests is ignored
                 if resource in notes and parse_chips(notes[resource], resource).bit_count() <= info.requests.get(
                     resource, 0
                 ):
@@ -326,7 +328,7 @@ class NpuBook(FamilyBook):
         for pod in beside:
             resource = pod.ask(NPUS)
             if resource and resource not in pod.pod.metadata.annotations:
-                return True  # it holds chips that cannot be named
+                return True  # the pod uses unknown chips
         chips: dict[tuple[str, str, bool], dict[str, tuple[int, ...]]] = {}
         for pod, node, given, annotations in planned:
             if given:
@@ -346,10 +348,10 @@ class NpuBook(FamilyBook):
         *,
         several: bool,
     ) -> bool:
-        """Whether chips that pods are given on a node are others' by now, or may not be given any more.
+        """Returns whether allocated chips of a node are in use by other pods by now, or may no longer be allocated.
 
-        going: whether a holder is about to leave. several: the pods are members of a job of several NPU pods, which
-        needs the network of its chips.
+        going: returns whether a pod is about to end. several: True if the job has several NPU pods, which also need the
+        network of their chips.
         """
         wanted = sum(1 << k for own in chips.values() for k in own)
         for holding in self._holdings.get(node, ()):
@@ -364,7 +366,7 @@ class NpuBook(FamilyBook):
         return bool(wanted & (~report.listed | lost))
 
     def _report(self, node: str) -> dict[str, ChipReport]:
-        """What is said of a node, read when it is first asked for."""
+        """Returns the reports of a node, read on first use."""
         if node not in self._nodes:
             return {}
         if node not in self._reports:

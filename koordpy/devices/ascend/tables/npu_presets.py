@@ -1,7 +1,7 @@
 """The table of Ascend products as data: sizes, groups of chips, labels, policies, legal requests, cost tables.
 
-One `Preset` a row of docs/rules/ascend.md 2. A new product that follows a known `PickRule` is one row here; nothing
-else names products. The arithmetic of each rule is in `chip_costs`.
+Each `Preset` is one row of docs/rules/ascend.md 2. A new product with a known `PickRule` is one more row here; no other
+module names products. The arithmetic of each rule is in `chip_costs`.
 """
 
 from collections.abc import Mapping
@@ -19,45 +19,50 @@ MULTILEVEL = "multilevel"
 
 
 class PickRule(Enum):
-    """How a preset picks chips; the methods are in `chip_costs`."""
+    """How a preset chooses chips; `chip_costs` implements the methods."""
 
     RINGS = "rings"
-    """Rings of four with the ring table."""
+    """Rings of four chips, with the ring table."""
     FIT = "fit"
-    """T(N): what is left over."""
+    """T(N): the fewest chips left over."""
     CARDS_TIGHT = "cards-tight"
-    """T(N), started cards first."""
+    """T(N), cards with the fewest free chips first."""
     HALVES = "halves"
-    """Two rings of eight, pairs across them above eight."""
+    """Two rings of eight chips; requests above eight use pairs across the rings."""
     DIES = "dies"
-    """Cards of two dies, whole cards."""
+    """Whole cards of two dies."""
     CARD = "card"
     """All chips on one card, by the card table."""
     DUO = "duo"
-    """Cards of two dies, whole cards and at most one die."""
+    """Whole cards of two dies, and at most one single die."""
     MESH = "mesh"
-    """Meshes of four."""
+    """Meshes of four chips."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preset:
-    """One row of the table. size: N; group: chips of a ring, card or mesh; legal: requests, `alone` those of a job of
-    one NPU pod; card_table: cost by request and free chips of a group (1, 2, ...), None = infeasible."""
+    """One row of the table of products."""
 
     name: str
     resource: str
     size: int
+    """N: chips of a node."""
     rule: PickRule
     legal: frozenset[int]
+    """Legal requests."""
     group: int = 0
+    """Chips of a ring, card or mesh; 0 for products without groups."""
     labels: tuple[str, ...] = ()
-    """Values of the node label `accelerator-type`; empty: any node that has the resource."""
+    """Values of the node label `accelerator-type`; empty for every node with the resource."""
     policies: tuple[str, ...] = ()
+    """Values of annotation `huawei.com/schedule_policy` that select the preset."""
     alone: frozenset[int] = frozenset()
+    """Requests that are legal only in a job of one NPU pod."""
     table: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict)
+    """Request -> cost for 1, 2, ... free chips of a group; None for infeasible."""
 
     def serves(self, request: int, *, several: bool) -> bool:
-        """True if a request is legal in a job of one NPU pod or, with `several`, of more."""
+        """Returns whether a request is legal in a job of one NPU pod or, with `several`, of more."""
         return request in self.legal or (not several and request in self.alone)
 
 
@@ -89,7 +94,7 @@ MODULE = Preset(
     ("chip4-node8",),
     table=RING_TABLE,
 )
-"""Also what a node without the label is."""
+"""The product of nodes without the label, too."""
 
 A3_X16 = Preset(
     "a3-x16",
@@ -164,6 +169,6 @@ MESH_WEIGHT: Mapping[int, int] = {8: 16, 16: 64}
 
 
 def of_policy(policy: str, resource: str) -> Preset | None:
-    """Returns the preset that a policy names, of two the one of the resource; None if the policy names none."""
+    """Returns the preset that a policy names, for the resource if there are two; None if the policy names none."""
     named = [preset for preset in PRESETS if policy in preset.policies]
     return next((preset for preset in named if preset.resource == resource), named[0] if named else None)

@@ -1,9 +1,9 @@
 """Divides the blocks of a job among SuperPoDs: the exact optimum of the objective in docs/rules/ascend.md 5.1.
 
-A share is the number of blocks taken from one SuperPoD. Levels 2 to 4 of the objective fix the multiset of shares,
-which is found greedily; levels 5 and 6 fix which SuperPoD gives which share. For each share in order the SuperPoD of
-the smallest key is taken that leaves a matching of the remaining shares, which is a matching of points and intervals.
-SuperPoDs of equal size are one kind, so it takes O(shares x kinds) matchings. Nodes are not known here.
+A share is the number of blocks placed in one SuperPoD. Levels 2 to 4 of the objective determine the multiset of shares,
+which is found greedily. Levels 5 and 6 assign shares to SuperPoDs: each share in order gets the SuperPoD with the
+smallest key that leaves a matching of the remaining shares, a matching of points and intervals. SuperPoDs of equal size
+are one kind, so it takes O(shares x kinds) matchings. Must not know nodes.
 """
 
 from collections import Counter
@@ -13,27 +13,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What decides how well a SuperPoD suits. size: b, nodes of a block; reserve: R, nodes that are left if
-    possible."""
+    """Sizes that determine how well a SuperPoD suits a share."""
 
     size: int
+    """b: nodes of a block."""
     reserve: int
+    """R: nodes of a SuperPoD that stay unused if possible."""
 
     def most(self, nodes: int) -> int:
-        """Blocks that a SuperPoD can give."""
+        """Returns the blocks that fit into a SuperPoD."""
         return nodes // self.size
 
     def keep(self, nodes: int) -> int:
-        """Blocks that a SuperPoD gives without touching its reserve."""
+        """Returns the blocks that fit into a SuperPoD without using its reserve."""
         return max(0, (nodes - self.reserve) // self.size)
 
     def cell(self, nodes: int) -> tuple[int, int]:
-        """(row, column) of a SuperPoD."""
+        """Returns (row, column) of a SuperPoD in the table of ascend.md 5.1."""
         spare = nodes - self.reserve
         return (nodes % self.size, 0) if spare < 0 else (spare % self.size, spare // self.size)
 
     def key(self, nodes: int, share: int) -> tuple[int, int, int]:
-        """How well a SuperPoD suits a share; smaller is better."""
+        """Returns how well a SuperPoD suits a share; smaller is better."""
         row, column = self.cell(nodes)
         if column < share:
             return 2, -nodes, 0
@@ -41,9 +42,10 @@ class Grid:
 
 
 def divide_blocks(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int, int]] | None:
-    """Returns (position of a SuperPoD, blocks) in the order in which shares are chosen; None if `need` do not fit.
+    """Returns (position of a SuperPoD, blocks) in the order in which shares are chosen; None if `need` blocks do not
+    fit.
 
-    sizes: [SuperPoDs] candidate nodes, in the order of ids; need: whole blocks of the job.
+    sizes: [SuperPoDs] candidate nodes, in the order of ids. need: whole blocks of the job.
     """
     most = [grid.most(nodes) for nodes in sizes]
     if sum(most) < need:
@@ -53,12 +55,12 @@ def divide_blocks(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int
     keep = [grid.keep(nodes) for nodes in sizes]
     eaten = need - sum(keep)
     if eaten <= 0:
-        # no reserve is touched: the largest first are the fewest
+        # no reserve is used: filling the largest SuperPoDs first uses the fewest
         spans = [(1, high) if high else None for high in keep]
         forced = [False] * len(sizes)
         shares = _largest_first(sorted(keep, reverse=True), need)
     else:
-        # every block that needs no reserve is used, and `eaten` more
+        # all blocks that need no reserve are used, and `eaten` blocks of reserves
         spans = [(max(1, low), high) if high else None for low, high in zip(keep, most, strict=True)]
         forced = [low > 0 for low in keep]
         shares = _raised_shares(keep, most, need)
@@ -66,7 +68,7 @@ def divide_blocks(sizes: Sequence[int], need: int, grid: Grid) -> list[tuple[int
 
 
 def _largest_first(highest: Sequence[int], need: int) -> list[int]:
-    """Returns the shares if the largest SuperPoDs are used up one after the other."""
+    """Returns the shares if the largest SuperPoDs are filled one after the other."""
     shares = []
     for high in highest:
         if not need:
@@ -77,7 +79,10 @@ def _largest_first(highest: Sequence[int], need: int) -> list[int]:
 
 
 def _raised_shares(keep: Sequence[int], most: Sequence[int], need: int) -> list[int]:
-    """Returns the greatest share vector in which all SuperPoDs with keep > 0 give that, and the fewest others join."""
+    """Returns the lexicographically greatest shares in which every SuperPoD has at least its `keep` blocks.
+
+    As few SuperPoDs without `keep` as possible are used.
+    """
     inside = [(low, high) for low, high in zip(keep, most, strict=True) if low]
     others = sorted((high for low, high in zip(keep, most, strict=True) if not low and high), reverse=True)
     room = sum(high for _, high in inside)
@@ -90,7 +95,7 @@ def _raised_shares(keep: Sequence[int], most: Sequence[int], need: int) -> list[
     shares = [low for low, _ in spans]
     raised = [False] * len(spans)
     for share in range(max(high for _, high in spans), 0, -1):
-        # as many as possible reach this share; the cheapest to lift are those that start highest
+        # raise as many as possible to this share; the SuperPoDs with the highest start cost least
         for i in sorted(range(len(spans)), key=lambda i: -spans[i][0]):
             low, high = spans[i]
             if raised[i] or high < share:
@@ -111,9 +116,10 @@ def _assign_shares(
     forced: Sequence[bool],
     grid: Grid,
 ) -> list[tuple[int, int]]:
-    """Returns, for each share in order, the SuperPoD of the smallest key that leaves the other shares a SuperPoD each.
+    """Returns, for each share in order, the SuperPoD of the smallest key that leaves a SuperPoD for each other share.
 
-    spans: [SuperPoDs] (least, most) share that each may give, None for none; forced: [SuperPoDs] it must give one.
+    spans: [SuperPoDs] (lowest, highest) share of each; None for a SuperPoD without a share. forced: [SuperPoDs] True if
+    it must have one.
     """
     kinds: dict[tuple[int, int, int, bool], list[int]] = {}
     for i, span in enumerate(spans):
@@ -140,7 +146,10 @@ def _assign_shares(
 
 
 def _has_matching(shares: Counter[int], left: dict[tuple[int, int, int, bool], int]) -> bool:
-    """True if all shares find a SuperPoD each and all forced SuperPoDs a share: each alone is enough for both."""
+    """Returns whether all shares get a SuperPoD each and all forced SuperPoDs a share.
+
+    One matching for each of the two conditions implies one for both.
+    """
     wanted = sorted((share, number) for share, number in shares.items() if number)
     spans = [(low, high, number, forced) for (_, low, high, forced), number in left.items() if number]
     givers = [(low, high, number) for low, high, number, _ in spans]
@@ -150,7 +159,8 @@ def _has_matching(shares: Counter[int], left: dict[tuple[int, int, int, bool], i
 
 
 def _count_pairs(wanted: list[tuple[int, int]], spans: list[tuple[int, int, int]]) -> int:
-    """Returns how many shares find a SuperPoD of their own: ascending, each takes the one whose span ends first."""
+    """Returns how many shares get distinct SuperPoDs: in ascending order, each takes the SuperPoD with the lowest
+    maximum."""
     open_: list[list[int]] = []
     coming, paired = sorted(spans), 0
     for share, number in wanted:
@@ -171,8 +181,8 @@ def divide_short_blocks(
 ) -> list[tuple[int, int]] | None:
     """Returns (position of a SuperPoD, nodes) of the short blocks of a soft job; None if there are too few nodes.
 
-    left: [SuperPoDs] candidate nodes that whole blocks leave; used: [SuperPoDs] gave a whole block; missing: nodes to
-    find.
+    left: [SuperPoDs] candidate nodes after whole blocks. used: [SuperPoDs] True if it has a whole block. missing: nodes
+    to find.
     """
     if sum(left) < missing:
         return None

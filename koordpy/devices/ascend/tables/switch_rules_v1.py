@@ -1,9 +1,9 @@
 """Rule set 1.0 of switch affinity: rows of servers, so that ranks r and r + c share a slice position.
 
-Places a job under one leaf, else on whole leaves, else on logical switches: rows whose servers come from any leaves,
-one slice position a column. The columns are the positions with most usable servers; counting them decides exactly
-whether rows exist. O(servers log servers). Returning ranks keep the position of the bound ranks congruent to them
-modulo c (docs/rules/ascend.md 4.1, 4.3). Knows leaves and servers, no pods.
+Places a job under one leaf, else on whole leaves, else on logical switches: rows of servers from any leaves, with one
+slice position for each column. The columns are the positions with most usable servers; counting them decides exactly
+whether rows exist. O(servers log servers). A returning rank keeps the position of the bound ranks that are congruent to
+it modulo c (docs/rules/ascend.md 4.1, 4.3). Knows leaves and servers, not pods.
 """
 
 from collections import Counter
@@ -15,9 +15,9 @@ from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, Server,
 
 
 def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -> list[Seat] | None:
-    """Returns the seats of a job of `number` pods in rank order; None if it waits.
+    """Returns the servers of a job of `number` pods in rank order; None if the job must wait.
 
-    positions: c, slice positions of a leaf; kind: what the job asks of the switches.
+    positions: c, slice positions of a leaf. kind: switch affinity of the job.
     """
     open_ = [leaf for leaf in leaves if not _is_blanked(leaf, number, kind)]
     if number < positions or kind is Tor.PADDING:
@@ -33,14 +33,14 @@ def place(leaves: Sequence[LeafState], number: int, positions: int, kind: Tor) -
 
 
 def _is_blanked(leaf: LeafState, number: int, kind: Tor) -> bool:
-    """True if another job's uplinks forbid a leaf to a job that would span."""
+    """Returns whether a spanning job may not use a leaf because another job uses its uplinks."""
     rivals = [one for one in leaf.spanning if kind is not Tor.COMMON or one is Tor.FOUNDATION]
     return bool(rivals) and number > leaf.count
 
 
 def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
-    """Returns rows that are leaves with every position usable, the last one as far as needed, by slice; None for
-    none."""
+    """Returns rows that are leaves with every position usable, the last row only as far as needed; None if there are
+    too few."""
     rows = -(-number // positions)
     full = [leaf for leaf in leaf_order(leaves) if leaf.count == positions][:rows]
     if len(full) < rows:
@@ -49,7 +49,8 @@ def take_whole_leaves(leaves: Sequence[LeafState], number: int, positions: int) 
 
 
 def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) -> list[Seat] | None:
-    """Returns rows of servers from any leaves, one slice position a column; None if there are too few servers."""
+    """Returns rows of servers from any leaves, with one slice position for each column; None if there are too few
+    servers."""
     rows = -(-number // positions)
     last = number - (rows - 1) * positions
     lists: dict[int, list[Seat]] = {}
@@ -67,20 +68,20 @@ def take_logical_rows(leaves: Sequence[LeafState], number: int, positions: int) 
 
 
 def take_in_leaf_order(leaves: Sequence[LeafState], number: int) -> list[Seat] | None:
-    """Returns servers in leaf order, wherever they are; None if there are too few."""
+    """Returns servers of any leaves, in leaf order; None if there are too few."""
     found = used_up(leaf_order(leaves), number)
     return found if len(found) == number else None
 
 
 @dataclass
 class _ReturningRanks:
-    """Seats found so far for pending ranks of a job that has bound ranks."""
+    """Servers chosen so far for pending ranks of a job with bound ranks."""
 
     leaves: Sequence[LeafState]
     positions: int
     kind: Tor
     at: dict[int, tuple[int, int]]
-    """Rank -> (leaf number, slice position) of bound ranks and of those that have a seat."""
+    """Rank -> (leaf number, slice position) of bound ranks and of ranks with a chosen server."""
     taken: set[int] = field(default_factory=set)
 
     def choices(self, rank: int, where: int) -> list[Seat]:
@@ -95,10 +96,10 @@ class _ReturningRanks:
         return sorted(found, key=lambda seat: self.preference(rank, seat))
 
     def preference(self, rank: int, seat: Seat) -> tuple[int, ...]:
-        """Returns how good a seat is for a rank, smaller is better.
+        """Returns how well a server suits a rank; smaller is better.
 
-        First leaves without other spanning jobs, which matters to a common job alone; then the leaf of the rank's row,
-        another leaf of the job, the leaf with the fewest usable servers.
+        Leaves without other spanning jobs come first, which matters only to a common job; then the leaf of the rank's
+        row, another leaf of the job, the leaf with the fewest usable servers.
         """
         row = Counter(leaf for other, (leaf, _) in self.at.items() if other // self.positions == rank // self.positions)
         own = {leaf for leaf, _ in self.at.values()}
@@ -111,7 +112,7 @@ class _ReturningRanks:
         return rivals, 2, seat.leaf.count, seat.leaf.tor_id, seat.server.at
 
     def assign(self, rank: int, seat: Seat) -> None:
-        """Gives a rank its seat."""
+        """Records the server of a rank."""
         self.at[rank] = seat.leaf.number, seat.server.at
         self.taken.add(seat.server.node)
 
@@ -123,15 +124,15 @@ def place_again(
     positions: int,
     kind: Tor,
 ) -> dict[int, Seat] | None:
-    """Returns rank -> seat of the pending ranks of a job with bound ranks; None if they wait.
+    """Returns rank -> server of the pending ranks of a job with bound ranks; None if they must wait.
 
-    at: rank -> (leaf number, slice position) of the bound ranks; pending: ranks.
+    at: rank -> (leaf number, slice position) of the bound ranks. pending: ranks.
     """
     if kind is Tor.PADDING:
         return _seat_under_own_leaf(leaves, at, pending)
     home = {leaf for leaf, _ in at.values()}
     if len(home) == 1 and max((*at, *pending)) < positions:
-        # a job that stays under its one leaf uses no uplinks, so that those of others do not matter
+        # a job under one leaf uses no uplinks, so other spanning jobs there do not matter
         own = [replace(leaf, spanning=()) for leaf in leaves if leaf.number in home]
         found = _seat_by_column(_ReturningRanks(own, positions, kind, dict(at)), pending)
         if found is not None:
@@ -147,7 +148,7 @@ def place_again(
 def _seat_under_own_leaf(
     leaves: Sequence[LeafState], at: Mapping[int, tuple[int, int]], pending: Sequence[int]
 ) -> dict[int, Seat] | None:
-    """Returns seats under the leaf of the bound pods, where a padding job stays; None if it has too few."""
+    """Returns servers under the leaf of the bound pods, where a padding job stays; None if there are too few."""
     held = Counter(leaf for leaf, _ in at.values())
     own = sorted((leaf for leaf in leaves if leaf.number in held), key=lambda leaf: (-held[leaf.number], leaf.tor_id))
     found = used_up(own, len(pending))
@@ -155,7 +156,8 @@ def _seat_under_own_leaf(
 
 
 def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
-    """Returns seats at the slice position of the bound ranks congruent to each; else at one that no column uses."""
+    """Returns servers at the slice position of the bound ranks congruent to each rank; else at a position without a
+    column."""
     c = state.positions
     columns: dict[int, list[int]] = {}
     for rank in sorted(pending):
@@ -191,7 +193,7 @@ def _seat_by_column(state: _ReturningRanks, pending: Sequence[int]) -> dict[int,
 
 
 def _seat_anywhere(state: _ReturningRanks, pending: Sequence[int]) -> dict[int, Seat] | None:
-    """Returns seats of a common job that cannot keep its positions: any usable server, its own leaves first."""
+    """Returns servers of a common job that cannot keep its positions: any usable server, leaves of the job first."""
     found: dict[int, Seat] = {}
     for rank in sorted(pending):
         open_: list[tuple[Server, LeafState]] = [

@@ -1,8 +1,9 @@
 """Rule set 2.0 of switch affinity: a job takes whole idle leaves and shares at most q leaves with other jobs.
 
-Idle leaves are taken whole in leaf order; the rest goes to the fewest shared leaves that hold it, found by trying all
-groups of at most q leaves of different counts: O(counts^q), q is 1 or 2 (docs/rules/ascend.md 4.2, 4.3). Also writes
-the annotations by which later plans know how a leaf is used. Knows leaves and servers, no pods.
+Idle leaves are taken whole in leaf order. The remaining pods use the fewest shared leaves that have enough servers,
+found by trying all groups of at most q leaves with different counts: O(counts^q), q is 1 or 2 (docs/rules/ascend.md
+4.2, 4.3). Also writes the annotations from which later plans read how a leaf is used. Knows leaves and servers, not
+pods.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +17,9 @@ from koordpy.devices.ascend.tables.leaf_switches import LeafState, Seat, leaf_or
 def place(
     leaves: Sequence[LeafState], number: int, positions: int, *, kind: Tor, shared_most: int
 ) -> list[Seat] | None:
-    """Returns the seats of a job of `number` pods in rank order; None if it waits.
+    """Returns the servers of a job of `number` pods in rank order; None if the job must wait.
 
-    positions: c, slice positions of a leaf; shared_most: q, healthy shared leaves that one job may use.
+    positions: c, slice positions of a leaf. shared_most: q, healthy shared leaves that one job may use.
     """
     if number < positions or kind is Tor.PADDING:
         for group in (
@@ -54,14 +55,14 @@ def place(
 
 
 def fewest_leaves(leaves: Sequence[LeafState], number: int, most: int) -> list[LeafState] | None:
-    """Returns at most `most` leaves that hold `number` pods: the fewest, then of the smallest total; None for none.
+    """Returns the fewest leaves, at most `most`, with servers for `number` pods; None if there are none.
 
-    The smaller leaf comes first.
+    Of equal numbers the group with the smallest total is taken. The smaller leaf comes first.
     """
     alike: dict[int, list[LeafState]] = {}
     for leaf in sorted(leaves, key=lambda leaf: leaf.tor_id):
         alike.setdefault(leaf.count, []).append(leaf)
-    # of leaves with equal counts only the first can be part of the best answer
+    # of leaves with equal counts only the first ones can be in the best group
     kept = [leaf for same in alike.values() for leaf in same[:most]]
     for size in range(1, most + 1):
         able = [group for group in combinations(kept, size) if sum(leaf.count for leaf in group) >= number]
@@ -78,7 +79,8 @@ def _place_large_common(
     healthy: Sequence[LeafState],
     most: int,
 ) -> list[Seat] | None:
-    """Returns seats of a common job that idle and healthy leaves cannot hold: unhealthy shared leaves come first."""
+    """Returns the servers of a common job that is too large for idle and healthy leaves; unhealthy shared leaves come
+    first."""
     sick = sorted(
         (leaf for leaf in leaves if leaf.shared and not leaf.healthy), key=lambda leaf: (leaf.count, leaf.tor_id)
     )
@@ -98,9 +100,9 @@ def place_again(
     kind: Tor,
     shared_most: int,
 ) -> list[Seat] | None:
-    """Returns the seats of pending pods of a job with bound ones, in rank order; None if they wait.
+    """Returns the servers of pending pods of a job with bound pods, in rank order; None if they must wait.
 
-    own: leaf number -> isSharedTor of the bound pods there.
+    own: leaf number -> isSharedTor of the job's bound pods there.
     """
     first = [leaf for leaf in leaf_order(leaves) if own.get(leaf.number) == "2"]
     second = [leaf for leaf in leaf_order(leaves) if leaf.number in own and leaf not in first]

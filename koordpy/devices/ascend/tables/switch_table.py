@@ -1,8 +1,8 @@
-"""Reads the table of leaf (ToR) switches: which server is under which leaf, at which slice position.
+"""Reads the table of leaf (ToR) switches: the leaf and slice position of each server.
 
-The table is the ConfigMap `kube-system/basic-tor-node-cm` (docs/rules/ascend.md 4). Reading it is O(servers), once a
-text; `resolve` finds its servers among the nodes of a snapshot. Jobs without the label `tor-affinity` never cause a
-read.
+The table is the ConfigMap `kube-system/basic-tor-node-cm` (docs/rules/ascend.md 4). It is parsed once per text in
+O(servers); `resolve` finds its servers among the nodes of a snapshot. It is read only for jobs with label
+`tor-affinity`.
 """
 
 import json
@@ -20,7 +20,7 @@ SINGLE_LAYER = "single_layer"
 
 
 class TableFaultError(ValueError):
-    """A switch table that cannot be used; the text says why."""
+    """The reason why a switch table is rejected."""
 
 
 class Leaf(NamedTuple):
@@ -33,24 +33,28 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The table as written, leaves by tor_id. positions: slice positions of a leaf (`tor_count`)."""
+    """The table as written, leaves by tor_id."""
 
     positions: int
+    """Number of slice positions of a leaf (`tor_count`)."""
     leaves: tuple[Leaf, ...]
     single_layer: bool = False
+    """True if the network has no layer above the leaves, so that a job must be under one leaf."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """The table on the nodes of a snapshot. leaf_of, slice_of: node position -> index into `leaves`, slice."""
+    """The table on the nodes of a snapshot."""
 
     table: Table
     leaf_of: Mapping[int, int]
+    """Node position -> index into `Table.leaves`."""
     slice_of: Mapping[int, int]
+    """Node position -> slice position."""
 
 
 def read_table(config_map: ConfigMap | None) -> Table:
-    """Returns the table of the ConfigMap. Raises TableFaultError if there is none or it is malformed."""
+    """Returns the table of the ConfigMap. Raises `TableFaultError` if there is none or it is malformed."""
     text = config_map.data.get(keys.SWITCH_TABLE_KEY) if config_map is not None else None
     if config_map is None or text is None:
         raise TableFaultError(f"tor-affinity needs {TITLE} with key {keys.SWITCH_TABLE_KEY}")
@@ -65,7 +69,7 @@ def _parse(text: str, single_layer: bool) -> tuple[str, Table | None]:
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as fault:
-        return f"{keys.SWITCH_TABLE_KEY} is no JSON: {fault}", None
+        return f"{keys.SWITCH_TABLE_KEY} is not valid JSON: {fault}", None
     try:
         return "", _table(raw, single_layer)
     except TableFaultError as fault:
@@ -78,13 +82,13 @@ def _whole(value: Any) -> TypeGuard[int]:
 
 def _entries(value: Any, where: str) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise TableFaultError(f"{where} is no list of objects")
+        raise TableFaultError(f"{where} is not a list of objects")
     return value
 
 
 def _table(raw: Any, single_layer: bool) -> Table:
     if not isinstance(raw, dict):
-        raise TableFaultError("no JSON object")
+        raise TableFaultError("not a JSON object")
     positions = raw.get("tor_count")
     if not _whole(positions) or positions < 1:
         raise TableFaultError(f"tor_count is {json.dumps(positions)}, not a whole number of at least 1")
@@ -102,9 +106,9 @@ def _table(raw: Any, single_layer: bool) -> Table:
             if not _whole(at) or not 0 <= at < positions:
                 raise TableFaultError(f"{where}.slice_id is {json.dumps(at)}, not in 0..{positions - 1}")
             if not isinstance(address, str) or not address:
-                raise TableFaultError(f"{where}.server_ip is no text")
+                raise TableFaultError(f"{where}.server_ip is not a non-empty string")
             if at in servers:
-                raise TableFaultError(f"{where}.slice_id {at} is twice under leaf {tor_id}")
+                raise TableFaultError(f"{where}.slice_id {at} is given twice under leaf {tor_id}")
             if address in home:
                 raise TableFaultError(f"server {address} is under leaf {home[address]} and leaf {tor_id}")
             servers[at] = address
@@ -115,9 +119,10 @@ def _table(raw: Any, single_layer: bool) -> Table:
 
 
 def resolve(table: Table, nodes: Sequence[NodeInfo]) -> Switches:
-    """Returns the table on nodes: a server is the node with its address, else with its name; unknown ones are left out.
+    """Returns the table on nodes. A server is the node with its address, else with its name; unknown servers are left
+    out.
 
-    Raises TableFaultError if two entries under different leaves are one node.
+    Raises `TableFaultError` if entries under different leaves are the same node.
     """
     by_name = {node.name: i for i, node in enumerate(nodes)}
     by_address: dict[str, int] = {}

@@ -1,10 +1,9 @@
-"""Devices of resource claims as a family of devices, for the registry: pods with claims, and a plan's allocations.
+"""Devices of resource claims as a device family, for the registry: pods with claims, and a plan's allocations.
 
 A claim is allocated with the first pod of a plan that uses it; further pods of the plan share the allocation.
 
 Main types: `ClaimedDevices` (`claim_family.py`): the family; `ClaimReader` (`claim_family.py`): a pod's claims;
 `claimed_of` (`claim_family.py`): claims of a pod.
 
-Must not be imported except by the registry and one named module (import-linter).
-Start reading at `claim_family.py`.
+Must not be imported except by the registry and one named module (import-linter). Start reading at `claim_family.py`.
 """

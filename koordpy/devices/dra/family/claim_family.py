@@ -1,7 +1,7 @@
-"""Devices of resource claims as a family: each claim is allocated with the first pod of a plan that uses it.
+"""Devices of resource claims as a device family: each claim is allocated with the first pod of a plan that uses it.
 
-The objects, the ledger and what is being written are in `koordpy.devices.dra.ledger.claim_book`, the filter in
-`koordpy.devices.dra.filters.claim_filter`. A pod that is evicted gives no device back: its claim outlives it.
+The objects, the ledger and allocations in progress are in `koordpy.devices.dra.ledger.claim_book`, the filter in
+`koordpy.devices.dra.filters.claim_filter`. Evicting a pod frees no device, because its claim outlives it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from koordpy.pods.resource_amounts import Amounts
 
 
 class ClaimReader(AskReader):
-    """True for a pod that uses resource claims; its claims are read anew for each round."""
+    """Reads True for a pod with resource claims; the claims themselves are read in each round."""
 
     family = CLAIMS
 
@@ -31,7 +31,7 @@ class ClaimReader(AskReader):
 
 
 def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Taken]:
-    """Returns the devices that are allocated for a pod on a node, by resource claim; nothing for most pods."""
+    """Returns claim -> devices that are allocated for a pod on a node; empty for most pods."""
     if pod.ask(CLAIMS) is None:
         return {}
     scene = now.scene
@@ -39,7 +39,7 @@ def claimed_of(pod: PodInfo, node: int, now: FamilyRound) -> dict[str, Taken]:
 
 
 class ClaimedDevices(Family):
-    """All devices that drivers offer in slices."""
+    """All devices that drivers publish in ResourceSlices."""
 
     name, title = CLAIMS, "devices of resource claims"
 
@@ -57,7 +57,7 @@ class ClaimedDevices(Family):
         yield DynamicResources(pod, scene.draft, claim_view(scene.snapshot.families).objects)
 
     def give(self, nodes: Mapping[str, int], now: FamilyRound) -> FamilyAllocation:
-        """Each pod after those before it, which may have had a claim allocated that it shares."""
+        """Allocates pod by pod, because a pod may share a claim that an earlier pod of the plan has allocated."""
         draft, given = now.scene.draft, dict[str, dict[str, Taken]]()
         with draft.trial():
             for key, node in nodes.items():

@@ -1,9 +1,9 @@
-"""The part of CEL that device selectors need (kube-parity.md 6): comparisons, in, &&, ||, ! over device facts.
+"""The subset of CEL that device selectors need (kube-parity.md 6): comparisons, in, &&, ||, ! over device facts.
 
     device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model in ["a", "b"]
 
-Anything else is no fault of the user's: `parse` raises Unsupported, and the claim is refused with that word. A fact
-that a device does not state is an error in CEL; here the device does not match.
+For any other expression `parse` raises `Unsupported`, and the claim is refused with this reason. If a device does not
+state a fact, CEL raises an error; here the device does not match.
 """
 
 import re
@@ -25,16 +25,16 @@ _TOKEN = re.compile(
 
 
 class Unsupported(ValueError):
-    """An expression beyond what is read."""
+    """An expression outside the supported subset."""
 
 
 class Missing(Exception):
-    """A device does not state what an expression asks for."""
+    """Raised if a device does not state a fact that an expression reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A device as expressions see it: attributes and capacity by domain, then by name."""
+    """Attributes and capacity of a device by domain, then by name."""
 
     driver: str
     attributes: Mapping[str, Mapping[str, Value]]
@@ -48,7 +48,7 @@ class Expression:
     of: Lookup
 
     def matches(self, facts: Facts) -> bool:
-        """Whether a device is selected."""
+        """Returns whether the selector matches a device."""
         try:
             return self.of(facts) is True
         except Missing:
@@ -56,7 +56,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Reads an expression. Raises Unsupported."""
+    """Parses an expression. Raises `Unsupported`."""
     tokens: list[tuple[str, str]] = []
     at = 0
     while at < len(text.rstrip()):
@@ -73,7 +73,11 @@ def parse(text: str) -> Expression:
 
 
 def _chain(sides: list[Lookup], decided: bool) -> Lookup:
-    """&& and ||: a side that decides wins over one that cannot be told. A selector may have thousands of sides."""
+    """Combines the sides of && (decided: False) or || (decided: True).
+
+    A side with the deciding value decides even if another side is an error, as in CEL. Iterative, because a selector
+    may have thousands of sides.
+    """
     if len(sides) == 1:
         return sides[0]
 
@@ -109,7 +113,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bo
 
 
 def _among(a: Value, b: Value) -> bool:
-    """An item of a list, or a name that a domain states."""
+    """Returns whether a value is an item of a list, or a name that a domain states."""
     if not isinstance(b, list | Mapping):
         raise Missing
     return any(_same(a, one) for one in b)
@@ -254,7 +258,7 @@ class _Parser:
         return value
 
     def _name(self) -> str | None:
-        """`.name` or `["name"]` behind a domain; None where the domain itself is meant."""
+        """Parses `.name` or `["name"]` after a domain; returns None if neither follows."""
         if self._next() == ".":
             self._take()
             word, name = self._take()
@@ -271,7 +275,7 @@ class _Parser:
         return None
 
     def _stated(self) -> Lookup:
-        """`has(device.attributes["d"].name)`: whether a device states it."""
+        """Parses `has(device.attributes["d"].name)`, which is true if a device states the attribute."""
         self._take("(")
         self._take("device")
         inner = self._device()
@@ -286,7 +290,7 @@ class _Parser:
         return value
 
     def _compare_to(self, left: Lookup) -> Lookup:
-        """`.compareTo(quantity("1Gi"))`: -1, 0 or 1, the way Kubernetes compares quantities in CEL."""
+        """Parses `.compareTo(quantity("1Gi"))`, which is -1, 0 or 1 as in the CEL of Kubernetes."""
         self._take(".")
         self._take("compareTo")
         self._take("(")

@@ -1,6 +1,6 @@
-"""DynamicResources to the minimum bar: allocated claims, and claims by class, count and selectors (kube-parity.md 6).
+"""DynamicResources: claims by class, count and selectors, allocated or to be allocated (kube-parity.md 6).
 
-What goes beyond it is refused with a word of its own, never let through.
+This is a minimal subset. A claim beyond it is refused with a reason that names the feature, and never allocated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ MAX_CONSUMERS = 256
 
 Mask = NDArray[np.bool_]
 Taken = tuple[tuple[str, DeviceId], ...]
-"""(request, device) of one claim."""
+"""(request, device) of each device of one claim."""
 
 
 def _refuse(text: str) -> Refusal:
@@ -45,7 +45,7 @@ BEYOND = _refuse("unsupported: devices with shared counters, binding conditions 
 
 
 def resource_claims(pod: PodInfo) -> list[str]:
-    """`namespace/name` of the resource claims of a pod that exist or should, each once."""
+    """Returns `namespace/name` of the resource claims of a pod, existing or not, without duplicates."""
     names = (name for _, name, _ in claim_names(pod.pod) if name is not None)
     return list(dict.fromkeys(f"{pod.namespace}/{name}" for name in names))
 
@@ -53,8 +53,10 @@ def resource_claims(pod: PodInfo) -> list[str]:
 def resource_claims_refusal(
     pod: PodInfo, objects: DeviceObjects, groups: Mapping[str, UpstreamPodGroup]
 ) -> Refusal | None:
-    """What is wrong with a pod's resource claims before any node is tried. groups: upstream PodGroups by
-    `namespace/name`."""
+    """Returns why a pod's resource claims cannot be used, before any node is tried; None if they can.
+
+    groups: upstream PodGroups by `namespace/name`.
+    """
     group = groups.get(key) if (key := upstream_key(pod.pod)) else None
     if group is not None and any(one in group.spec.resource_claims for one in pod.pod.spec.resource_claims):
         return _refuse(f"unsupported: resourceClaims of PodGroup {key}")
@@ -81,7 +83,8 @@ def resource_claims_refusal(
 
 
 def _beyond(claim: ResourceClaim, objects: DeviceObjects) -> str | None:
-    """What of a claim that is to be allocated cannot be done; None where all of it can."""
+    """Returns the feature of an unallocated claim that is not supported, or a missing class; None if it can be
+    allocated."""
     if claim.spec.devices.constraints:
         return "unsupported: constraints of resource claims"
     for request in claim.spec.devices.requests:
@@ -129,24 +132,27 @@ def _facts(offered: Offered) -> Facts:
 
 
 def _plain(device: SliceDevice, where: ResourceSlice) -> bool:
-    """Whether a device is one that can be taken whole."""
+    """Returns whether a device is allocated as a whole: no counters, binding conditions or several allocations."""
     beyond = device.facts.consumes_counters or device.binding_conditions or device.allow_multiple_allocations
     return not beyond and not where.spec.per_device_node_selection
 
 
 @dataclass(frozen=True, eq=False)
 class _Fitting:
-    """Devices that some selectors match. on: node name -> those that this node alone offers; wide: those of slices that
-    several nodes may reach; beyond: those that match, but cannot be taken whole."""
+    """Devices that match some selectors."""
 
     on: Mapping[str, tuple[Offered, ...]]
+    """Node name -> devices that are published for this node only."""
     wide: tuple[Offered, ...]
+    """Devices of slices that several nodes may use."""
     beyond: tuple[Offered, ...]
+    """Matching devices with unsupported features."""
 
 
 @lru_cache(maxsize=16)
 def _fitting(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Fitting:
-    """Found once for the claims of all pods that are alike: members of a gang have one each of the same kind."""
+    """Returns the devices that match selectors; computed once for all pods with equal claims, such as members of a
+    gang."""
     expressions = [parse(text) for text in selectors]
     on: dict[str, list[Offered]] = {}
     wide: list[Offered] = []
@@ -169,7 +175,7 @@ def _fitting(objects: DeviceObjects, selectors: tuple[str, ...]) -> _Fitting:
 
 @dataclass(frozen=True, eq=False)
 class _DeviceWant:
-    """One device that a request asks for, and those that would do."""
+    """One requested device, and the devices that match the request."""
 
     claim: str
     request: str
@@ -177,7 +183,7 @@ class _DeviceWant:
 
 
 class DynamicResources(Rule):
-    """Claims of a pod against the devices that nodes offer."""
+    """Claims of a pod against the devices that nodes publish."""
 
     plugin = PLUGIN
     together = True
@@ -211,7 +217,7 @@ class DynamicResources(Rule):
         return bool(pod.pod.spec.resource_claims)
 
     def _on(self, offered: Offered) -> Mask:
-        """[nodes] that a slice offers its devices on."""
+        """Returns [nodes] True if a slice publishes its devices for the node."""
         name = offered.slice.metadata.name
         found = self._reach.get(name)
         if found is None:
@@ -225,7 +231,7 @@ class DynamicResources(Rule):
         return found
 
     def _selected(self, selector: NodeSelector) -> Mask:
-        """[nodes] that a node selector matches."""
+        """Returns [nodes] True if a node selector matches."""
         terms = selector.node_selector_terms
         return np.fromiter((any(term_matches(t, n.name, n.labels) for t in terms) for n in self._nodes), dtype=bool)
 
@@ -265,14 +271,14 @@ class DynamicResources(Rule):
         )
 
     def _open(self) -> list[_DeviceWant]:
-        """What no other pod of the plan has been given already."""
+        """Returns the requested devices of claims that the plan has not allocated yet."""
         return [want for want in self._wants if want.claim not in self._ledger.taken]
 
     def _kinds(self, wants: Sequence[_DeviceWant]) -> list[_Fitting]:
         return list({id(want.devices): want.devices for want in wants}.values())
 
     def _offering(self, fitting: _Fitting, held: set[DeviceId]) -> Mask:
-        """[nodes] where at least one of some devices is free."""
+        """Returns [nodes] True if at least one of some devices is free."""
         here = np.zeros(len(self._nodes), dtype=bool)
         index = self._draft.snapshot.index
         for name, devices in fitting.on.items():
@@ -293,8 +299,10 @@ class DynamicResources(Rule):
         return [found[id(want.devices)] for want in wants]
 
     def sought(self) -> list[tuple[frozenset[DeviceId], Mapping[str, int]] | None]:
-        """For each device that is wanted still, the free ones that would do, and how many of them each node offers;
-        None where several nodes may reach one of them."""
+        """Returns, for each device still to be allocated, (free matching devices, node name -> number of them).
+
+        The entry is None if several nodes may use one of these devices.
+        """
         held = self._held()
         known: dict[int, tuple[frozenset[DeviceId], Mapping[str, int]] | None] = {}
         wants = self._open()
@@ -310,7 +318,7 @@ class DynamicResources(Rule):
         return [known[id(want.devices)] for want in wants]
 
     def choice(self, node: int) -> dict[str, Taken]:
-        """Claim -> devices that a pod placed on a node takes."""
+        """Returns claim -> devices that are allocated if a pod is placed on a node."""
         wants = self._open()
         chosen = _matched(self._choices(wants, self._held(), node)) or []
         out: dict[str, Taken] = {
@@ -324,7 +332,7 @@ class DynamicResources(Rule):
 
 
 def _matched(choices: Sequence[Sequence[DeviceId]]) -> list[DeviceId] | None:
-    """A device of its own for each want, by augmenting paths; None where there is no way."""
+    """Returns a distinct device for each request, by augmenting paths; None if there is no such assignment."""
     holder: dict[DeviceId, int] = {}
 
     def place(want: int, seen: set[DeviceId]) -> bool:

@@ -1,6 +1,6 @@
 """Resource claims, slices and device classes: the dynamically allocated side of a snapshot (kube-parity.md 6).
 
-Only the newest generation of a pool counts, and only where all of its slices are there.
+Only the newest generation of a pool counts, and only if all of its slices exist.
 """
 
 from collections.abc import Mapping
@@ -39,11 +39,11 @@ class DeviceId(NamedTuple):
 
 
 Grant = tuple[tuple[str, DeviceId], ...]
-"""What a resource claim is allocated: (request, device) of each device."""
+"""Allocation of a resource claim: (request, device) of each device."""
 
 
 class Offered(NamedTuple):
-    """A device with the slice that offers it."""
+    """A device with the slice that publishes it."""
 
     id: DeviceId
     device: SliceDevice
@@ -51,11 +51,11 @@ class Offered(NamedTuple):
 
 
 class DeviceObjects:
-    """The objects of one moment; nothing in it changes."""
+    """Claims, classes and slices at one moment. Immutable."""
 
     def __init__(self, objects: Objects) -> None:
         self.claims: Mapping[str, ResourceClaim] = objects[ResourceClaim]
-        """By `namespace/name`."""
+        """Claims by `namespace/name`."""
         self.classes: Mapping[str, DeviceClass] = objects[DeviceClass]
         self.slices: Mapping[str, ResourceSlice] = objects[ResourceSlice]
 
@@ -75,7 +75,7 @@ class DeviceObjects:
 
     @cached_property
     def allocated(self) -> frozenset[DeviceId]:
-        """Devices that claims hold; those of administrators hold nothing."""
+        """Devices that are allocated to claims; allocations with admin access do not count."""
         return frozenset(
             DeviceId(result.driver, result.pool, result.device)
             for claim in self.claims.values()
@@ -86,13 +86,13 @@ class DeviceObjects:
 
 
 class DeviceBook(ObjectBook[DeviceObjects]):
-    """The objects as they come and go."""
+    """Claims, classes and slices, updated per event."""
 
     def __init__(self) -> None:
         super().__init__(DEVICE_KINDS, DeviceObjects)
 
     def allocate(self, pod: Pod, node: str, taken: Mapping[str, Grant]) -> None:
-        """Writes allocations, and the pod's reservation of every claim it names."""
+        """Writes allocations to claims, and reserves every claim of the pod for it."""
         consumer = consumer_of(pod)
         for _, name, _ in claim_names(pod):
             key = f"{pod.metadata.namespace}/{name}"
@@ -107,7 +107,10 @@ class DeviceBook(ObjectBook[DeviceObjects]):
             self.put(replace(claim, status=status))
 
     def allocation(self, claim: ResourceClaim, node: str, taken: Grant) -> Allocation:
-        """Devices that every node offers bind a claim to none; any other binds it to the node."""
+        """Returns the allocation of a claim for its status.
+
+        It binds the claim to the node, unless every device is in a slice for all nodes.
+        """
         results = [DeviceResult(request=r, driver=d.driver, pool=d.pool, device=d.device) for r, d in taken]
         everywhere = {offered.id for offered in self.view().offered if offered.slice.spec.all_nodes}
         selector = None
@@ -119,7 +122,7 @@ class DeviceBook(ObjectBook[DeviceObjects]):
         )
 
     def _parameters(self, claim: ResourceClaim) -> list[Any]:
-        """What drivers are told: the parameters of the classes of requests, then those of the claim."""
+        """Returns the configuration for drivers: that of the classes of requests, then that of the claim."""
         out: list[Any] = []
         for request in claim.spec.devices.requests:
             found = self.get(DeviceClass, request.exact.device_class_name)
@@ -129,12 +132,12 @@ class DeviceBook(ObjectBook[DeviceObjects]):
 
 
 class ClaimLedger(DeviceLedger):
-    """What a Draft allocates. given: pod key -> resource claim -> its devices; taken: the same by claim, with those of
-    assumed pods."""
+    """Allocations of a Draft. given: pod key -> claim -> its devices."""
 
     def __init__(self, promised: Mapping[str, Grant]) -> None:
         super().__init__()
         self.taken: dict[str, Grant] = dict(promised)
+        """Claim -> devices that are allocated on the Draft, for assumed pods, or by a write in progress."""
 
     def assign(self, pod: PodInfo, node: int, given: Any) -> None:
         super().assign(pod, node, given)
@@ -148,18 +151,18 @@ class ClaimLedger(DeviceLedger):
 
 @dataclass(frozen=True, eq=False)
 class ClaimView(FamilyView):
-    """Resource claims, slices and classes of one moment. promised: claim -> what it is allocated with an assumed pod,
-    or by a write that is under way."""
+    """Resource claims, slices and classes at one moment. Immutable."""
 
     objects: DeviceObjects
     promised: Mapping[str, Grant] = field(default_factory=dict)
+    """Claim -> devices that are allocated for an assumed pod, or by a write in progress."""
 
     def ledger(self) -> ClaimLedger:
         return ClaimLedger(self.promised)
 
 
 class ClaimBook(FamilyBook):
-    """Resource claims and what they are allocated from as they come and go, and what assumed pods are allocated."""
+    """Resource claims, slices and classes, updated per event, and the allocations of assumed pods."""
 
     kinds = DEVICE_KINDS
 
@@ -190,16 +193,16 @@ class ClaimBook(FamilyBook):
         self.objects.allocate(pod, node, given or {})
 
     def write(self, claim: str, devices: Grant) -> None:
-        """What a resource claim is allocated is on its way to the API server: it is not free again when the pod that
-        it is for is gone before the answer."""
+        """Records that an allocation is being written to the API server. It stays reserved if its pod is deleted before
+        the answer."""
         self._in_writing[claim] = devices
 
     def written(self, claim: str) -> None:
-        """What became of that is known, and told by the claim."""
+        """Records that the result of the write is known and part of the claim."""
         self._in_writing.pop(claim, None)
 
     def grants(self) -> dict[str, Grant]:
-        """Resource claim -> what it is allocated with an assumed pod, or by a write that is under way."""
+        """Returns claim -> devices that are allocated for an assumed pod, or by a write in progress."""
         taken = {claim: devices for own in self._assumed.values() for claim, devices in own.items()}
         return self._in_writing | taken
 
@@ -216,25 +219,26 @@ def claim_view(families: Mapping[str, FamilyView]) -> ClaimView:
 
 
 def claim_ledger(ledgers: Mapping[str, DeviceLedger]) -> ClaimLedger:
-    """Returns what a Draft allocates (`Draft.ledgers`)."""
+    """Returns the claim ledger of a Draft (`Draft.ledgers`)."""
     found = ledgers.get(CLAIMS)
     return cast(ClaimLedger, found) if found is not None else ClaimLedger({})
 
 
 def claim_book(families: Mapping[str, FamilyBook]) -> ClaimBook:
-    """Returns the resource claims of a cluster (`ClusterState.families`)."""
+    """Returns the claim book of a cluster (`ClusterState.families`)."""
     return cast(ClaimBook, families[CLAIMS])
 
 
 def consumer_of(pod: Pod) -> ClaimConsumer:
-    """A pod as a claim's reservations name it."""
+    """Returns a pod as an entry of a claim's reservedFor."""
     return ClaimConsumer(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
 
 
 def claim_names(pod: Pod) -> list[tuple[str, str | None, bool]]:
-    """(name in the pod, name of the claim, whether it is made for the pod) of each resource claim of a pod.
+    """Returns (name in the pod, name of the claim, True if it is generated for the pod) of each resource claim of a
+    pod.
 
-    None = not made yet. A template that needs no claim, as its controller found, is left out.
+    The name of the claim is None until it is created. A template that needs no claim, by its status, is left out.
     """
     made = {status.name: status for status in pod.status.resource_claim_statuses}
     out: list[tuple[str, str | None, bool]] = []
