@@ -16,8 +16,12 @@ Played = TypeVar("Played")
 
 
 def own_half(seeds: Sequence[Played]) -> Sequence[Played]:
-    """Returns every other seed: Python 3.12 and 3.13 play the first, third, ..., Python 3.11 the second, fourth, ...
+    """Returns the seeds whose index has an even number of 1 bits on Python 3.12 and 3.13, the others on Python 3.11.
 
-    Every Python plays a lone seed, and all seeds if KOORDPY_ALL_SEEDS is set.
+    Both halves have even and odd seeds, because a family may derive an option from `seed % 2`. Every Python plays a
+    lone seed, and all seeds if KOORDPY_ALL_SEEDS is set.
     """
-    return seeds if ALL or len(seeds) < 2 else seeds[sys.version_info.minor // 2 % 2 :: 2]
+    if ALL or len(seeds) < 2:
+        return seeds
+    half = sys.version_info.minor // 2 % 2
+    return [seed for index, seed in enumerate(seeds) if index.bit_count() % 2 == half]

@@ -1,5 +1,8 @@
-"""Which of many random histories a run plays: of those that are always played each Python plays every other batch, so
-that the two that CI tries play all of them; a variable asks for more, which one Python then plays alone."""
+"""Which of many random histories a run plays.
+
+Each Python plays half of the batches that are always played, so that the two that CI tries play all of them
+(`tests/halves.py`). A variable asks for more, which one Python then plays alone.
+"""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Random lives of workloads in virtual time: 2,000, of which each Python plays every other batch;
+"""Random lives of workloads in virtual time: 2,000, of which each Python plays half of the batches;
 KOORDPY_WORKLOADS=2000: that many of each sort."""
 
 import pytest

@@ -16,6 +16,7 @@ from koordpy.feasibility.round_state import RoundState
 from koordpy.gangs.queue_units import Groups
 from koordpy.planner.planning_round import plan_round
 from koordpy.verify.plan_check import check_plan
+from tests.halves import own_half
 from tests.planning.node_rules import anti, near, node, pod, states, term
 from tests.scenarios.cluster import bound, group, messages
 
@@ -69,7 +70,7 @@ def random_cluster(seed: int) -> list[Any]:
     return objects
 
 
-@pytest.mark.parametrize("seed", range(250))
+@pytest.mark.parametrize("seed", own_half(range(250)))
 def test_a_gang_is_placed_exactly_where_all_members_may_stand_together(seed: int) -> None:
     snapshot = states(random_cluster(seed)).snapshot(0.0)
     figures = RoundState(Draft(snapshot), KoordpyConfiguration())

@@ -21,6 +21,7 @@ from koordpy.placement.problem import Problem
 from koordpy.placement.solver.exact_placement import solve
 from koordpy.plan.round_plan import Proof
 from koordpy.problems.placement_methods import place_problem
+from tests.halves import own_half
 from tests.planning.oracle import Place, assert_best, problem_of
 from tests.planning.test_solver import random_problem
 
@@ -97,13 +98,15 @@ def opening_problem(seed: int) -> Problem:
     return replace(problem, interactions=(LinkedAffinity(owners),))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", own_half(range(300)))
 def test_the_place_that_a_gang_opens_is_as_good_as_enumeration(seed: int) -> None:
     problem = opening_problem(seed)
     assert_best(problem, place_problem(problem))
 
 
-@pytest.mark.parametrize("seed", [*range(500), pytest.param(688, id="none-of-those-that-it-shuns-is-left-to-place")])
+@pytest.mark.parametrize(
+    "seed", [*own_half(range(500)), pytest.param(688, id="none-of-those-that-it-shuns-is-left-to-place")]
+)
 def test_with_interactions_the_solver_is_as_good_as_enumeration(seed: int) -> None:
     problem = interacting_problem(seed)
     assert_best(problem, place_problem(problem))

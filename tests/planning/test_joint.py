@@ -14,6 +14,7 @@ from koordpy.framework.filter_protocol import Code, Refusal, Verdict, refused_wh
 from koordpy.framework.pod_rule_filter import Rule
 from koordpy.plugins.filter_inputs import FilterInputs
 from koordpy.pods.pod_info import PodInfo
+from tests.halves import own_half
 from tests.scenarios.cluster import World, bound, group, node, pod
 
 WATTS = "example.com/watts"
@@ -54,7 +55,7 @@ def supply(pod: PodInfo, scene: FilterInputs) -> Iterator[Rule]:
     yield Supply(pod, scene)
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", own_half(range(120)))
 def test_a_gang_is_placed_exactly_where_the_filter_lets_all_its_pods(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

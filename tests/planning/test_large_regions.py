@@ -14,6 +14,7 @@ from koordpy.placement.solver.exact_placement import solve
 from koordpy.placement.solver.large_regions import least_domains
 from koordpy.plan.round_plan import Proof
 from koordpy.problems.placement_methods import place_problem
+from tests.halves import own_half
 from tests.planning.oracle import Place, _placements, best_placement, is_as_good, problem_of
 from tests.planning.test_solver import random_problem
 
@@ -50,7 +51,7 @@ def with_devices(problem: Problem) -> Problem:
     return replace(problem, by_count=table)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", own_half(range(150)))
 def test_devices_by_number_are_worth_what_enumeration_finds(seed: int) -> None:
     problem = with_devices(mixed(seed, bound=seed % 3 == 0))
     best, solution = best_placement(problem), place_problem(problem)
@@ -61,7 +62,7 @@ def test_devices_by_number_are_worth_what_enumeration_finds(seed: int) -> None:
     assert is_as_good(problem, solution, best)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", own_half(range(150)))
 def test_no_placement_opens_fewer_domains_than_one_measure_needs(seed: int) -> None:
     problem = with_devices(mixed(seed))
     goals, pending = Goals(problem), problem.pending
@@ -95,7 +96,7 @@ def agreed(problem: Problem) -> tuple[dict[int, int] | None, Solution]:
     return best, solution
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", own_half(range(200)))
 def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(seed: int) -> None:
     problem = replace(mixed(seed, bound=seed % 5 == 0), sizes=Sizes(model_nodes=seed % 4))
     problem = with_devices(problem) if seed % 2 else problem
@@ -105,7 +106,7 @@ def test_a_region_modelled_in_part_is_valid_and_proven_only_where_it_is_best(see
         assert Goals(problem).layers(solution.nodes) == Goals(problem).layers(best)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", own_half(range(300)))
 def test_whatever_else_is_asked_a_region_modelled_in_part_is_valid(seed: int) -> None:
     problem = replace(random_problem(seed), gather=True, sizes=Sizes(model_nodes=seed % 4))
     agreed(problem)

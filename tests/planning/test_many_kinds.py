@@ -27,6 +27,7 @@ from koordpy.plan.round_plan import GangStatus, Proof, RoundPlan
 from koordpy.planner.planning_round import PlannerCache, plan_round
 from koordpy.verify.tie_check import check_ties
 from tests.cluster.test_hostile import calls_of
+from tests.halves import own_half
 from tests.planning.oracle import best_placement, is_as_good
 from tests.planning.test_solver import random_problem
 from tests.scenarios.cluster import TWO_LAYERS, World, bound, group, messages, nodes_of, pod, wish
@@ -42,7 +43,7 @@ def of_kinds(count: int, **settings: object) -> World:
     return world.add(*(pod(f"p-{i}", gang="train", cpu=f"{100 + i}m", **settings) for i in range(count)))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", own_half(range(300)))
 def test_what_is_too_large_for_a_model_is_valid_and_nothing_of_it_is_proven_wrongly(seed: int) -> None:
     problem = replace(random_problem(seed), gather=seed % 2 == 0, sizes=Sizes(model_pods=seed % 7))
     if not problem.gather:

@@ -10,6 +10,7 @@ from koordpy.placement.problem import ByCount, Problem, Sizes
 from koordpy.placement.solver.exact_placement import solve
 from koordpy.plan.round_plan import Proof
 from koordpy.problems.placement_methods import place_problem
+from tests.halves import own_half
 from tests.planning.oracle import best_placement, is_as_good
 from tests.planning.test_solver import random_problem
 
@@ -53,17 +54,17 @@ def check(problem: Problem) -> None:
         assert is_as_good(problem, solution, best), method.__name__
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", own_half(range(150)))
 def test_both_methods_find_the_best_of_all(seed: int) -> None:
     check(with_table(random_problem(seed), seed, hard=False))
 
 
-@pytest.mark.parametrize("seed", range(1000, 1060))
+@pytest.mark.parametrize("seed", own_half(range(1000, 1060)))
 def test_nodes_that_cannot_take_some_mixtures_are_left_alone(seed: int) -> None:
     check(with_table(random_problem(seed), seed, hard=True))
 
 
-@pytest.mark.parametrize("seed", range(2000, 2080))
+@pytest.mark.parametrize("seed", own_half(range(2000, 2080)))
 def test_equal_pods_are_counted_without_the_solver(seed: int) -> None:
     problem = random_problem(seed)
     alike = tuple(replace(member, shape=0) if member.shape >= 0 else member for member in problem.members)
@@ -73,19 +74,19 @@ def test_equal_pods_are_counted_without_the_solver(seed: int) -> None:
     check(with_table(kept, seed, hard=False))
 
 
-@pytest.mark.parametrize("seed", range(3000, 3160))
+@pytest.mark.parametrize("seed", own_half(range(3000, 3160)))
 @pytest.mark.parametrize("hard", [False, True], ids=["any mixture", "some mixtures"])
 def test_equal_nodes_are_counted_together(seed: int, hard: bool) -> None:
     check(with_table(without_gather(random_problem(seed)), seed, hard=hard))
 
 
-@pytest.mark.parametrize("seed", range(4000, 4060))
+@pytest.mark.parametrize("seed", own_half(range(4000, 4060)))
 def test_nodes_that_can_be_filled_in_too_many_ways_are_counted_one_by_one(seed: int) -> None:
     problem = with_table(without_gather(random_problem(seed)), seed, hard=seed % 2 == 0)
     check(replace(problem, sizes=Sizes(class_fillings=0)))
 
 
-@pytest.mark.parametrize("seed", range(4000, 4060))
+@pytest.mark.parametrize("seed", own_half(range(4000, 4060)))
 def test_where_names_are_not_asked_about_all_goals_before_are_the_best(seed: int) -> None:
     problem = with_table(without_gather(random_problem(seed)), seed, hard=False)
     problem = replace(problem, sizes=Sizes(named_variables=-1))
