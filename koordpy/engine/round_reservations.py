@@ -5,7 +5,7 @@ that do not try the unit contain its nodes as nominations. The promised start of
 here. Nominations at the API server are handled by the evictor (`nominations.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from koordpy.cache.reservations import Reservation, nomination
@@ -67,8 +67,10 @@ class RoundReservations:
         for one in plan.awaiting:
             self.awaiting.setdefault(one.unit, []).append(nomination(one.pod_key, one.node))
             given_up.discard((one.pod_key, one.node))
-        for unit in {one.unit for one in plan.awaiting}:
-            self._terminating[unit] = _terminating_for(self.awaiting[unit], snapshot)
+        if plan.awaiting:
+            ending = [pod for pod in snapshot.pods.values() if pod.bound and pod.pod.metadata.deletion_timestamp]
+            for unit in {one.unit for one in plan.awaiting}:
+                self._terminating[unit] = _terminating_for(self.awaiting[unit], ending, snapshot)
         taken = {one.node for one in plan.placements}
         for cut in plan.deferred:
             # the place was free for this attempt and was given to another unit, so it must not be reserved again
@@ -99,17 +101,18 @@ class RoundReservations:
             self._queue.broadcast(Wake.ROOM, "AwaitedRoomGivenUp")
 
 
-def _terminating_for(places: Sequence[Reservation], snapshot: Snapshot) -> dict[str, str]:
-    """Returns key and uid of terminating pods on the nodes of these places, or in the quota trees of their pods."""
+def _terminating_for(places: Sequence[Reservation], ending: Iterable[PodInfo], snapshot: Snapshot) -> dict[str, str]:
+    """Returns key and uid of the terminating pods on the nodes of some places, or in the quota trees of their pods.
+
+    ending: all terminating pods of the snapshot.
+    """
     quotas = snapshot.quotas
     nodes = {one.node for one in places}
     trees = {quotas.tree.path(quotas.quota_of(snapshot.pods[one.holder]))[:1] for one in places} - {()}
     return {
         pod.key: pod.uid
-        for pod in snapshot.pods.values()
-        if pod.bound
-        and pod.pod.metadata.deletion_timestamp
-        and (pod.node in nodes or quotas.tree.path(quotas.quota_of(pod))[:1] in trees)
+        for pod in ending
+        if pod.node in nodes or (trees and quotas.tree.path(quotas.quota_of(pod))[:1] in trees)
     }
 
 
