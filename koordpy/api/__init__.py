@@ -1,7 +1,7 @@
-"""Wire objects as types: what users and the API server write, with keys, quantities and times.
+"""Types of wire objects, as users and the API server write them, with keys, quantities and times.
 
-The room knows Kubernetes' field names and the annotations of koordpy and Koordinator; each label and annotation is
-named in `keys.py` alone. Quantities are exact integers, times are UTC, and a fault names the path of its field.
+The package knows Kubernetes' field names and the annotations of koordpy and Koordinator; only `keys.py` has the names
+of labels and annotations. Quantities are exact integers, times are UTC, and a fault has the path of its field.
 
 Main types: `Pod` (`objects.py`) and `Node` (`objects.py`): core objects; `PodGroup` (`pod_groups.py`): a gang; `Fault`
 (`field_faults.py`): a fault.

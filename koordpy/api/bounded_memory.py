@@ -1,7 +1,7 @@
-"""What is remembered for speed alone: bounded, and forgotten as a whole where much of what it was told of is gone; or
-for as long as an object lives.
+"""Bounded caches of pure functions, which are cleared together, and caches that live as long as an object.
 
-Else names, amounts and templates of pods that are gone would stay among what is in use, each with a page of memory.
+Without the common clearing, names, amounts and templates of deleted pods would stay in memory between values in use,
+each with a page of memory.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,11 +15,11 @@ K = TypeVar("K", bound=Hashable)
 M = TypeVar("M")
 _FORGET: list[Callable[[], object]] = []
 turn = 0
-"""How often all was forgotten: for what another thread remembers, and forgets itself."""
+"""Number of times that all caches were cleared. Another thread reads it to clear its own caches."""
 
 
 def remembered(most: int) -> "Callable[[Callable[P, T]], _lru_cache_wrapper[T]]":
-    """Decorates a function of which so many answers are remembered, those that were asked for last."""
+    """Decorates a function; the results for the `most` arguments that were used last are cached."""
 
     def decorated(function: Callable[P, T]) -> "_lru_cache_wrapper[T]":
         known = lru_cache(maxsize=most)(function)
@@ -30,12 +30,12 @@ def remembered(most: int) -> "Callable[[Callable[P, T]], _lru_cache_wrapper[T]]"
 
 
 def forgotten_by(forget: Callable[[], object]) -> None:
-    """Has `forget` called with all others; also while the planner's thread goes on remembering."""
+    """Registers a function that `forget_all` calls, also while the planner's thread fills the cache."""
     _FORGET.append(forget)
 
 
 def forget_all() -> None:
-    """Forgets everything that is remembered so."""
+    """Clears all registered caches."""
     global turn
     turn += 1
     for forget in _FORGET:
@@ -43,7 +43,8 @@ def forget_all() -> None:
 
 
 def once(read: Callable[[K, M], T]) -> Callable[[K, M], T]:
-    """`read(how, metadata)`, remembered by what it is given; a metadata that changed is another object."""
+    """Returns `read(how, metadata)` with a cache that is keyed by `how` and the identity of the metadata object. An
+    entry is removed with its metadata object; changed metadata is another object."""
     known: dict[tuple[K, int], tuple[ref[M], T]] = {}
 
     def remembered(how: K, meta: M) -> T:
@@ -52,7 +53,7 @@ def once(read: Callable[[K, M], T]) -> Callable[[K, M], T]:
         if found is not None and found[0]() is meta:
             return found[1]
         value = read(how, meta)
-        # it is called before the id is given to another object
+        # the callback runs before the id is used for another object
         known[key] = ref(meta, lambda _: known.pop(key, None)), value
         return value
 

@@ -1,28 +1,28 @@
-"""Regular expressions that others write, searched in bounded time.
+"""Checks that regular expressions written by users are searched in bounded time.
 
-Python's engine tries every way of dividing a text among repetitions: `(a+)+$` on thirty letters takes minutes, and the
-scheduler with it, and so does `(a|a)` thirty times in a row. What can be divided in more ways than a power of the
-text's length, or a high one, or chosen in many ways, is refused.
+Python's engine tries every way to divide a text among repetitions: `(a+)+$` on thirty letters takes minutes and blocks
+the scheduler, and so does `(a|a)` thirty times in a row. Patterns are rejected if the number of ways to divide a text
+grows with a high power of its length or faster, or if their alternatives combine in too many ways.
 """
 
 import re
 from dataclasses import dataclass
 
 REPETITIONS = 3
-"""In one pattern."""
+"""Maximum number of repetitions in a pattern."""
 WAYS = 4096
-"""In which the forms of a pattern's parts go together; 64 count as another repetition."""
+"""Maximum number of ways in which the alternatives of a pattern combine; 64 of them count like a repetition."""
 LETTERS = 1000
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]])*\]|\(\?[a-zA-Z<!=:>]?|[()|?]|[*+]|\{\d*,\d*\}|\{\d+\}|.", re.S)
 _REPEATS = re.compile(r"[*+]|\{\d*,\d*\}")
 
 
 class PatternFault(ValueError):
-    """What is wrong with a pattern."""
+    """The fault of a pattern."""
 
 
 def read_pattern(text: str) -> re.Pattern[str]:
-    """The pattern, which `search` runs in bounded time. Raises PatternFault."""
+    """Returns the compiled pattern, which is searched in bounded time. Raises `PatternFault`."""
     if len(text) > LETTERS:
         raise PatternFault(f"{len(text)} letters, at most {LETTERS} are read")
     try:
@@ -38,7 +38,7 @@ def read_pattern(text: str) -> re.Pattern[str]:
         if closed.varies and (again or token.startswith("{")):
             raise PatternFault("a repetition of what varies by itself is not read")
         part = opened[-1]
-        if token == "?":  # the part before it, or nothing
+        if token == "?":  # the previous part, or nothing
             part.ways += part.ways // closed.ways
         elif token == "|":
             part.others, part.ways = part.others + part.ways, 1
@@ -61,11 +61,11 @@ def read_pattern(text: str) -> re.Pattern[str]:
 
 @dataclass(slots=True)
 class _Part:
-    """A group, or what is not in any."""
+    """A group, or the pattern outside of groups."""
 
     ways: int = 1
-    """Forms of the alternative that is read, one for each way to choose among those of its parts."""
+    """Number of ways to choose alternatives in the alternative that is being read."""
     others: int = 0
-    """Those of the alternatives before."""
+    """Number of ways in the earlier alternatives."""
     varies: bool = False
-    """Whether its text may have several lengths or forms."""
+    """True if the text of the part may have several lengths or forms."""

@@ -1,7 +1,7 @@
-"""Wire objects of dynamic resource allocation (resource.k8s.io v1; v1beta1 and v1beta2 as far as they differ).
+"""Wire objects of dynamic resource allocation (resource.k8s.io v1; v1beta1 and v1beta2 where they differ).
 
-As in `koordpy.api.objects` only what a decision may depend on is named; what is not supported is kept raw, so that it
-can be refused.
+As in `objects.py`, only fields that a decision may depend on are declared. Unsupported fields are kept raw, so that
+they can be rejected.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -34,7 +34,7 @@ class ExactRequest(Wire, frozen=True):
 
 
 class DeviceRequest(ExactRequest, frozen=True):
-    """v1beta1 has the fields of `exactly` in the request itself."""
+    """A device request. v1beta1 has the fields of `exactly` in the request itself."""
 
     name: str = ""
     exactly: ExactRequest | None = None
@@ -42,7 +42,7 @@ class DeviceRequest(ExactRequest, frozen=True):
 
     @property
     def exact(self) -> ExactRequest:
-        """The request for an exact kind of device, in either spelling."""
+        """The request for one exact device class, in either spelling."""
         return self.exactly or self
 
 
@@ -65,7 +65,7 @@ class DeviceResult(Wire, frozen=True):
 
 
 class DeviceResults(Wire, frozen=True):
-    """config: parameters for drivers, as they are in the claim and its classes."""
+    """Allocated devices. config: parameters for drivers, copied from the claim and its classes."""
 
     results: list[DeviceResult] = []
     config: list[Raw] = []
@@ -98,7 +98,7 @@ class ClaimTemplateSpec(Wire, frozen=True):
 
 
 class ResourceClaimTemplate(KubernetesObject, frozen=True):
-    """Claims are made from it by a controller; offline by `koordpy.simulation.claim_controllers`."""
+    """Template from which a controller creates claims; offline `koordpy.simulation.claim_controllers` does."""
 
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
 
@@ -113,7 +113,7 @@ class DeviceClass(KubernetesObject, frozen=True):
 
 
 class DeviceAttribute(Wire, frozen=True):
-    """One of the four; a version is known, and no selector that is read looks at it."""
+    """An attribute with one of four types. A version is only known to exist: no supported selector reads it."""
 
     text: str | None = msgspec.field(name="string", default=None)
     number: int | None = msgspec.field(name="int", default=None)
@@ -137,7 +137,7 @@ class BasicDevice(Wire, frozen=True):
 
 
 class SliceDevice(BasicDevice, frozen=True):
-    """v1beta1 has all but the name below `basic`."""
+    """A device of a slice. v1beta1 has all fields except the name below `basic`."""
 
     name: str = ""
     basic: BasicDevice | None = None
@@ -149,7 +149,7 @@ class SliceDevice(BasicDevice, frozen=True):
 
     @property
     def facts(self) -> BasicDevice:
-        """What is said of the device, in either spelling."""
+        """Attributes and capacity of the device, in either spelling."""
         return self.basic or self
 
 

@@ -1,4 +1,4 @@
-"""Custom resources that are no groups of pods: topology, quotas, devices (vocabulary.md 3), Volcano's HyperNodes."""
+"""Custom resources other than pod groups: topology, quotas, devices (vocabulary.md 3), and Volcano's HyperNodes."""
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
@@ -10,7 +10,7 @@ from koordpy.api.objects import Condition, KubernetesObject, LabelSelector, Quan
 
 
 class HierarchyEntry(Wire, frozen=True):
-    """One entry of a ClusterNetworkTopology, in either published spelling."""
+    """A layer of a ClusterNetworkTopology, in either published spelling."""
 
     layer_name: str = ""
     topology_layer: str = ""
@@ -33,7 +33,7 @@ class ClusterNetworkTopologySpec(Wire, frozen=True):
 
     @property
     def entries(self) -> list[HierarchyEntry]:
-        """The documented spelling first, else the alias (vocabulary.md 3)."""
+        """The entries in the documented spelling, or in the alias (vocabulary.md 3)."""
         return self.hierarchy or self.network_topology_spec
 
     @property
@@ -94,7 +94,7 @@ class DeviceSpec(Wire, frozen=True):
 
 
 class DeviceHolder(Wire, frozen=True):
-    """Devices of one pod; uuid: uid of the pod."""
+    """Devices of one pod. uuid: uid of the pod."""
 
     namespace: str = ""
     name: str = ""
@@ -113,7 +113,7 @@ class DeviceStatus(Wire, frozen=True):
 
 
 DELIVERY_UNAVAILABLE = "DeliveryUnavailable"
-"""Condition of a Device: True while containers on the node cannot be given GPUs."""
+"""Condition of a Device: True while the agent cannot give GPUs to containers on the node."""
 
 
 class Device(KubernetesObject, frozen=True):
@@ -133,7 +133,7 @@ class RegexMatch(Wire, frozen=True):
 
 
 class MemberSelector(Wire, frozen=True):
-    """Exactly one of the three; labelMatch for members of type Node only."""
+    """Exactly one of the three is set; labelMatch is only for members of type Node."""
 
     exact_match: ExactMatch | None = None
     regex_match: RegexMatch | None = None
@@ -153,13 +153,13 @@ class HyperNodeSpec(Wire, frozen=True):
 
 
 class HyperNode(KubernetesObject, frozen=True):
-    """A switch, or another domain of the network, with its members: nodes, or HyperNodes of a lower tier. The smaller
-    its tier, the closer its members are to each other."""
+    """A switch, or another network domain, with its members: nodes, or HyperNodes of a lower tier. The smaller its
+    tier, the closer its members are to each other."""
 
     spec: HyperNodeSpec = HyperNodeSpec()
 
 
 def is_delivery_unavailable(device: Device) -> bool:
-    """Whether the node's agent says that containers cannot be given GPUs now."""
+    """Returns whether the node's agent reports that containers cannot be given GPUs now."""
     found = condition_of(device.status.conditions, DELIVERY_UNAVAILABLE)
     return found is not None and found.status == "True"

@@ -9,11 +9,8 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration, `time.ParseDuration`'s grammar.
-
-    Raises ValueError where the text is none: a unit is asked for, except for a plain `0`, and there are no more than
-    2^63 - 1 nanoseconds, 292 years.
-    """
+    """Returns the seconds of a Go duration, in the grammar of `time.ParseDuration`. Raises ValueError if the text is
+    invalid: a unit is mandatory, except for a plain `0`, and the maximum is 2^63 - 1 nanoseconds, 292 years."""
     rest = text[1:] if text[:1] in "+-" and text else text
     if rest == "0":
         return 0.0
@@ -32,7 +29,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """A Go duration of these seconds, to the nanosecond: `1h30m`, `0.5s`."""
+    """Returns a number of seconds as a Go duration, to the nanosecond: `1h30m`, `0.5s`."""
     nanoseconds = round(Fraction(seconds) * 10**9)
     text = ""
     for unit in ("h", "m"):

@@ -1,4 +1,4 @@
-"""Faults of a value that somebody wrote: by the path of the field, in a user's words (kube-parity.md section 7)."""
+"""Faults of values that users write: path of the field, and a text in the user's terms (kube-parity.md section 7)."""
 
 import json
 import re
@@ -9,16 +9,16 @@ from typing import Any
 from koordpy.api.scalars import Number
 
 MAX_FAULTS = 1000
-"""Faults listed of one object."""
+"""Maximum number of faults listed for one object."""
 MAX_DOUBTS = 100
-"""Doubts told of one object."""
+"""Maximum number of warnings for one object."""
 MAX_SHOWN = 60
-"""Characters of a value in a fault's text."""
+"""Maximum number of characters of a value in a fault's text."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 
 
 class InputFaultsError(Exception):
-    """Bad input; `lines` names every fault, one a line (exit status 2)."""
+    """Invalid input. `lines` has every fault, one a line (exit status 2)."""
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__("\n".join(lines))
@@ -26,12 +26,12 @@ class InputFaultsError(Exception):
 
 
 class UnreadableError(ValueError):
-    """A value that cannot be read, or holds more than is read; the text says what and where."""
+    """A value that cannot be read, or exceeds a limit; the text states the fault and its path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: the path of the field from the root (empty = the root), and what is wrong."""
+    """A fault: the path of the field from the root (empty for the root), and the text."""
 
     path: str
     text: str
@@ -41,7 +41,10 @@ class Fault:
 
 
 def key_path(path: str, key: str) -> str:
-    """Path of a mapping's entry; keys with other characters stand in brackets: `requests[nvidia.com/gpu]`."""
+    """Returns the path of a mapping's entry.
+
+    Keys with special characters are in brackets: `requests[nvidia.com/gpu]`.
+    """
     if not _PLAIN_KEY.fullmatch(key):
         return f"{path}[{key}]"
     return f"{path}.{key}" if path else key
@@ -49,15 +52,15 @@ def key_path(path: str, key: str) -> str:
 
 @dataclass(slots=True)
 class FieldWalk:
-    """A walk through one object, with what it found."""
+    """Faults and warnings found while one object is read."""
 
     unknown: bool
-    """Whether fields that no type has are faults."""
+    """True if unknown fields are faults."""
     faults: list[Fault] = field(default_factory=list)
     doubts: list[Fault] = field(default_factory=list)
 
     def fault(self, path: str, text: str) -> None:
-        """Takes a fault down. Aliases can repeat one without end, so that the list has one."""
+        """Records a fault. YAML aliases can repeat a fault without limit, so the list is limited."""
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(Fault(path, text))
         elif len(self.faults) == MAX_FAULTS:
@@ -65,7 +68,7 @@ class FieldWalk:
 
     @property
     def doubtful(self) -> bool:
-        """Whether further doubts are told."""
+        """True if further warnings are recorded."""
         return len(self.doubts) < MAX_DOUBTS
 
     def doubt(self, path: str, text: str) -> None:
@@ -74,7 +77,7 @@ class FieldWalk:
 
 
 def one_line(text: str) -> str:
-    """A text that quotes its input, on one line and without what a terminal would obey."""
+    """Returns a text that quotes its input on one line, with control characters escaped for terminals."""
     text = " ".join(text.splitlines())
     if text.isprintable():
         return text
@@ -82,11 +85,11 @@ def one_line(text: str) -> str:
 
 
 Read = Callable[[Any, str, FieldWalk], Any]
-"""(raw, path, walk) -> cleaned value; faults go to the walk, and the value does not matter then."""
+"""(raw value, path, walk) -> cleaned value. Faults are added to the walk; then the returned value is meaningless."""
 
 
 def kind_name(value: Any) -> str:
-    """What a plain value is, in a user's words."""
+    """Returns the type of a plain value, in a user's terms."""
     if isinstance(value, bool):
         return "a truth value"
     if isinstance(value, (int, float, Number)):
@@ -98,16 +101,16 @@ def kind_name(value: Any) -> str:
 
 
 def literal(value: Any) -> str:
-    """A plain value as its author wrote it: null, true, 5, a text in quotes, JSON of the rest; long ones are cut."""
+    """Returns a plain value as its author wrote it: null, true, 5, a string in quotes, or JSON; long ones are cut."""
     if isinstance(value, str):
         return repr(value) if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]!r}..."
-    # JSON has no infinity; YAML and Python agree on it but for a point
+    # JSON has no infinity; YAML and Python write it alike except for the dot
     text = repr(value) if isinstance(value, Number | float) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def shown(value: Any) -> str:
-    """What a plain value is, and the value itself where it is short."""
+    """Returns the type of a plain value, and for scalars the value itself."""
     if isinstance(value, bool):
         return f"a truth value ({str(value).lower()})"
     if isinstance(value, (int, float, Number, str)):

@@ -1,7 +1,7 @@
-"""JSON that people write into annotations and ConfigMaps: read strictly, or told where it breaks.
+"""Reads JSON that users write into annotations and ConfigMaps strictly; a fault states its place.
 
-Why not `json.loads` alone: it takes the last of two equal keys, and a MustGather that is overwritten in silence would
-place a gang against its owner's wish.
+`json.loads` alone uses the last of two equal keys. A MustGather that is overwritten without a fault would place a gang
+against its owner's intent.
 """
 
 import json
@@ -15,7 +15,7 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def lone_surrogates(text: str, value: Any) -> bool:
-    """Whether a value read of a JSON text holds half a character, which no answer of ours could be written with."""
+    """Returns whether a value read from JSON contains a lone surrogate, which cannot be encoded as UTF-8."""
     if not _ESCAPED_SURROGATE.search(text):
         return False
     try:
@@ -26,7 +26,8 @@ def lone_surrogates(text: str, value: Any) -> bool:
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text. Raises UnreadableError: `no JSON, line 1 column 5`, a key given twice, its length."""
+    """Returns the value of a JSON text. Raises `UnreadableError` for invalid JSON (`no JSON, line 1 column 5`), a
+    repeated key, or a text that is too long."""
     if length := too_long(text):
         raise UnreadableError(length)
     try:

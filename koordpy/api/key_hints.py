@@ -1,8 +1,8 @@
-"""Hints on labels and annotations that are not read: misspelt, on the wrong kind of object, a label in an annotation's
-place, of another scheduler, or of a later version.
+"""Warnings about labels and annotations without effect: misspelt, on the wrong kind of object, a label used as an
+annotation or the reverse, of another scheduler, or of a later version.
 
-A key under one of koordpy's prefixes that says nothing deserves a word on its object; so does any other that is nearly
-one of ours. Which keys there are, and on what: vocabulary.md 4 to 9.
+A key with one of koordpy's prefixes gets a warning if it is unknown; any other key, if it is similar to a known one.
+Known keys by kind of object: vocabulary.md 4 to 9.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,12 +17,12 @@ LABEL, ANNOTATION = "label", "annotation"
 
 
 class Holder(StrEnum):
-    """What carries keys, told apart as far as that decides which of them are read."""
+    """Kinds of objects with keys, distinguished as far as different keys are read on them."""
 
     GROUP = "a PodGroup"
     PLAIN = "a pod in no gang"
     MEMBER = "a pod of a gang without a PodGroup"
-    """The oldest one speaks for the gang."""
+    """Only the oldest pod's settings apply to the gang."""
     GROUPED = "a pod of a PodGroup"
     DERIVED = "a pod of a gang that follows from its workload"
     QUOTA = "an ElasticQuota"
@@ -32,7 +32,7 @@ class Holder(StrEnum):
 
 
 Places = Mapping[str, str]
-"""Key -> label or annotation."""
+"""Key -> `label` or `annotation`."""
 
 
 def _places(labels: tuple[str, ...], annotations: tuple[str, ...]) -> dict[str, str]:
@@ -74,7 +74,7 @@ READ: Mapping[Holder, Places] = {
     Holder.DEVICE: _places((keys.GPU_DELIVERY,), (keys.GPU_PARTITIONS,)),
     Holder.WORKLOAD: _OF_GANG | _AUTO | _places(keys.ASCEND_LABELS, (keys.GANG_MIN, *keys.ASCEND_ANNOTATIONS)),
 }
-"""What is read on each kind of object; what a key was meant to be is looked for in this order."""
+"""Keys that are read on each kind of object. Similar keys are searched in this order."""
 _PLACES: Places = dict(chain.from_iterable(places.items() for places in READ.values()))
 OF_WORKLOADS = frozenset(
     (
@@ -85,7 +85,7 @@ OF_WORKLOADS = frozenset(
         "kueue.x-k8s.io/pod-group-serving", *keys.VOLCANO_GROUPS, "volcano.sh/task-spec", "volcano.sh/task-index",
     )
 )  # fmt: skip
-"""Keys of others that gangs of workloads are read by (workloads.md 2 and 5.2)."""
+"""Keys of other projects that define gangs of workloads (workloads.md 2 and 5.2)."""
 _OF_CONTROLLERS = (
     "jobset.sigs.k8s.io/", "alpha.jobset.sigs.k8s.io/", "leaderworkerset.sigs.k8s.io/", "training.kubeflow.org/",
     "batch.kubernetes.io/", "ray.io/", "grove.io/",
@@ -94,20 +94,22 @@ _SILENT = frozenset((*keys.WRITTEN, *keys.KOORDINATOR_KEYS))
 
 
 def is_read(key: str) -> bool:
-    """Whether an annotation or label of this name is read, or written, on some object."""
+    """Returns whether an annotation or label of this name is read, or written, on some kind of object."""
     if key in _PLACES or key in _SILENT or key in OF_WORKLOADS:
         return True
     return key.startswith((*keys.WRITTEN_PREFIXES, *_OF_CONTROLLERS))
 
 
 def place_of(key: str) -> str:
-    """Whether pods are read by it as a label or as an annotation; empty where they are not."""
+    """Returns whether pods use a key as a `label` or an `annotation`; empty if pods do not use it."""
     return next((READ[holder][key] for holder in _PODS if key in READ[holder]), "")
 
 
 def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
-    """Words for each key of an object that its author may think is read."""
-    declined = OF_WORKLOADS if annotations.get(keys.GANG_AUTO) == "off" else ()  # its author wants no gang by these
+    """Yields a warning for each key of an object that has no effect although its author may expect one."""
+    declined = (
+        OF_WORKLOADS if annotations.get(keys.GANG_AUTO) == "off" else ()
+    )  # its author opted out of gangs by these keys
     for place, own in ((LABEL, labels), (ANNOTATION, annotations)):
         for key in own:
             if key in declined:
@@ -122,17 +124,15 @@ def unread_keys(holder: Holder, labels: Mapping[str, str], annotations: Mapping[
 
 
 def misspelt_setting(annotations: Mapping[str, str]) -> str:
-    """`annotation KEY is not read, did you mean annotation OTHER?` for the first misspelt setting of a gang.
-
-    Empty where there is none. Other keys under the prefix of gangs, as those of Koordinator, are no misspelt settings.
-    """
+    """Returns `annotation KEY is not read, did you mean annotation OTHER?` for the first misspelt setting of a gang.
+    Empty for none. Other keys with the prefix of gangs, such as those of Koordinator, are not misspelt settings."""
     for key in meant_settings(annotations):
         return f"annotation {key} {_unread(key, ANNOTATION, Holder.GROUP)[2]}"
     return ""
 
 
 def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Returns the setting that was meant by each misspelt setting of a gang, by key."""
+    """Returns misspelt setting of a gang -> the setting that was meant."""
     out = {}
     for key in annotations:
         if key.startswith(keys.GANG_PREFIX):
@@ -144,8 +144,8 @@ def meant_settings(annotations: Mapping[str, str]) -> dict[str, str]:
 
 @remembered(1 << 12)
 def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
-    """(key that was meant, its place, what is to be said); empty texts for a key that is read, or that is nobody's
-    business."""
+    """Returns (key that was meant, its place, text of the warning); empty strings for a key that is read or needs no
+    warning."""
     kind = READ[holder].get(key)
     if kind is not None:
         return ("", "", "") if kind == place else (key, kind, f"is not read: it must be {_with_article(kind)}")
@@ -167,7 +167,7 @@ def _unread(key: str, place: str, holder: Holder) -> tuple[str, str, str]:
 
 
 def _elsewhere(key: str, holder: Holder) -> str:
-    """Of a key that is read on other objects only."""
+    """Returns the warning for a key that is read on other objects only."""
     if holder is Holder.PLAIN and key in READ[Holder.MEMBER]:
         return "is not read: the pod is in no gang"
     right, places = next((other, places) for other, places in READ.items() if key in places)
@@ -180,7 +180,7 @@ _PODS = (Holder.PLAIN, Holder.MEMBER, Holder.DERIVED, Holder.GROUPED)
 
 
 def _near(key: str) -> str:
-    """The key that was meant by one that is none; empty where none is near."""
+    """Returns the known key that is most similar to an unknown one; empty if none is similar."""
     prefix, _, name = key.rpartition("/")
     if not prefix:
         return meant(key, (one for one in _PLACES if "/" not in one and "." in one))
@@ -199,7 +199,7 @@ def _near(key: str) -> str:
 
 
 _PART = 5
-"""Letters of a name that may stand for the longer one that holds it."""
+"""Minimum length of an unknown name that is part of a known one to be taken for it."""
 
 
 def _folded(name: str) -> str:

@@ -1,4 +1,7 @@
-"""Every label, annotation and group name once (vocabulary.md 3 to 9). Aliases stand beside the name that we write."""
+"""Names of all labels, annotations and API groups (vocabulary.md 3 to 9).
+
+An alias follows the name that koordpy writes.
+"""
 
 DEFAULT_SCHEDULER_NAME = "koord-scheduler"
 
@@ -38,7 +41,7 @@ BIND_MEMBER_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
 BOUND_EPOCH = "internal.scheduling.koordinator.sh/epoch"
 BOUND_LEASE = "internal.scheduling.koordinator.sh/lease"
 
-# On what stands for an object that cannot be read; never written
+# Marks the substitute of an object that cannot be read; never written
 UNREADABLE = "internal.scheduling.koordinator.sh/unreadable"
 
 # Quotas and users
@@ -63,9 +66,9 @@ BUILT_IN_QUOTAS = (DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA)
 SYSTEM_NAMESPACE = "kube-system"
 MIRROR = "kubernetes.io/config.mirror"
 
-# What keeps a running pod from being moved
+# Keys that prevent a running pod from being moved
 DEFRAG = "scheduling.koordinator.sh/defrag"
-"""`never`: on the pod or its PodGroup."""
+"""Value `never`, on the pod or its PodGroup."""
 PREFER_NO_EVICTION = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -78,13 +81,13 @@ GPU_PARTS = (
     "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory", "koordinator.sh/gpu-memory-ratio",
     "koordinator.sh/gpu.shared", "aliyun.com/gpu-mem",
 )  # fmt: skip
-"""Parts of GPUs: who asks for one holds the cards that are written on it."""
+"""Resources for parts of GPUs: the cards of such a pod are written in its annotations."""
 ACCELERATORS = (*GPU_RESOURCES, *NPU_RESOURCES)
-"""Resources that are counted as devices where queues and users are compared."""
+"""Resources that are counted as devices when queues and users are compared."""
 HUNDREDTHS = ("koordinator.sh/gpu",)
 """Resources counted in hundredths of a device."""
 
-# Ascend (ascend.md 2 and 4 to 6): what jobs and nodes say
+# Ascend (ascend.md 2 and 4 to 6): keys of jobs and nodes
 ACCELERATOR_TYPE = "accelerator-type"
 SCHEDULE_POLICY = "huawei.com/schedule_policy"
 AFFINITY_CONFIG = "huawei.com/affinity-config"
@@ -101,9 +104,9 @@ FAULT_SCHEDULING = "fault-scheduling"
 
 ASCEND_LABELS = (TOR_AFFINITY, SUPER_POD_AFFINITY, NPU_310_STRATEGY, NPU_DUO, NPU_DISTRIBUTED, FAULT_SCHEDULING)
 ASCEND_ANNOTATIONS = (SCHEDULE_POLICY, SP_BLOCK, AFFINITY_CONFIG, RECOVER_POLICY)
-"""Keys of a job: read from its PodGroup, else from its pods."""
+"""Keys of a job: read from its PodGroup, or from its pods."""
 
-# Ascend: what every Binding of an NPU pod says, beside the annotation named like its resource
+# Ascend: annotations in every Binding of an NPU pod, in addition to the one named like its resource
 DISTRIBUTED_JOB = "distributed-job"
 RANK_INDEX = "hccl/rankIndex"
 SHARED_TOR = "isSharedTor"
@@ -112,7 +115,7 @@ SHARED_TOR_IP = "sharedTorIp"
 SUPER_POD_RANK = "super-pod-rank"
 BOUND_SUPER_POD = "super-pod-id"
 PREDICATE_TIME = "predicate-time"
-"""Unix nanoseconds of the Binding; of pods that await chips the device plugin serves the oldest first. Live only."""
+"""Unix nanoseconds of the Binding; the device plugin serves waiting pods in this order. Live only."""
 
 # Ascend: ConfigMaps
 DEVICE_INFO_PREFIX = "mindx-dl-deviceinfo-"
@@ -128,26 +131,27 @@ GPU_MIN_BANDWIDTH = "gputopology.scheduling.koordinator.sh/min-bandwidth"
 GPU_ALLOCATION = "topology.scheduling.koordinator.sh/gpu"
 GPU_NVIDIA_VISIBLE = "topology.scheduling.koordinator.sh/nvidia-visible-devices"
 GPU_CUDA_VISIBLE_PREFIX = "topology.scheduling.koordinator.sh/cuda-visible-devices."
-"""Followed by the index of the container in spec.containers, or by INIT_PREFIX and that in spec.initContainers."""
+"""Prefix; followed by the index of the container in spec.containers, or by INIT_PREFIX and its index in
+spec.initContainers."""
 INIT_PREFIX = "init-"
 DEVICE_ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 GPUSHARE_ASSIGNED = "ALIYUN_COM_GPU_ASSIGNED"
 GPUSHARE_ASSUME_TIME = "ALIYUN_COM_GPU_ASSUME_TIME"
 GPUSHARE_ID_PREFIX = "ALIYUN_COM_GPU_ID_"
-"""Followed by the minor."""
+"""Prefix; followed by the minor of a GPU."""
 GSOC_PREFIX = "GSOC_ID_"
-"""On nodes, followed by two GPUs joined by `_`: the link between them."""
+"""Prefix on nodes; followed by two GPUs joined by `_`. The value is the link between them."""
 GPU_PARTITIONS = "scheduling.koordinator.sh/gpu-partitions"
 GPU_PARTITION_SPEC = "scheduling.koordinator.sh/gpu-partition-spec"
 GPU_PARTITION_POLICY = "node.koordinator.sh/gpu-partition-policy"
 GPU_MODEL = "node.koordinator.sh/gpu-model"
 GPU_DELIVERY = "scheduling.koordinator.sh/gpu-delivery"
 DEVICE_BOOT = "scheduling.koordinator.sh/boot-id"
-"""Which start of the node a Device is of: GPUs that it lists and that have vanished since stay in it."""
+"""Boot id of the node at which a Device was written: a Device keeps GPUs that vanish during this boot."""
 NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
-# What koordpy writes and others read; names that begin like one of the prefixes, too
+# Annotations that koordpy writes for other programs, and prefixes of such annotations
 WRITTEN = (
     BOUND_DOMAIN, BOUND_RANK, BIND_GROUP_ID, BIND_MEMBER_COUNT, BOUND_EPOCH, BOUND_LEASE, GPU_ALLOCATION,
     GPU_NVIDIA_VISIBLE, DEVICE_ALLOCATED, DEVICE_BOOT, UNREADABLE,
@@ -156,17 +160,17 @@ WRITTEN_PREFIXES = (GPU_CUDA_VISIBLE_PREFIX,)
 
 
 def is_written(key: str) -> bool:
-    """Whether an annotation of this name is koordpy's to write."""
+    """Returns whether koordpy writes an annotation of this name."""
     return key in WRITTEN or key.startswith(WRITTEN_PREFIXES)
 
 
-# Prefixes of koordpy and of Koordinator: what stands below them and is not read is told of
+# Prefixes of koordpy and of Koordinator: an unknown key with one of these gets a warning
 PREFIXES = (
     GANG_PREFIX, QUOTA_PREFIX, "gputopology.scheduling.koordinator.sh/", "topology.scheduling.koordinator.sh/",
     "scheduling.koordinator.sh/", "koordpy.io/", "pod-group.scheduling.sigs.k8s.io/",
     "pod-group.scheduling.koordinator.sh/",
 )  # fmt: skip
-# Below them, and not told of: what Koordinator writes itself, or asks of its descheduler and of its estimates of load
+# Keys with these prefixes that get no warning: Koordinator writes them, or its descheduler and load estimates read them
 KOORDINATOR_KEYS = (
     GANG_PREFIX + "timeout",
     *(
@@ -187,7 +191,7 @@ KOORDINATOR_KEYS = (
     ),
 )  # fmt: skip
 
-# Of versions to come
+# Keys of future versions
 LATER = frozenset(
     (
         *(GANG_PREFIX + name for name in ("repair", "seat-hold", "provisioning-class", "slice")),
@@ -207,9 +211,9 @@ LATER = frozenset(
 LATER_PREFIXES = ("provisioning.scheduling.koordinator.sh/", "kueue.x-k8s.io/podset-")
 
 TOPOLOGY_OBJECT = "default"
-"""Only the ClusterNetworkTopology of this name is read (gang-network.md 3)."""
+"""Name of the only ClusterNetworkTopology that is read (gang-network.md 3)."""
 
-# Gangs of other schedulers: key -> whose
+# Gangs of other schedulers: key -> scheduler
 VOLCANO_GROUPS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 FOREIGN_GANGS = {
     **dict.fromkeys(VOLCANO_GROUPS, "Volcano"),
@@ -238,9 +242,9 @@ FOREIGN = {
     "yunikorn.apache.org/queue": ("YuniKorn", _QUOTA),
     "yunikorn.apache.org/task-groups": ("YuniKorn", f"{_MIN_MEMBER}, and joins PodGroups by {GANG_GROUPS}"),
 }
-"""Keys of other schedulers, whose they are, and what is said of them."""
+"""Key of another scheduler -> (the scheduler, text of the warning)."""
 
-# API groups of ours and of coscheduling
+# API groups of koordpy and of coscheduling
 GROUP_KOORDINATOR = "scheduling.koordinator.sh"
 GROUP_SIGS = "scheduling.sigs.k8s.io"
 GROUP_X = "scheduling.x-k8s.io"
@@ -251,8 +255,8 @@ GROUP_VOLCANO_TOPOLOGY = "topology.volcano.sh"
 CLUSTER_LAYER = "ClusterTopologyLayer"
 NODE_LAYER = "nodeLayer"
 
-# Priorities that every API server has
+# Priorities that exist on every API server
 SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 SYSTEM_PRIORITY_FLOOR = 2_000_000_000
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
-"""preemptionPolicy that an API server fills in; the other one is Never."""
+"""Default preemptionPolicy of an API server; the other value is Never."""

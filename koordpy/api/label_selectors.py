@@ -1,4 +1,4 @@
-"""Label selectors and node selectors, as the API server's matching works (kube-parity.md 2.3, 2.7)."""
+"""Label selectors and node selectors, matched as in the API server (kube-parity.md 2.3, 2.7)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _INT64 = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 def int64(text: str) -> int | None:
-    """A strict decimal 64-bit integer; None for anything else."""
+    """Returns the value of a strict decimal 64-bit integer; None for any other text."""
     if not _INT64.fullmatch(text):
         return None
     digits = text.lstrip("+-").lstrip("0")
@@ -25,10 +25,10 @@ def int64(text: str) -> int | None:
 
 
 def expression_matches(requirement: Requirement, labels: Labels) -> bool:
-    """One expression of a label or node selector.
+    """Returns whether one expression of a label or node selector matches.
 
-    What the API server would refuse matches nothing (kube-parity.md section 9, 6): an unknown operator, In and NotIn
-    without values, Exists and DoesNotExist with some.
+    An expression that the API server would reject matches nothing (kube-parity.md section 9, 6): an unknown operator,
+    In and NotIn without values, Exists and DoesNotExist with values.
     """
     value = labels.get(requirement.key)
     if bool(requirement.values) == (requirement.operator in ("Exists", "DoesNotExist")):
@@ -53,24 +53,24 @@ def expression_matches(requirement: Requirement, labels: Labels) -> bool:
 
 
 def selector_matches(selector: LabelSelector | None, labels: Labels) -> bool:
-    """A label selector: absent matches nothing, an empty one everything."""
+    """Returns whether a label selector matches labels; an absent one matches nothing, an empty one everything."""
     if selector is None:
         return False
-    for key, value in selector.match_labels.items():  # no generator: it is asked millions of times
+    for key, value in selector.match_labels.items():  # no generator: this is called millions of times
         if labels.get(key) != value:
             return False
     return all(expression_matches(requirement, labels) for requirement in selector.match_expressions)
 
 
 def field_valid(requirement: Requirement) -> bool:
-    """matchFields knows metadata.name, In or NotIn, with exactly one value."""
+    """Returns whether an expression of matchFields is valid: metadata.name, In or NotIn, exactly one value."""
     return (
         requirement.key == "metadata.name" and requirement.operator in ("In", "NotIn") and len(requirement.values) == 1
     )
 
 
 def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
-    """One node selector term; an empty one and an invalid one match nothing."""
+    """Returns whether a node selector term matches; an empty or invalid one matches nothing."""
     if not term.match_expressions and not term.match_fields:
         return False
     for requirement in term.match_fields:
@@ -80,16 +80,16 @@ def term_matches(term: NodeSelectorTerm, name: str, labels: Labels) -> bool:
 
 
 class LabelColumns:
-    """Node selector terms asked of many nodes at once. Of each key that a term speaks of the values are numbered once,
-    so that an expression is asked of no node, and where it lists values of no other value either."""
+    """Matches node selector terms on many nodes at once. The values of each key are numbered once, so an expression is
+    evaluated for each distinct value, not for each node; In and NotIn only for the listed values."""
 
     def __init__(self, names: Sequence[str], labels: Sequence[Labels]) -> None:
         self._names, self._labels = names, labels
         self._known: dict[str | None, tuple[dict[str | None, int], NDArray[np.int64]]] = {}
-        """Key, None for the name -> (value -> its number, [nodes] numbers)."""
+        """Key, None for the node name -> (value -> its number, [nodes] numbers)."""
 
     def matches(self, term: NodeSelectorTerm) -> NDArray[np.bool_]:
-        """[nodes] as `term_matches` says of each."""
+        """Returns [nodes], the result of `term_matches` for each node."""
         out = np.full(len(self._names), bool(term.match_expressions or term.match_fields))
         for requirement in term.match_fields:
             out &= field_valid(requirement) and self._expression(requirement, None)

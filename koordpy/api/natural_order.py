@@ -1,7 +1,7 @@
-"""Natural order of names: the last word of every tie, so that a plan can be reproduced.
+"""Natural order of names, the last tie-break of every order, so that plans are reproducible.
 
-Source: gang-network.md section 1. A name is cut into runs of digits and of other characters; digit runs compare as
-numbers and sort before text; equal names under that rule fall back to plain string order.
+Source: gang-network.md section 1. A name is split into runs of digits and runs of other characters. Runs of digits
+compare as numbers and sort before text; names that are equal by this rule are ordered as plain strings.
 """
 
 import re
@@ -12,15 +12,15 @@ NaturalKey = tuple[tuple[tuple[int, int, str], ...], str]
 
 _RUNS = re.compile(r"[0-9]+|[^0-9]+")
 _AT_ONCE = 4000
-"""Digits that int() takes from a text; it refuses more than 4300."""
+"""Number of digits converted at once; int() rejects more than 4300."""
 
 
 _LONG = 64
-"""Letters of a name above which its key, a hundred times as large, is not remembered."""
+"""Maximum length of a name with a cached key: a key is a hundred times as large as the name."""
 
 
 def natural_key(name: str) -> NaturalKey:
-    """Sort key of one name: digit runs as numbers before text, then the plain string."""
+    """Returns the sort key of a name: runs of digits as numbers before text, then the plain string."""
     return _remembered(name) if len(name) <= _LONG else _key(name)
 
 
@@ -33,7 +33,7 @@ _remembered = remembered(1 << 16)(_key)
 
 
 def number(digits: str) -> int:
-    """What digits come to, however many they are: int() takes no more than 4300."""
+    """Returns the value of any number of digits; int() alone rejects more than 4300."""
     if len(digits) <= _AT_ONCE:
         return int(digits)
     value = 0

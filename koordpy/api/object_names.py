@@ -1,8 +1,8 @@
-"""Names as an API server takes them, and addresses: the types by which configuration, flags and the chart's schema are
-checked alike.
+"""Types of object names and addresses that an API server accepts; the configuration, flags and the chart's schema check
+with the same patterns.
 
-Each pattern stands between `^` and `$`, so that it says the same to Python, JSON schema and Go. `noun` is what a fault
-calls the value.
+Each pattern is enclosed in `^` and `$`, so that Python, JSON schema and Go read it alike. `noun` names the value in a
+fault.
 """
 
 from typing import Annotated
@@ -25,14 +25,14 @@ LABEL_KEY = f"({_SUBDOMAIN}/)?{_PART}"
 LABEL_VALUE = f"({_PART})?"
 CONTAINER_NAME = _LABEL
 SchedulerName = Annotated[str, _text(LABEL_KEY, "name of a scheduler (as in koord-scheduler)")]
-"""A qualified name: events name their reporter by it, and the API server takes no other."""
+"""A qualified name, because the API server accepts only such a name for the reporter of an event."""
 ResourceName = Annotated[str, _text(LABEL_KEY, "name of a resource (as in cpu, nvidia.com/gpu)")]
 ExtendedResourceName = Annotated[
     str, _text(f"{_SUBDOMAIN}/{_PART}", "name of an extended resource (as in nvidia.com/gpu)")
 ]
 ResourceGroup = Annotated[str, _text(_SUBDOMAIN, "group of resources (as in example.com)")]
 LayerName = Annotated[str, _text(".{1,63}", "name of a layer (as in blockLayer)")]
-"""As the definition of ClusterNetworkTopology has it."""
+"""The pattern in the CRD of ClusterNetworkTopology."""
 LinkClass = Annotated[
     str,
     _text(
@@ -40,15 +40,13 @@ LinkClass = Annotated[
         "link class: NV (each), NV4, PSB, PIX, PXB, PHB, NODE, SYS, HOST, HOSTPIX",
     ),
 ]
-"""A class of links between GPUs (gpu-topology.md 3); NV alone is what each NVLink of a class NVn carries."""
+"""A class of links between GPUs (gpu-topology.md 3). NV alone sets the bandwidth of one NVLink of every class NVn."""
 ListenAddress = Annotated[str, Meta(extra={"format": "listen-address"})]
 
 
 def split_address(address: str) -> tuple[str | None, int]:
-    """(host, port) of a bind address such as `:10259`, `127.0.0.1:0` or `[::1]:10259`; no host means all of them.
-
-    Raises ValueError where it is none.
-    """
+    """Returns (host, port) of a bind address such as `:10259`, `127.0.0.1:0` or `[::1]:10259`; host None for all
+    interfaces. Raises ValueError for an invalid address."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) <= 65535) or "/" in host or len(host.split()) > 1:
         raise ValueError(f"{address!r} is no address to listen at (as in :10259 or 127.0.0.1:10259)")

@@ -1,9 +1,9 @@
-"""Wire objects: what we read of the API server's objects, typed and frozen.
+"""Wire objects of the core API, typed and frozen.
 
-Only fields that a decision may depend on are named; everything else is dropped while decoding, which keeps 50,000 pods
-small. `gc=False`: the structs hold no cycles, and a collector that walks 50,000 pods pauses for seconds.
-Sources: the Kubernetes API 1.36 and vocabulary.md 3. Times are RFC 3339 text as the API server writes it; quantities
-are raw (`koordpy.api.quantity` reads them).
+Only fields that a decision may depend on are declared. Decoding drops other fields, which keeps 50,000 pods small.
+`gc=False`: the structs contain no reference cycles, and a garbage collection of 50,000 pods takes seconds. Times are
+RFC 3339 text as the API server writes it; quantities are raw (`quantity.py` reads them).
+Sources: the Kubernetes API 1.36 and vocabulary.md 3.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ class OwnerReference(Wire, frozen=True):
 
 
 class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
-    """Weakly referable, for what is remembered of it (`api.remembered.once`)."""
+    """Metadata of an object. It supports weak references, which `bounded_memory.once` needs."""
 
     name: str = ""
     namespace: str = ""
@@ -51,11 +51,11 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
     annotations: dict[str, str] = {}
     owner_references: list[OwnerReference] = []
     annotations_given: int = 0
-    """How many the object has, where not all are kept; no field of the API."""
+    """Number of annotations of the object if some were dropped, otherwise 0. Not a field of the API."""
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The controlling owner."""
+        """The controlling owner; None for none."""
         for owner in self.owner_references:
             if owner.controller:
                 return owner
@@ -64,7 +64,7 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
     def __post_init__(self) -> None:
         notes = self.annotations
         if len(notes) > ANNOTATIONS:
-            # else thousands of names that mean nothing stay in memory for as long as the object is there
+            # otherwise thousands of unknown annotations stay in memory as long as the object exists
             first = islice((key for key in notes if not is_read(key)), ANNOTATIONS)
             kept = {*first, *(key for key in notes if is_read(key))}
             force_setattr(self, "annotations", {key: text for key, text in notes.items() if key in kept})
@@ -72,7 +72,7 @@ class ObjectMeta(Wire, frozen=True, gc=True, weakref=True):
 
 
 class KubernetesObject(Wire, frozen=True):
-    """Base of what has a name of its own on the API server."""
+    """Base of objects with metadata on the API server."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -126,7 +126,7 @@ class WeightedPodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    """podAffinity and podAntiAffinity alike."""
+    """podAffinity or podAntiAffinity."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
@@ -222,7 +222,7 @@ class RbdImage(Wire, frozen=True):
 
 
 class Volume(Wire, frozen=True):
-    """A pod's volume. Of the sources that no filter looks into only their presence counts."""
+    """A pod's volume. Sources that no filter reads are kept only to see that they are present."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
@@ -363,7 +363,7 @@ class Node(KubernetesObject, frozen=True):
 
 
 class Namespace(KubernetesObject, frozen=True):
-    """Its labels are read."""
+    """A namespace; only its metadata is read."""
 
 
 class PriorityClass(KubernetesObject, frozen=True):

@@ -1,7 +1,7 @@
-"""Wire objects of what pods belong to: services and the controllers whose selectors spreading reads, and workloads of
-any kind.
+"""Wire objects of owners of pods: services and controllers, for selectors of spread constraints, and workloads of any
+kind.
 
-As in `koordpy.api.objects` only what a decision may depend on is named.
+As in `objects.py`, only fields that a decision may depend on are declared.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -43,14 +43,14 @@ _NOTHING = msgspec.Raw(b"{}")
 
 
 class WorkloadObject(KubernetesObject, frozen=True):
-    """A Job, a JobSet and the like: who it is, and the rest as it was sent, to be read where its kind is known. As text
-    it takes a tenth of the room."""
+    """A Job, a JobSet or another workload: its metadata, and spec and status as sent, which are read where the kind is
+    known. As text they take a tenth of the memory."""
 
     spec: msgspec.Raw = _NOTHING
     status: msgspec.Raw = _NOTHING
 
 
 def read_part(raw: msgspec.Raw) -> Mapping[str, Any]:
-    """Spec or status of a workload; empty where it is no mapping."""
+    """Returns spec or status of a workload; empty if it is not a mapping."""
     found = msgspec.json.decode(raw)
     return found if isinstance(found, Mapping) else {}

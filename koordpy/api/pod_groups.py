@@ -1,4 +1,4 @@
-"""Groups of pods that are scheduled together: the coscheduling PodGroup, and Kubernetes' own (gang-network.md 2.1)."""
+"""Wire objects of pod groups: the coscheduling PodGroup, and Kubernetes' PodGroup (gang-network.md 2.1)."""
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
 
@@ -10,7 +10,7 @@ from koordpy.api.objects import Condition, KubernetesObject, PodResourceClaim, Q
 
 
 class PodGroupSpec(Wire, frozen=True):
-    """Spec of the coscheduling PodGroup (both published groups)."""
+    """Spec of the coscheduling PodGroup (both published API groups)."""
 
     min_member: int = 0
     min_resources: Quantities = {}
@@ -57,28 +57,29 @@ class UpstreamPodGroupSpec(Wire, frozen=True):
     scheduling_constraints: UpstreamConstraints | None = None
     priority_class_name: str = ""
     priority: int | None = None
-    """Of the whole group, before that of its pods; an API server fills it in from the class."""
+    """Priority of the group, which precedes that of its pods; an API server sets it from the class. None if not set."""
     disruption_mode: str | dict[str, Any] | None = None
-    """`Pod` or `PodGroup` in v1alpha2, `{single: {}}` or `{all: {}}` later."""
+    """`Pod` or `PodGroup` in v1alpha2; `{single: {}}` or `{all: {}}` in later versions."""
     preemption_policy: str = ""
-    """Of the whole group, before that of its pods; empty where it says none."""
+    """Preemption policy of the group, which precedes that of its pods; empty if not set."""
     parent_composite_pod_group_name: str = ""
-    """The CompositePodGroup above it, in its namespace; empty for none."""
+    """Name of the CompositePodGroup above it, in its namespace; empty for none."""
     resource_claims: list[PodResourceClaim] = []
-    """Claims of the group: a pod means one by an equal entry of its own."""
+    """Claims of the group; a pod uses one with an equal entry in its own spec."""
     workload_ref: dict[str, Any] | None = None
-    """Not read, as the next one: what it was made from (v1alpha3 and later; v1alpha2)."""
+    """The object that the group was created from (v1alpha3 and later). Not read."""
     pod_group_template_ref: dict[str, Any] | None = None
+    """The object that the group was created from (v1alpha2). Not read."""
 
     @property
     def topology_keys(self) -> tuple[str, ...]:
-        """Node labels of which all its pods share a value."""
+        """Node labels of which all its pods share one value."""
         constraints = self.scheduling_constraints
         return tuple(one.key for one in constraints.topology if one.key) if constraints is not None else ()
 
     @property
     def disrupted_as_one(self) -> bool:
-        """Whether evicting one member means evicting all."""
+        """True if all members are evicted together."""
         mode = self.disruption_mode
         return mode.get("all") is not None if isinstance(mode, dict) else mode in ("PodGroup", "All")
 

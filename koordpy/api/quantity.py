@@ -1,7 +1,7 @@
 """Kubernetes quantities as exact integers.
 
-Source: kube-parity.md section 2.5. cpu is kept in milli-cores, everything else in whole units (bytes, devices);
-both are rounded up. Never a float: 2^53 and 2^53 + 1 stay different.
+Source: kube-parity.md section 2.5. cpu is in milli-cores, other resources are in whole units (bytes, devices); both are
+rounded up. Floats are not used, so 2^53 and 2^53 + 1 stay different.
 """
 
 import re
@@ -23,12 +23,14 @@ _SUFFIX = {
 _BINARY = [(2**60, "Ei"), (2**50, "Pi"), (2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki")]
 
 MAX_UNITS = 2**56
-"""Larger amounts are cut to this: no machine has as much of anything, and a hundred of them stay within 64 bits."""
+"""Larger amounts are reduced to this; no machine has more of any resource, and the sum of a hundred of them fits 64
+bits."""
 MAX_SUM = 2**61
-"""Sums of amounts are cut to this, so that one more amount stays within 64 bits."""
+"""Larger sums of amounts are reduced to this, so that one more amount fits 64 bits."""
 
 MAX_ACCELERATORS = 2**40
-"""Accelerators are cut to this: what is counted in hundredths of them, over many pods, stays within 64 bits as well."""
+"""Larger numbers of accelerators are reduced to this, so that hundredths of them, summed over many pods, fit 64 bits.
+"""
 
 RawQuantity = str | int | float
 
@@ -36,7 +38,7 @@ MAX_DIGITS = 400
 
 
 def parse_exact(raw: RawQuantity) -> Fraction:
-    """The exact value of a quantity. Raises UnreadableError with what is wrong."""
+    """Returns the exact value of a quantity. Raises `UnreadableError` with the fault."""
     if isinstance(raw, bool):
         raise UnreadableError(f"{str(raw).lower()} is no quantity")
     text = str(raw).strip(" \t\r\n")
@@ -57,23 +59,21 @@ def parse_exact(raw: RawQuantity) -> Fraction:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether a resource is an extended one: prefixed, and not kubernetes.io's own."""
+    """Returns whether a resource is an extended one: with a prefix that is not kubernetes.io's."""
     prefix, slash, _ = resource.partition("/")
     return bool(slash) and not prefix.endswith("kubernetes.io")
 
 
 def units(resource: str, raw: RawQuantity) -> int:
-    """Amount of a resource: milli-cores of cpu, whole units of everything else, rounded up.
-
-    Raises UnreadableError: unreadable, negative, or a part of an extended resource.
-    """
+    """Returns the amount of a resource: milli-cores of cpu, whole units of other resources, rounded up. Raises
+    `UnreadableError` if it is unreadable, negative, or a fraction of an extended resource."""
     most = MAX_ACCELERATORS if resource in ACCELERATORS else MAX_UNITS
     return _units(raw, 1000 if resource == "cpu" else 1, is_extended(resource), most)
 
 
 @remembered(1 << 14)
 def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
-    """Without the name, which pods make up by the thousand."""
+    """Returns the amount. The cache key has no resource name, because pods may have thousands of invented names."""
     value = parse_exact(raw)
     if value < 0:
         raise UnreadableError(f"{str(raw)!r} is negative")
@@ -83,12 +83,12 @@ def _units(raw: RawQuantity, scale: int, whole: bool, most: int) -> int:
 
 
 def cpu_text(milli: int) -> str:
-    """Milli-cores as the shortest quantity: 1500 -> `1500m`, 2000 -> `2`."""
+    """Returns milli-cores as the shortest quantity: 1500 -> `1500m`, 2000 -> `2`."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
 def memory_text(amount: int) -> str:
-    """Bytes as the shortest exact binary quantity: 1073741824 -> `1Gi`."""
+    """Returns bytes as the shortest exact binary quantity: 1073741824 -> `1Gi`."""
     for size, suffix in _BINARY:
         if amount and amount % size == 0:
             return f"{amount // size}{suffix}"
@@ -96,7 +96,7 @@ def memory_text(amount: int) -> str:
 
 
 def quantity_text(resource: str, amount: int) -> str:
-    """An amount in the units of `units`, written as people write it."""
+    """Returns an amount in the units of `units` as a quantity for people."""
     if resource == "cpu":
         return cpu_text(amount)
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):

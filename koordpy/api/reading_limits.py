@@ -1,79 +1,83 @@
-"""How much of one object is read: the one table of limits on what tenants write.
+"""Limits on how much of one object is read; the only table of limits on objects that tenants write.
 
-An annotation above its limit is refused as a whole, in words that name it; what is only told of, hints, is cut. Each
-limit is far above what real workloads write, and low enough that an object at every limit costs milliseconds.
+An annotation above its limit is rejected as a whole, and the text names the limit; a list of warnings is shortened.
+Each limit is far above the values of real workloads, and low enough that an object at every limit costs milliseconds.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 JSON_BYTES = 1 << 16
-"""UTF-8 bytes of an annotation that holds JSON."""
+"""Maximum UTF-8 bytes of an annotation with JSON."""
 NAME_BYTES = 253
-"""UTF-8 bytes of a gang's name in an annotation: those of a name in Kubernetes."""
+"""Maximum UTF-8 bytes of a gang's name in an annotation, as for names in Kubernetes."""
 LINKED_GANGS = 1000
-"""Gangs in one `groups` annotation, and in one GangGroup."""
+"""Maximum number of gangs in one `groups` annotation, and in one GangGroup."""
 GANG_KINDS = 1000
-"""Kinds of pods of one GangGroup that a plan must tell apart."""
+"""Maximum number of shapes of pods in one GangGroup."""
 TIED_TERMS = 512
-"""Terms of affinity to pods and spread constraints of all kinds of pods of one GangGroup: each is held against each
-kind."""
+"""Maximum number of pod affinity terms and spread constraints over all shapes of one GangGroup.
+
+Each term is matched with each shape.
+"""
 PORTS = 128
-"""Host ports of one pod."""
+"""Maximum number of host ports of one pod."""
 GANG_PORTS = 1000
-"""Host ports of all pods of one GangGroup."""
+"""Maximum number of host ports of all pods of one GangGroup."""
 CLAIMS = 128
-"""Claims that one pod names, and makes."""
+"""Maximum number of claims that one pod names or creates."""
 GATHER_ENTRIES = 64
-"""Entries of gatherStrategy, and of parallelModel."""
+"""Maximum number of entries of gatherStrategy, and of parallelModel."""
 ANNOTATIONS = 256
-"""Annotations of one object; beyond, only those are kept that are read on some object."""
+"""Maximum number of annotations of one object; above it, only those that are read on some kind of object are kept."""
 RESOURCES = 50
-"""Resources that one pod asks for."""
+"""Maximum number of resources that one pod requests."""
 MIN_RESOURCES = 64
-"""Resources in minResources of a PodGroup."""
+"""Maximum number of resources in minResources of a PodGroup."""
 QUOTA_RESOURCES = 64
-"""Resources in min or max of an ElasticQuota, and in an annotation of it."""
+"""Maximum number of resources in min or max of an ElasticQuota, and in each of its annotations."""
 CONTAINERS = 1000
-"""Containers of a pod, of all kinds together, that the admission webhook answers for."""
+"""Maximum number of containers of a pod, of all kinds together, that the admission webhook handles."""
 WORKLOAD_PODS = 100_000
-"""Pods that one workload makes offline."""
+"""Maximum number of pods that are created offline for one workload."""
 WORKLOAD_PARTS = 5000
-"""Jobs of a JobSet, groups of a LeaderWorkerSet."""
+"""Maximum number of Jobs of a JobSet, and of groups of a LeaderWorkerSet."""
 OWNERS = 8
-"""Objects one above the other that control a pod."""
+"""Maximum number of owners above a pod."""
 SELECTOR_TERMS = 1000
-"""Terms of a pod's node affinity, and their expressions, together."""
+"""Maximum number of a pod's node affinity terms and their expressions, together."""
 TIES_BYTES = 1 << 13
-"""A pod's affinity and anti-affinity to pods, and its spread constraints, as compact JSON. Each pair of pods is looked
-at by them."""
+"""Maximum bytes of a pod's affinity and anti-affinity to pods, and its spread constraints, as compact JSON.
+
+They are evaluated for each pair of pods.
+"""
 SPEC_BYTES = 1 << 18
-"""What decides where a pod may go, as compact JSON."""
+"""Maximum bytes of a pod's placement constraints, as compact JSON."""
 NAME_LETTERS = 100
-"""Letters of a name that may be a misspelt one; none that is read has as many."""
+"""Maximum length of a name that is compared with known names to find a misspelling; known names are shorter."""
 FAULTS = 256
-"""Faults taken down of one workload."""
+"""Maximum number of faults recorded for one workload."""
 MEANT_AMONG = 64
-"""Quotas among which the one is looked for that a pod may have meant."""
+"""Maximum number of quotas that a pod's misspelt quota name is compared with."""
 HINTS = 10
-"""Doubts told of one object."""
+"""Maximum number of warnings for one object."""
 CYCLE_NAMES = 10
-"""Names of a circle of quotas that are said."""
+"""Maximum number of names in the text about a cycle of quotas."""
 
 
 def too_long(text: str, most: int = JSON_BYTES) -> str:
-    """What is wrong with an annotation's length; empty for nothing."""
+    """Returns the fault of an annotation's length; empty if it is within the limit."""
     size = len(text) if text.isascii() else len(text.encode())
     return too_many(size, most, "bytes")
 
 
 def too_many(count: int, limit: int, what: str) -> str:
-    """What is wrong with a number of entries; empty for nothing."""
+    """Returns the fault of a number of entries; empty if it is within the limit."""
     return f"{count} {what}, at most {limit} are read" if count > limit else ""
 
 
 def some(hints: Iterable[str]) -> Iterator[str]:
-    """The first hints of one object, and a word that there are more; the rest is not even looked for."""
+    """Yields the first warnings of one object, then a note if there are more; further ones are not computed."""
     rest = iter(hints)
     yield from islice(rest, HINTS)
     if next(rest, None) is not None:

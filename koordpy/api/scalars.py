@@ -1,7 +1,7 @@
-"""Scalars of manifests: what an unquoted word or number is, with the text of a number kept where it matters.
+"""Values of unquoted scalars in manifests; the text of a number is kept where it matters.
 
-A quantity is read by its text (`cpu: 0.10`, 2^53 + 1; kube-parity.md 2.5), a label that looks like a number is a fault.
-YAML 1.1 as Kubernetes reads it; times and sexagesimals stay text.
+A quantity is read from its text (`cpu: 0.10`, 2^53 + 1; kube-parity.md 2.5), and a label value that looks like a number
+is a fault. The rules are those of YAML 1.1 as Kubernetes reads it; times and sexagesimal numbers stay strings.
 """
 
 import re
@@ -23,10 +23,8 @@ YAML_TAG = "tag:yaml.org,2002:"
 
 
 class Number:
-    """A number whose text may say more than a float or an int of it.
-
-    `soft` numbers are those that YAML 1.1 readers disagree on (`1e3`, `08`): text where text is asked for.
-    """
+    """A number with its text, which may be more exact than a float or an int. `soft` numbers are those on which YAML
+    1.1 readers disagree (`1e3`, `08`): they are strings if a string is expected."""
 
     __slots__ = ("soft", "text")
 
@@ -39,14 +37,14 @@ class Number:
 
     @property
     def value(self) -> int | float:
-        """The number: an int where it is whole and written without a point or exponent; else the nearest float."""
+        """The number: an int if it is whole and written without a point or exponent; otherwise the nearest float."""
         plain = self.text.replace("_", "").lower()
         if len(plain) > 400:
             return float("inf")
         if not _INTEGER.fullmatch(plain):
             try:
                 return float(plain.replace(".inf", "inf").replace(".nan", "nan"))
-            except ValueError:  # `0x_` is a number to YAML 1.1, and none to anyone else
+            except ValueError:  # `0x_` is a number only in YAML 1.1
                 return float("nan")
         digits = plain.lstrip("+-")
         if digits.isdigit():
@@ -55,7 +53,7 @@ class Number:
 
 
 def plain_scalar(text: str) -> Any:
-    """Value of an unquoted scalar."""
+    """Returns the value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMERIC_STARTS:
@@ -70,7 +68,8 @@ def plain_scalar(text: str) -> Any:
 
 
 def tagged_scalar(tag: str, text: str) -> Any:
-    """Value of a scalar with a tag. Raises ValueError for a tag that is not known, or a text that is none of it."""
+    """Returns the value of a scalar with a tag. Raises ValueError for an unknown tag, or a text that does not match its
+    tag."""
     if tag in ("!", YAML_TAG + "str", YAML_TAG + "timestamp"):
         return text
     kinds = {"int": (int, Number), "float": (int, Number), "bool": (bool,), "null": (type(None),)}

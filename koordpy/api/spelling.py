@@ -1,6 +1,6 @@
-"""Which known name a misspelt one was meant to be: the difference of a letter, of case or of a plural.
+"""Finds the known name that a misspelt name was meant to be: a few letters, the case or a plural differ.
 
-A name that is close to a known one is worth a word to its author; anything further away is somebody else's.
+A name that is similar to a known one gets a warning; a name that is less similar probably belongs to another project.
 """
 
 from collections.abc import Iterable
@@ -9,17 +9,17 @@ from koordpy.api.bounded_memory import remembered
 from koordpy.api.reading_limits import NAME_LETTERS
 
 _FORGIVEN = ((12, 3), (8, 2), (5, 1))
-"""(letters of the shorter name, letters that may differ). Names of fewer are too close to one another: only their case
-is forgiven."""
+"""(minimum length of the shorter name, number of letters that may differ).
+
+In shorter names only the case may differ, because they are too similar to one another.
+"""
 _SHORT = 3
-"""Names of so many letters may be a plural in place of a singular, or the other way round."""
+"""Minimum length of names that may differ by a plural s."""
 
 
 def meant(name: str, known: Iterable[str], *, closed: bool = False) -> str:
-    """The known name that is nearest to a misspelt one, the first in order of equals; empty where none is near.
-
-    closed: no other name stands there, so that a letter of a short name is forgiven, too.
-    """
+    """Returns the known name that is nearest to a misspelt one, the first in order of equals; empty if none is near.
+    closed: True if no other names are valid at this place; then a letter of a short name may differ, too."""
     return _meant(name, tuple(known), closed) if len(name) <= NAME_LETTERS else ""
 
 
@@ -42,13 +42,14 @@ def _meant(name: str, known: tuple[str, ...], closed: bool) -> str:
 
 
 def hint(name: str, known: Iterable[str], *, closed: bool = False) -> str:
-    """`, did you mean NAME?`, or nothing where no known name is near."""
+    """Returns `, did you mean NAME?`, or an empty string if no known name is near."""
     near = meant(name, known, closed=closed)
     return f", did you mean {near}?" if near else ""
 
 
 def _distance(one: str, other: str, most: int) -> int:
-    """Letters to add, drop, change, or swap with their neighbour; `most` + 1 stands for anything above `most`."""
+    """Returns the number of letters to add, drop, change, or swap with a neighbour; `most` + 1 for any number above
+    `most`."""
     if abs(len(one) - len(other)) > most:
         return most + 1
     before: list[int] = []

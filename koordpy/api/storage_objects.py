@@ -1,6 +1,6 @@
-"""Wire objects of storage: claims, volumes, classes, and what CSI drivers say of nodes (Kubernetes API 1.36).
+"""Wire objects of storage: claims, volumes, classes, and objects of CSI drivers (Kubernetes API 1.36).
 
-As in `koordpy.api.objects` only what a decision may depend on is named.
+As in `objects.py`, only fields that a decision may depend on are declared.
 """
 
 # ruff: noqa: RUF012 - msgspec copies the defaults of structs
@@ -75,7 +75,7 @@ class CinderDisk(Wire, frozen=True):
 
 
 class PersistentVolumeSpec(Wire, frozen=True):
-    """Of the in-tree kinds of volumes those that CSI drivers have taken over."""
+    """Spec of a volume. Of the in-tree volume types, only those with a CSI migration are declared."""
 
     capacity: Quantities = {}
     access_modes: list[str] = []
@@ -173,14 +173,14 @@ STORAGE_KINDS: tuple[type[Wire], ...] = (
 
 
 def claim_size(claim: PersistentVolumeClaim) -> Quantity | None:
-    """What a claim asks for; None where it names no size."""
+    """Returns the requested size of a claim; None if the claim requests none."""
     return claim.spec.resources.requests.get("storage")
 
 
 def bind_static(
     claim: PersistentVolumeClaim, volume: PersistentVolume
 ) -> tuple[PersistentVolumeClaim, PersistentVolume]:
-    """Claim and volume as they are once bound to each other, the volume controller's part included."""
+    """Returns claim and volume as bound to each other, including the changes of the volume controller."""
     replace = msgspec.structs.replace
     meta = claim.metadata
     reference = ClaimReference(namespace=meta.namespace, name=meta.name, uid=meta.uid)
@@ -197,7 +197,7 @@ def bind_static(
 
 
 def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
-    """A claim whose volume is to be provisioned for a node."""
+    """Returns a claim that is to be provisioned on a node."""
     replace = msgspec.structs.replace
     meta = claim.metadata
     return replace(claim, metadata=replace(meta, annotations={**meta.annotations, SELECTED_NODE: node}))

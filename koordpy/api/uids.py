@@ -1,7 +1,7 @@
-"""uids of objects that no API server has named: a function of what each is made of, so equal input gives equal output.
+"""uids of objects without one from an API server, computed from their identity, so equal input gives equal output.
 
-Pods carry the uid of their controller as a label value (`batch.kubernetes.io/controller-uid`).
-It must be a valid value: a version 5 UUID is, a path is not.
+Pods carry the uid of their controller as a label value (`batch.kubernetes.io/controller-uid`), so it must be a valid
+label value: a version 5 UUID is one, a path is not.
 """
 
 from hashlib import sha1
@@ -12,6 +12,6 @@ _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 def made_up_uid(*parts: str) -> str:
     """Returns a version 5 UUID of the parts, such as kind, namespace and name. Equal to `str(uuid5(...))`, with fewer
-    calls: a JobSet has thousands of Jobs."""
+    calls, because a JobSet has thousands of Jobs."""
     d = sha1(_SPACE + "/".join(parts).encode(), usedforsecurity=False).hexdigest()
     return f"{d[:8]}-{d[8:12]}-5{d[13:16]}-{_VARIANTS[d[16]]}{d[17:20]}-{d[20:32]}"

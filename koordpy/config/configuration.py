@@ -303,12 +303,10 @@ class Quota(Section, frozen=True):
     label_namespaces: tuple[NamespaceName, ...] = ()
     """Namespaces with pods that may name their user, and forbid their eviction. Empty: all namespaces."""
     no_quota_yields: Literal["lowerPriority", "always", "never"] = "lowerPriority"
-    """Which units the pods of the built-in quotas yield to, if a unit exceeds its runtime: `lowerPriority`, `always` or
-    `never`.
+    """Units for which pods of the built-in quotas may be evicted if a runtime refuses them.
 
-    `lowerPriority`: units of higher priority; `always`: also units within their min (only pods of the default quota
-    yield).
-    """
+    `lowerPriority`: units of higher priority; `always`: also units within their min, which evict only pods of the
+    default quota; `never`: none."""
 
     def labels_count(self, namespace: str) -> bool:
         """Returns whether pods of a namespace may name their user, and forbid their eviction."""

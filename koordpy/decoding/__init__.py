@@ -1,7 +1,7 @@
-"""Strict decoding: documents and JSON into wire objects, every fault named, and hints about fields without a reader.
+"""Strict decoding of documents and JSON into wire objects, with every fault, and warnings about fields without effect.
 
-Manifests are decoded by `strict_decoding.py`, the API server's objects by `wire_json.py` (null is an absent field),
-settings in annotations by `annotation_settings.py`.
+`strict_decoding.py` decodes manifests, `wire_json.py` the API server's objects (null is an absent field), and
+`annotation_settings.py` settings in annotations.
 
 Main types: `Decoded` (`strict_decoding.py`): an object with its faults; `Document` (`manifest_documents.py`): one YAML
 document; `WireReader` (`wire_json.py`): JSON of one kind.

@@ -1,7 +1,7 @@
-"""Labels and annotations that are quietly not what their author meant: values that nobody can read, and keys.
+"""Warnings about labels and annotations without effect: unreadable values, and unknown keys.
 
-Each decides nothing and counts as absent (vocabulary.md 1), so that the least a scheduler owes is a word on the object.
-Settings that hold a gang, or have their own place in a message, are told where they are read.
+Such a setting counts as absent (vocabulary.md 1), so its object gets a warning. Settings that block a gang, or that
+have their own message, are reported where they are read.
 """
 
 import re
@@ -18,21 +18,21 @@ from koordpy.api.objects import ObjectMeta
 from koordpy.api.reading_limits import ANNOTATIONS, some, too_many
 
 Check = Callable[[str], str]
-"""What is wrong with a value; empty for nothing."""
+"""Returns the fault of a value; empty for a valid value."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 def whole_number(text: str) -> int | None:
-    """The number of a label or annotation; None where it is none."""
+    """Returns the number in a label or annotation; None if it is not a whole number."""
     try:
         return int(text) if _WHOLE.fullmatch(text.strip()) else None
-    except ValueError:  # thousands of digits
+    except ValueError:  # int() rejects thousands of digits
         return None
 
 
 def index_of(text: str) -> int | None:
-    """A number that a label, an annotation or a name holds, of 18 digits at most; None where it is none."""
+    """Returns the number of at most 18 digits in a label, an annotation or a name; None if it is not one."""
     return int(text) if len(text) <= 18 and text.isascii() and text.isdecimal() else None
 
 
@@ -70,7 +70,7 @@ def _index(text: str) -> str:
 
 _POLICIES = ("once-satisfied", "only-waiting", "waiting-and-running")
 Settings = Mapping[tuple[str, str], Check]
-"""(label or annotation, key) -> what is wrong with its value."""
+"""(label or annotation, key) -> check of its value."""
 OF_RUNS: Settings = MappingProxyType({(ANNOTATION, keys.MAX_RUNTIME): _duration("its end is not known")})
 OF_GANGS: Settings = MappingProxyType(
     {
@@ -101,7 +101,7 @@ OF_QUOTAS: Settings = MappingProxyType(
 
 
 def odd_values(settings: Settings, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Iterator[str]:
-    """Words for settings whose value cannot be read and counts as absent."""
+    """Yields a warning for each setting with an unreadable value, which counts as absent."""
     for (place, key), check in settings.items():
         text = (labels if place == LABEL else annotations).get(key)
         if text is not None and (wrong := check(text)):
@@ -112,7 +112,7 @@ _OF_PODS = frozenset({Holder.PLAIN, Holder.MEMBER, Holder.GROUPED, Holder.DERIVE
 
 
 def _half_group(labels: Mapping[str, str]) -> Iterator[str]:
-    """Words for half of a GPU group (gpu-topology.md 5)."""
+    """Yields a warning for a GPU group with only one of its two labels (gpu-topology.md 5)."""
     name, replica = labels.get(keys.GPU_GROUP_NAME), labels.get(keys.GPU_GROUP_REPLICA)
     if (name is None and replica is not None) or (name is not None and (not name or replica is None)):
         yield f"labels {keys.GPU_GROUP_NAME} and {keys.GPU_GROUP_REPLICA} make a group only together"
@@ -128,14 +128,14 @@ _VALUES: Mapping[Holder, Settings] = {
 
 
 def forgotten_annotations(given: int) -> tuple[str, ...]:
-    """What is told of an object that has so many annotations."""
+    """Returns the warning for an object with `given` annotations if some were dropped; empty for none."""
     many = too_many(given, ANNOTATIONS, "annotations")
     return (f"metadata.annotations: {many}, and those that koordpy knows",) if many else ()
 
 
 @once
 def odd_settings(holder: Holder, meta: ObjectMeta) -> tuple[str, ...]:
-    """What the labels and annotations of an object say in vain, as far as is told of one object."""
+    """Returns the warnings about labels and annotations of an object without effect, up to the limit for one object."""
     values = odd_values(_VALUES.get(holder, {}), meta.labels, meta.annotations)
     halves = _half_group(meta.labels) if holder in _OF_PODS else ()
     told = forgotten_annotations(meta.annotations_given)

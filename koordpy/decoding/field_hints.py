@@ -1,9 +1,9 @@
-"""Hints on the fields of a manifest: what is readable, and probably not what its author meant.
+"""Warnings about fields of a manifest that are readable but probably not what the author meant.
 
-Hints are given on misspelt fields, on names, labels and required fields that an API server refuses, and on values of
-our own kinds and of the configuration. None is a fault (kube-parity.md section 7): an unknown field may be of another
-version, and the planner has a meaning for every value. Values of other Kubernetes fields are left to the API server
-(`kubectl apply --dry-run=server`). The walk of `koordpy.decoding.strict_decoding` asks for the hints of each struct.
+There are warnings about misspelt fields, names, labels and missing fields that an API server rejects, and values of
+koordpy's kinds and configuration. None of them is a fault (kube-parity.md section 7): an unknown field may belong to
+another version, and the planner accepts every value. Values of other Kubernetes fields are left to the API server
+(`kubectl apply --dry-run=server`). `strict_decoding.py` calls the checks for each struct.
 """
 
 import re
@@ -39,7 +39,7 @@ from koordpy.api.spelling import meant
 from koordpy.decoding.annotation_settings import whole_number
 
 Look = Callable[[Any, str, FieldWalk], None]
-"""(raw value, path, walk): doubts go to the walk."""
+"""(raw value, path, walk): adds warnings to the walk."""
 
 
 def _one_of(*words: str) -> Look:
@@ -62,7 +62,7 @@ def _within(least: int, most: int | None = None) -> Look:
 
 
 def _like(*words: str) -> Look:
-    """For a word that others may choose, too: only one that is nearly ours is told of."""
+    """Returns a check for a field with other valid words: only a word similar to one of koordpy's gets a warning."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         near = meant(raw, words) if isinstance(raw, str) else ""
@@ -73,7 +73,7 @@ def _like(*words: str) -> Look:
 
 
 def _unread(instead: str) -> Look:
-    """For a field of an older version that says what another one says now."""
+    """Returns a check for a field of an older version that another field has replaced."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         if raw is not None:
@@ -83,7 +83,7 @@ def _unread(instead: str) -> Look:
 
 
 def _repeated(field: str) -> Look:
-    """For a list of objects of different names."""
+    """Returns a check for a list of objects that must have different names."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         names = set[str]()
@@ -111,7 +111,7 @@ def _named(pattern: str, noun: str, most: int = 63) -> Look:
 
 
 def _pairs(*, values: bool) -> Look:
-    """values: whether the values are those of labels, too."""
+    """Returns a check for labels or annotations. values: True for labels, which also restrict the values."""
     key_of, value_of = _named(LABEL_KEY, "name of a label", 317), _named(LABEL_VALUE, "value of a label")
     if not values:
         key_of = _named(LABEL_KEY, "name of an annotation", 317)
@@ -154,7 +154,7 @@ VALUES: Mapping[type, Mapping[str, Look]] = MappingProxyType(
         DeviceEntry: {"type": _like("gpu")},
     }
 )
-"""Struct -> field -> what is looked at in its value."""
+"""Struct -> field -> check of its value."""
 
 
 def _absent(raw: Any) -> bool:
@@ -162,7 +162,7 @@ def _absent(raw: Any) -> bool:
 
 
 def _wants(*fields: str) -> Look:
-    """For fields without which nothing is said. What has a default of ours is not asked for: dumps leave it out."""
+    """Returns a check for mandatory fields. Fields with a default of koordpy are excluded, because dumps omit them."""
 
     def look(raw: Any, path: str, walk: FieldWalk) -> None:
         for field in fields:
@@ -214,12 +214,12 @@ WHOLE: Mapping[type, tuple[Look, ...]] = MappingProxyType(
         Container: (_wants("name"),),
     }
 )
-"""Struct -> what is looked at of its fields together."""
+"""Struct -> checks of several fields together."""
 
 CLOSED = (
     PodGroupSpec, UpstreamPodGroupSpec, UpstreamPolicy, UpstreamGang, UpstreamConstraints, UpstreamTopologyConstraint,
     ElasticQuotaSpec, ClusterNetworkTopologySpec, HierarchyEntry,
 )  # fmt: skip
-"""Parts whose every field is known: any other is told of, however far it is from a known one."""
+"""Structs with all fields declared: any other field gets a warning, however different its name is."""
 OPEN = (DeviceAttribute,)
-"""Parts with fields of others that are nearly called like ours."""
+"""Structs that also have undeclared fields with names similar to declared ones: unknown fields get no warning."""

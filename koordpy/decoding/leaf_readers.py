@@ -1,6 +1,7 @@
-"""Readers of single values: texts, times, numbers, quantities, durations, words of a choice.
+"""Readers of single values: strings, times, numbers, quantities, durations, and words of a choice.
 
-Each takes (raw value, path, walk), takes faults down and gives the cleaned value: numbers are read by their text.
+Each reader takes (raw value, path, walk), adds faults to the walk, and returns the cleaned value. Numbers are read from
+their text.
 Sources: kube-parity.md sections 2.5 and 7.
 """
 
@@ -35,7 +36,7 @@ def read_text(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def text_reader(pattern: str, longest: int | None, noun: str) -> Read:
-    """Text of a form; noun: what it is called."""
+    """Returns a reader of strings that match a pattern. noun: name of the value in faults."""
     form = re.compile(pattern)
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
@@ -66,7 +67,7 @@ def read_truth(raw: Any, path: str, walk: FieldWalk) -> Any:
 def number_reader(
     *, whole: bool, lowest: float | None = None, above: float | None = None, highest: float | None = None
 ) -> Read:
-    """Numbers within bounds. whole: without a fraction."""
+    """Returns a reader of numbers within bounds. whole: True to reject fractions."""
     noun = "a whole number" if whole else "a number"
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
@@ -89,7 +90,7 @@ def number_reader(
 
 
 def choice_reader(values: list[Any]) -> Read:
-    """One of some words or numbers. An unquoted `off` is a truth value in YAML 1.1."""
+    """Returns a reader of one of several words or numbers. An unquoted `off` is a boolean in YAML 1.1."""
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if raw is False and "off" in values:
@@ -142,7 +143,7 @@ def read_int_or_percent(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def duration_reader(above: float | None) -> Read:
-    """Seconds of a Go duration."""
+    """Returns a reader of Go durations as seconds."""
 
     def read(raw: Any, path: str, walk: FieldWalk) -> Any:
         if not isinstance(raw, str):
@@ -178,4 +179,4 @@ FORMATS: Mapping[str, Read] = {
     "time": read_time,
     "listen-address": read_address,
 }
-"""Format of a field's type -> how it is read."""
+"""Format of a field's type -> its reader."""

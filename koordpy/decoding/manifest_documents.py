@@ -1,6 +1,6 @@
-"""Files of manifests as documents, one by one: a broken document does not hide the faults of the next.
+"""Splits files of manifests into documents, so that a broken document does not hide the faults of the next.
 
-Source: kube-parity.md section 7. JSON has a reader of its own, because YAML does not take its tabs and escapes.
+Source: kube-parity.md section 7. JSON has a separate reader, because YAML rejects some of its tabs and escapes.
 """
 
 import json
@@ -16,7 +16,7 @@ from koordpy.decoding.yaml_values import MAX_LEVELS, DocumentFault, build_value
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a file. `position` counts the documents that are not empty, from 1."""
+    """One document of a file. `position` counts the non-empty documents, from 1."""
 
     position: int
     value: Any
@@ -24,10 +24,8 @@ class Document:
 
 
 def read_documents(data: bytes, *, as_json: bool) -> Iterator[Document]:
-    """The documents of a file's bytes. Text that starts like JSON is read as JSON first, whatever the file's name.
-
-    `as_json`: what is no JSON then is a fault, not YAML.
-    """
+    """Yields the documents of a file. A text that starts like JSON is first read as JSON, whatever the file's name.
+    as_json: True if invalid JSON is a fault; otherwise it is then read as YAML."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -97,7 +95,7 @@ def _json_documents(text: str) -> list[Document]:
 
 
 def _json_fault(text: str, fault: json.JSONDecodeError) -> str:
-    """The parser's words, and what YAML's users are used to that JSON has not."""
+    """Returns the parser's text, with a hint on YAML syntax that JSON does not have."""
     here, before = text[fault.pos : fault.pos + 2], text[: fault.pos].rstrip()
     if here in ("//", "/*") or here[:1] == "#":
         why = " (JSON has no comments)"
@@ -132,11 +130,11 @@ _LINE_END = re.compile(rf"[{_BREAK}]|\Z")
 _CONTENT_LINE = re.compile(r"^[ \t\r]*(?:#.*)?$")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _WIDE = re.compile("\udcff\udcfe|\udcfe\udcff")
-"""The byte-order mark of UTF-16, read as what is no UTF-8."""
+"""The byte-order mark of UTF-16, decoded as invalid UTF-8."""
 
 
 def _chunks(text: str) -> Iterator[tuple[int, str]]:
-    """(line the chunk starts on, text of one document). `---` and `...` at a line's start always end a document."""
+    """Yields (first line, text) of each document. `---` and `...` at the start of a line always end a document."""
     start, line = 0, 1
     for marker in [*_MARKER.finditer(text), None]:
         if marker is None:

@@ -1,8 +1,8 @@
-"""Strict decoding of plain values into wire structs, with every fault named, not only the first, and every doubt.
+"""Strict decoding of plain values into wire structs, with all faults and warnings, not only the first.
 
-One walk along a struct's types notes faults and doubts (`koordpy.decoding.field_hints`) by the path of the field, and
-returns a cleaned value, null left out, numbers read by their text, which msgspec converts. Sources: kube-parity.md 2.5
-and 7.
+A walk along the types of a struct records faults and warnings (`field_hints.py`) by the path of the field. It returns a
+cleaned value, without null and with numbers read from their text, which msgspec converts.
+Sources: kube-parity.md 2.5 and 7.
 """
 
 from dataclasses import dataclass
@@ -29,28 +29,25 @@ from koordpy.decoding.leaf_readers import (
 
 T = TypeVar("T")
 _EVERYWHERE = ("apiVersion", "kind")
-"""Fields that any part may have."""
+"""Fields that any part of an object may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded(Generic[T]):
-    """What was read of a plain value."""
+    """The result of decoding a plain value."""
 
     value: T | None
-    """The object; None where there is a fault."""
+    """The object; None if there is a fault."""
     rest: T | None
-    """The object without its faulty parts; None where nothing of it can be read."""
+    """The object without its faulty parts; None if no part can be read."""
     faults: list[Fault]
     doubts: list[Fault]
-    """What is readable and still not what its author meant."""
+    """Warnings: readable values that are probably not what the author meant."""
 
 
 def decode(raw: Any, kind: type[T], *, closed: bool = False) -> Decoded[T]:
-    """Reads a value as an object. Null stands for an absent field, but where it has a meaning of its own; unknown
-    fields are ignored.
-
-    closed: an unknown field is a fault, as in what only koordpy reads (configuration).
-    """
+    """Decodes a value as an object. Null is an absent field, unless null is a value of the field. Unknown fields are
+    ignored. closed: True if unknown fields are faults, as in the configuration, which only koordpy reads."""
     walk = FieldWalk(closed)
     cleaned = _reader_of(cast(Any, kind))(raw, "", walk)
     rest: T | None = None
@@ -64,7 +61,7 @@ def decode(raw: Any, kind: type[T], *, closed: bool = False) -> Decoded[T]:
 
 @cache
 def _reader_of(kind: Any) -> Read:
-    """The walk of a struct type: (raw value, path, walk) -> cleaned value."""
+    """Returns the reader of a struct type: (raw value, path, walk) -> cleaned value."""
     return _reader(inspect.type_info(kind))
 
 
@@ -80,8 +77,8 @@ def _read_any(raw: Any, path: str, walk: FieldWalk) -> Any:
 
 
 def _usable(read_in: Any, raw: Any, before: int, walk: FieldWalk) -> bool:
-    """Whether what was read stands in the cleaned value: a single value with a fault does not, a collection without its
-    faulty parts does."""
+    """Returns whether a value is part of the cleaned value: not a single value with a fault, but a collection without
+    its faulty parts."""
     return len(walk.faults) == before or (isinstance(read_in, dict | list) and read_in is not raw)
 
 
@@ -102,7 +99,7 @@ def _map_reader(info: inspect.DictType) -> Read:
         for key, value in raw.items():
             at = key_path(path, key)
             if value is None:
-                # An API server makes the empty text of a null label or selector value.
+                # an API server reads a null label or selector value as an empty string
                 if texts:
                     out[key] = ""
                 continue
@@ -141,7 +138,7 @@ def _list_reader(info: inspect.ListType | inspect.VarTupleType) -> Read:
 
 
 def _means_null(part: inspect.Field) -> bool:
-    """Whether null is a value of a field, other than that of an absent one."""
+    """Returns whether null is a value of a field that differs from an absent field."""
     allows = isinstance(part.type, inspect.UnionType) and part.type.includes_none
     return allows and part.default is not None and part.default is not msgspec.NODEFAULT
 

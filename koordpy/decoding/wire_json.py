@@ -1,9 +1,8 @@
-"""What an API server prints, read into wire structs: null is an absent field.
+"""Decodes JSON of an API server into wire structs; null is an absent field.
 
-Go prints null for an empty list or mapping whose field has no `omitempty`, and for a time that is not set. To msgspec
-null is a value of a wrong type, and a default of None in every struct would cost each pod. So what does not decode by
-its type is walked once more as manifests are (`koordpy.decoding.strict_decoding`): seldom, and then for ten times the
-price.
+Go writes null for an empty list or mapping without `omitempty`, and for an unset time. msgspec rejects null by its
+type, and a default of None in every struct would cost memory for each pod. So an object that does not decode is decoded
+again as manifests are (`strict_decoding.py`). This is rare, and costs ten times as much.
 """
 
 import re
@@ -19,14 +18,14 @@ T = TypeVar("T")
 
 
 class Undecodable(ValueError, Generic[T]):
-    """Why an object cannot be read, by its fields and in the words of manifests."""
+    """The reason why an object cannot be read, with its fields, in the terms of manifests."""
 
     def __init__(self, why: str, rest: T | None = None, parts: frozenset[str] = frozenset()) -> None:
         super().__init__(why)
         self.rest = rest
-        """What of it can be read; None where nothing can."""
+        """The readable part of the object; None if no part is readable."""
         self.parts = parts
-        """The fields of the object itself, such as spec, that have faults in them."""
+        """Top-level fields of the object, such as spec, that contain faults."""
 
 
 class WireReader(Generic[T]):
@@ -37,10 +36,10 @@ class WireReader(Generic[T]):
         self._decode = msgspec.json.Decoder(kind).decode
 
     def read(self, raw: bytes | msgspec.Raw) -> T:
-        """An object. Raises Undecodable."""
+        """Returns an object. Raises `Undecodable`."""
         try:
             return self._decode(raw)
-        except ValueError as error:  # also a text that is no UTF-8
+        except ValueError as error:  # also for a text that is not UTF-8
             try:
                 plain = msgspec.json.decode(raw)
             except (ValueError, RecursionError):
@@ -49,7 +48,7 @@ class WireReader(Generic[T]):
 
 
 def read_plain(raw: Any, kind: type[T]) -> T:
-    """An object of JSON that is decoded already. Raises Undecodable."""
+    """Returns an object from JSON that is already decoded. Raises `Undecodable`."""
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -57,7 +56,7 @@ def read_plain(raw: Any, kind: type[T]) -> T:
 
 
 def unreadable(metadata: ObjectMeta) -> str:
-    """What cannot be read of the object that this one stands for; empty where it stands for itself."""
+    """Returns the faults of an unreadable object if this is its substitute; empty for a normal object."""
     return metadata.annotations.get(keys.UNREADABLE, "")
 
 

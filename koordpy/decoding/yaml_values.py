@@ -1,7 +1,7 @@
-"""One YAML document's text as plain values, built from the parser's events.
+"""Builds plain values from one YAML document, using the parser's events, without recursion.
 
-Why not a stock loader: numbers keep their text, a key given twice is a fault, and neither deep nesting nor aliases may
-cost more than the text is worth (kube-parity.md section 7). Without recursion.
+A standard loader is not used: numbers must keep their text, a repeated key is a fault, and neither deep nesting nor
+aliases may cost more than the length of the text justifies (kube-parity.md section 7).
 """
 
 import json
@@ -22,7 +22,7 @@ from koordpy.api.scalars import YAML_TAG, Number, plain_scalar, tagged_scalar
 
 MAX_LEVELS = 200
 MAX_ALIASED = 1_000_000
-"""Values that the aliases of one document may add."""
+"""Maximum number of values that the aliases of one document add."""
 
 _EventParser: Any = yaml.CLoader if yaml.__with_libyaml__ else yaml.Loader
 _MERGE = object()
@@ -30,7 +30,7 @@ _UNFINISHED = object()
 
 
 class DocumentFault(ValueError):
-    """What is wrong with a document's text, and on which of its lines (from 0)."""
+    """A fault of a document's text, with its line and column (from 0); None if unknown."""
 
     def __init__(self, text: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ def _key_text(value: Any, mark: Any) -> str:
 
 
 def _merge(target: _Open) -> None:
-    """Puts the entries of `<<` in; the mapping's own entries win, then the earlier source."""
+    """Adds the entries of `<<`; the mapping's own entries have precedence, then the earlier source."""
     for source, mark in target.merges or ():
         sources = source if isinstance(source, list) else [source]
         for mapping in sources:
@@ -75,7 +75,7 @@ def _merge(target: _Open) -> None:
 
 
 def build_value(text: str) -> Any:
-    """The value of one document. Raises DocumentFault."""
+    """Returns the value of one document. Raises `DocumentFault`."""
     try:
         return _build_events(_EventParser(text))
     except yaml.MarkedYAMLError as fault:
@@ -171,7 +171,7 @@ def _build_events(parser: Any) -> Any:
 
 
 def _put(top: _Open, value: Any, size: int, height: int, event: Any) -> None:
-    """Takes a finished value into the open collection: an item, a key, or a key's value."""
+    """Adds a finished value to the open collection: as an item, a key, or a key's value."""
     if not top.mapping:
         top.items.append(value)
     elif top.at_key:

@@ -279,8 +279,8 @@ class MemberConstraintReader:
             users[key] = 1
 
     def _limits(self) -> None:
-        """Adds a column for each driver with a volume limit: volumes of single members add up. Shared volumes are
-        refused."""
+        """Adds a column for each driver with a volume limit. Equal volumes in all shapes need none; other shared
+        volumes are refused."""
         objects = self.snapshot.storage
         if not objects.limits:
             return
