@@ -1,10 +1,9 @@
-"""Every filter that a pod may meet beyond its own labels and requests, in the order in which they speak.
+"""The registry of filters that read more than a pod's labels and requests, in the order of their verdicts.
 
-A filter is a `Rule` in a module of its own, and one line in `FILTERS` (docs/extending.md). Each entry answers the rules
-that concern a pod, none for most pods: a plain pod pays for no filter that has nothing to say of it. The four that look
-at nothing but node and pod come before these (`plugins/node_filters.py`), the fit of resources among them
-(`Rule.before_fit`).
-Source: kube-parity.md section 1.
+A filter is a `Rule` in a separate module, and one line in `FILTERS` (docs/extending.md). Each entry yields the rules
+that concern a pod: none for most pods, so that a plain pod costs nothing. The filters that read only node and pod are
+applied before (`plugins/node_filters.py`). The resource fit is applied between the rules with and without
+`Rule.before_fit`. Source: kube-parity.md section 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -79,12 +78,13 @@ FILTERS: tuple[Callable[[PodInfo, FilterInputs], Iterable[Rule]], ...] = (
 
 
 def rules_of(pod: PodInfo, scene: FilterInputs) -> list[Rule]:
-    """The rules of a pod, on the snapshot: whoever keeps them tells them of the draft's changes."""
+    """Returns the rules of a pod on the snapshot. The caller must report every change of the draft to them
+    (`Rule.change`)."""
     return [rule for build in FILTERS for rule in build(pod, scene)]
 
 
 def refusal_of(pod: PodInfo, scene: FilterInputs) -> Refusal | None:
-    """What is wrong with a pod as a whole: then no node is tried."""
+    """Returns the refusal of a pod as a whole; then no node is tried. None without one."""
     found: Refusal | None = None
     if pod.ties.volumes and claims_of(pod):
         found = claims_refusal(pod, scene.snapshot.storage)

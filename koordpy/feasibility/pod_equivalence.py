@@ -1,7 +1,7 @@
-"""Pods that a plan need not tell apart although their specs differ: same room, same nodes, same worth everywhere.
+"""Pods that a plan may treat as equal although their specs differ: same requests, same nodes, same scores everywhere.
 
-Members of a gang often differ in what says nothing about where they go, as each with a claim of its own does. As one
-kind they are placed by counting; told apart, each is a kind of its own, and no method gets through so many.
+Members of a gang often differ in fields that do not affect placement, such as the name of a claim. As one kind they are
+placed by counting. As separate kinds they are too many for every method.
 """
 
 from collections.abc import Hashable, Sequence
@@ -12,11 +12,10 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], told: Sequence[bytes]) -> list[int]:
-    """For each shape, of which a pod is given, the first one that it need not be told from.
+    """Returns for each shape, given a pod of it, the position of the first shape that is equal to it.
 
-    Only where members ask nothing of each other's places, which knows them by their specs. told: what shapes are told
-    apart by besides what they take, as their copies' slots, or all of a pod where nodes may open to it by what happens
-    to others.
+    Only valid if members have no rules about each other, because such rules refer to shapes. told: a key that also
+    distinguishes shapes, such as the slots of their copies, or the whole pod if other pods affect its nodes.
     """
     first: dict[Hashable, int] = {}
     return [
@@ -26,6 +25,6 @@ def alike(shapes: Sequence[Shape], pods: Sequence[PodInfo], told: Sequence[bytes
 
 
 def _everything(shape: Shape, pod: PodInfo) -> Hashable:
-    """Whatever a placement, a quota or the devices of a node may look at."""
+    """Returns all that a placement, a quota or the devices of a node can depend on."""
     asked = tuple(sorted(pod.requests.items()))
     return shape.request, shape.allowed.tobytes(), shape.score.tobytes(), asked, pod.owner, apart(pod)

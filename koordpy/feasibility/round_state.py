@@ -1,6 +1,7 @@
-"""Figures of every shape that a round meets, on one draft, with what the members of gangs are to each other.
+"""Round state: verdicts, slots and scores of every shape in a round on one draft, and the constraints among gang
+members.
 
-What depends on labels, taints and images alone is computed once for all shapes that say the same of these, and shared
+Results that depend on labels, taints and images alone are computed once for all shapes with the same fields, and shared
 between rounds (PlannerCache).
 """
 
@@ -43,7 +44,7 @@ from koordpy.reservations.reservation_ledger import ReservationLedger, parties
 
 
 def read_of(pod: PodInfo) -> bytes:
-    """What static figures read of a pod."""
+    """Returns the fields of a pod that its static results depend on."""
     spec = pod.pod.spec
     near = spec.affinity.node_affinity if spec.affinity else None
     images = [one.image for one in (*spec.init_containers, *spec.containers)]
@@ -52,22 +53,22 @@ def read_of(pod: PodInfo) -> bytes:
 
 @dataclass
 class PlannerCache:
-    """Static figures, kept between rounds for as long as the nodes' labels and taints stay; and gangs."""
+    """Static results, reused by later rounds while the nodes' labels and taints do not change; and gangs."""
 
     version: int = -1
     static: dict[bytes, Static] = field(default_factory=dict)
-    """By what is read of pods for them, which many shapes share."""
+    """Static results by the pod fields that they depend on (`read_of`), which many shapes share."""
     table: DomainTable | None = None
     gangs: GangCache = field(default_factory=GangCache)
     turn: int = 0
-    """Of what is remembered elsewhere, too: when much is gone, all of it is forgotten."""
+    """Generation of all bounded caches: when much has been deleted, all of them are emptied."""
     most: int = SHAPES_KEPT
-    """Static figures, above which those of pods that are gone are forgotten."""
+    """Number of static results above which those of deleted pods are removed."""
     memo: dict[type, object] = field(default_factory=dict)
-    """What the rooms above keep between rounds."""
+    """Results that other packages cache between rounds, by their type."""
 
     def at(self, snapshot: Snapshot) -> "PlannerCache":
-        """The figures that hold for a snapshot's static_version."""
+        """Returns the cache, emptied if it is not valid for a snapshot's static_version."""
         full = self.table is not None and len(self.table.known) > DOMAIN_LABELS
         if self.version != snapshot.static_version or full or self.turn != bounded_memory.turn:
             self.version, self.turn = snapshot.static_version, bounded_memory.turn
@@ -82,7 +83,7 @@ class PlannerCache:
         return self
 
     def domains(self, snapshot: Snapshot) -> DomainTable:
-        """The domains of node labels, for the first filter or score that asks."""
+        """Returns the domains of node labels, created on first use."""
         if self.version != snapshot.static_version:
             return DomainTable(snapshot.nodes)
         if self.table is None:
@@ -91,7 +92,7 @@ class PlannerCache:
 
 
 class RoundState:
-    """Figures of every shape that a round meets."""
+    """Verdicts, slots and scores of every shape in a round (`ShapeState`), on one draft."""
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, cache: PlannerCache | None = None) -> None:
         self.draft = draft
@@ -103,34 +104,38 @@ class RoundState:
         self.scene = FilterInputs(draft, config, self._cache.domains)
         draft.reserved_claims = self._claims_closed_to
         self.notes: dict[str, Mapping[str, str]] = {}
-        """Pod key -> what the Binding of a pod says that this round has placed."""
+        """Pod key -> annotations for the Binding of a pod that this round has placed."""
         self._shapes: dict[bytes, ShapeState] = {}
         self._among: dict[GangRef, tuple[tuple[int, View], MemberConstraints]] = {}
         self._ordinary: set[bytes] = set()
-        """Shapes whose key is the shape itself."""
+        """Shapes that are their own key (see `key`)."""
         self.built: tuple[Unit, tuple[int, View], Problem] | None = None
-        """The unit that a Problem was built of last, the moment then, the Problem."""
+        """(unit, moment, Problem) of the last Problem built; None before."""
         self.memo: dict[type, object] = {}
-        """What the rooms above have found out in this round."""
+        """Results that other packages cache for this round, by their type."""
         self._others: list[RoundState] = []
         self.view = PLAIN
-        """What counts as used."""
+        """The view: which reservations count as used capacity."""
         self._views: dict[View, RoundState] = {}
         self._changed: Unit | None = None
-        """A unit that has other members than in the snapshot; None for none."""
+        """A unit with other members than in the snapshot; None for none."""
 
     def of_draft(
         self, draft: Draft, config: KoordpyConfiguration | None = None, cache: PlannerCache | None = None
     ) -> "RoundState":
-        """Figures of another draft of the round. config, cache: other than the round's, for other nodes or limits."""
+        """Returns the round state of another draft of the round. config, cache: for other nodes or limits; None for the
+        round's."""
         made = RoundState(draft, config or self.config, cache or self._cache)
         made.groups = self.groups
         self._others.append(made)
         return made
 
     def of_view(self, view: View) -> "RoundState":
-        """Figures of the same draft in another view, which share what does not depend on it. Its demand stays where the
-        view has none."""
+        """Returns the round state of the same draft in another view; both share all results that do not depend on the
+        view.
+
+        A view without demand gets the demand of this view.
+        """
         view = self.reservations.allowed(replace(view, demand=view.demand or self.view.demand))
         if view == self.view:
             return self
@@ -142,14 +147,17 @@ class RoundState:
         return found
 
     def of_changed(self, unit: Unit) -> "RoundState":
-        """Figures of the same draft in which a unit has other members, as one without a rule of its own."""
+        """Returns the round state of the same draft with other members in a unit, for example without one of their
+        rules."""
         made = self.of_draft(self.draft)
         made._changed = unit
         return made
 
     def take_apart(self) -> None:
-        """Ends them, their draft and those of other drafts: they refer to each other in circles, and would stay, with
-        pods that are gone since, until the collector takes its longest walk."""
+        """Clears this state, its draft and its other drafts, because they refer to each other in cycles.
+
+        Otherwise they would stay in memory, with deleted pods, until a full garbage collection.
+        """
         for one in self._others:
             one.take_apart()
         for view in self._views.values():
@@ -159,44 +167,46 @@ class RoundState:
 
     @cached_property
     def reservations(self) -> ReservationLedger:
-        """Capacity that is reserved for pods. `Draft.has_nominations` says whether any is."""
+        """Capacity that is reserved for pods. `Draft.has_nominations` is True if there is any."""
         return ReservationLedger(self.draft, self.config, lambda: self.scene.reach)
 
     @cached_property
     def admission(self) -> Admission:
-        """What quotas let start."""
+        """The check of units against their quotas."""
         return Admission(self.draft, self.config.quota, self.reservations)
 
     @property
     def moment(self) -> tuple[int, View]:
-        """Equal for as long as what units may have is the same: the draft, and what is promised to whom."""
+        """Equal while the capacity available to units is the same: the version of the draft, and the view of
+        reservations."""
         return self.draft.version, self.view
 
     def ignored(self, resource: str) -> bool:
-        """Whether the configuration takes a resource out of the fit check; extended ones only (kube-parity.md 2.5)."""
+        """Returns True if the configuration excludes a resource from the fit check; extended ones only (kube-parity.md
+        2.5)."""
         fit = self.config.filters.node_resources_fit
         if not (fit.ignored_resources or fit.ignored_resource_groups) or not is_extended(resource):
             return False
         return resource in fit.ignored_resources or resource.partition("/")[0] in fit.ignored_resource_groups
 
     def claims_at(self, pod: PodInfo, node: int) -> dict[str, str]:
-        """Claim -> volume that a pod takes on a node, empty for one to be made there; nothing for most pods."""
+        """Returns claim -> volume for a pod on a node; an empty name for a volume to provision. Empty for most pods."""
         if not pod.ties.volumes or not claims_of(pod):
             return {}
-        # on the draft as it is, without the figures of all nodes
+        # uses the current draft, and not the results for all nodes
         return VolumeBinding(pod, self.draft, self.snapshot.storage, self.scene.reach).choice(node)
 
     @cached_property
     def groups(self) -> Groups:
-        """The gangs of the snapshot, and what is planned together."""
+        """The gangs of the snapshot, and the units that are planned together."""
         return Groups(self.snapshot, self.config.gangs, self.config.stale_gangs, self._cache.gangs)
 
     def unit_id(self, pod: PodInfo) -> str:
-        """Id of the unit that a pod belongs to."""
+        """Returns the id of the unit that a pod belongs to."""
         return self.groups.id_of(pod.gang) if pod.gang is not None else pod.key
 
     def among(self, gang: GangRef) -> MemberConstraints:
-        """What the members of a gang's unit that the draft has not placed are to each other."""
+        """Returns the constraints among the members of a gang's unit that the draft has not placed."""
         known = self._among.get(gang)
         if known is None or known[0] != self.moment:
             changed = self._changed
@@ -213,37 +223,39 @@ class RoundState:
         return known[1]
 
     def concerned(self, pod: PodInfo) -> bool:
-        """Whether a pod may be something to the other members of its gang."""
+        """Returns True if a pod may have constraints towards other members of its gang."""
         defaults, spec = self.scene.spread_defaults, pod.pod.spec
         if defaults and constraints_of(pod, FILTERS, defaults):
             return True
         return bool(pod.ties or spec.topology_spread_constraints or spec.resource_claims)
 
     def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
-        """What other holders have reserved from a pod, in this view; None where nothing is. Reservations of the pod and
-        of the pods that are planned together with it are its own."""
+        """Returns the capacity that is reserved for other holders in this view; None if there is none.
+
+        Reservations of the pod, and of the pods that are planned together with it, are available to it.
+        """
         if not self.draft.has_nominations:
             return None
         return self.reservations.available_to([pod], self._reserved_for(pod), net=self.view.net)
 
     def _claims_closed_to(self, pod: PodInfo) -> list[Reservation]:
-        """The same reservations with the volumes and devices of their claims."""
+        """Returns the same reservations with the volumes and devices of their claims."""
         return self.reservations.claims_closed_to(pod, self._reserved_for(pod)) if self.draft.has_nominations else []
 
     def _reserved_for(self, pod: PodInfo) -> frozenset[str]:
-        """Keys of the pods that are planned together with a pod, itself included, and have a reservation."""
+        """Returns the keys of the pods with a reservation that are planned together with a pod, itself included."""
         if pod.gang is None:
             return frozenset([pod.key] if self.reservations.has(pod) else ())
         return self.reservations.members({gang.ref for gang in self.groups.unit(pod.gang).gangs})
 
     def _among_refusal(self, pod: PodInfo) -> Refusal | None:
-        """Why a plan cannot hold a member together with the others of its gang."""
+        """Returns why no plan can place a member together with the others of its gang; None if it can."""
         if pod.gang is None or not self.concerned(pod):
             return None
         return self.among(pod.gang).refusals.get(pod.shape)
 
     def key(self, pod: PodInfo) -> bytes:
-        """Equal for pending pods that share their figures in this round."""
+        """Returns a key that is equal for pending pods with the same shape state in this round."""
         if pod.shape in self._ordinary and not self.draft.has_nominations:
             return pod.shape
         key, refusal = pod.shape, self._among_refusal(pod)
@@ -259,7 +271,7 @@ class RoundState:
         return key
 
     def of(self, pod: PodInfo) -> ShapeState:
-        """The figures of a pending pod's shape, current."""
+        """Returns the shape state of a pending pod, current with the draft."""
         key = self.key(pod)
         found = self._shapes.get(key)
         if found is None:
@@ -270,24 +282,24 @@ class RoundState:
         return found
 
     def rules(self, pod: PodInfo) -> Sequence[Rule]:
-        """The filters of a pending pod that look at more than the pod and a node, current."""
+        """Returns the filters of a pending pod that read more than the pod and a node, current with the draft."""
         return self.of(pod).rules
 
     def takes(self, pod: PodInfo, node: int) -> bool:
-        """True if every filter lets a pending pod on a node (position), on the draft as it is."""
+        """Returns True if every filter accepts a pending pod on a node (position), on the current draft."""
         return bool(self.of(pod).verdict().which[node] == 0)
 
     def lets_in(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """[nodes] True where labels and taints let a pod in."""
+        """Returns [nodes] True if labels and taints admit a pod."""
         return self._first_figures(pod).before.fits
 
     @property
     def cache(self) -> PlannerCache:
-        """What is kept between rounds."""
+        """The results that are cached between rounds."""
         return self._cache
 
     def could_hold(self, pod: PodInfo) -> NDArray[np.bool_]:
-        """[nodes] True where labels and taints let a pod in and the node is large enough, were it empty."""
+        """Returns [nodes] True if labels and taints admit a pod and the node, when empty, is large enough."""
         able = self._first_figures(pod).before.fits
         asked = {name: amount for name, amount in pod.requests.items() if not self.ignored(name)}
         for column, amount in self.snapshot.vector(asked):
@@ -309,5 +321,5 @@ class RoundState:
         return node_filters.first_words(self.snapshot.nodes, pod.pod, self._added)
 
     def words(self, pod: PodInfo) -> list[Verdict]:
-        """What each filter says of every node, also of those that another filter speaks for."""
+        """Returns the verdict of each filter on every node, also on nodes that an earlier filter refuses."""
         return [*self._first_words(pod)[0], *self.of(pod).later_words()]

@@ -1,8 +1,8 @@
-"""ScarceResourceAvoidance: nodes with accelerators are left to pods that ask for accelerators (kube-parity.md 3).
+"""ScarceResourceAvoidance: pods that request no accelerator avoid nodes with accelerators (kube-parity.md 3).
 
-The score is 100 on a node that has none of the scarce resources and 0 on a node that has some, for a pod that asks for
-none of them. No placement changes what a node has, so the score reads the snapshot once and follows no draft. For a
-gang without a gather goal `avoided_nodes` makes the same preference a goal of its own, before the fewest nodes.
+For a pod that requests none of the scarce resources the score is 100 on a node without them, and 0 on other nodes. No
+placement changes the resources of a node, so the score reads the snapshot once and does not follow the draft. For a
+gang without a gather goal `avoided_nodes` makes the same preference a separate goal, before the fewest nodes.
 """
 
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ SCARCE = "ScarceResourceAvoidance"
 
 
 class ScarceResourceAvoidance(SoftScore):
-    """Prefers nodes without scarce resources, for a pod that asks for none of them."""
+    """Prefers nodes without scarce resources, for a pod that requests none of them."""
 
     plugin = SCARCE
     fixed = True
 
     def __init__(self, scarce: Ints) -> None:
-        """scarce: [nodes] 1 where a node has some of the scarce resources."""
+        """scarce: [nodes] 1 if a node has some of the scarce resources."""
         self._points: Ints = 100 * (1 - scarce)
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
@@ -37,15 +37,14 @@ class ScarceResourceAvoidance(SoftScore):
 
 
 def asks_for_scarce(pod: PodInfo, scene: FilterInputs) -> bool:
-    """True if a pod asks for one of the scarce resources."""
+    """Returns True if a pod requests one of the scarce resources."""
     return any(pod.requests.get(name) for name in scene.scarce_resources)
 
 
 def avoided_nodes(members: Iterable[PodInfo], scene: FilterInputs) -> Ints | None:
-    """[nodes] 1 where a gang of these members prefers not to stand; None where it prefers no node to another.
+    """Returns [nodes] 1 for nodes that a gang of these members avoids; None if it avoids none.
 
-    For a gang without a gather goal. None also where the weight of the score is 0, or a member asks for a scarce
-    resource.
+    For a gang without a gather goal. None also if the weight of the score is 0, or a member requests a scarce resource.
     """
     scarce = scene.scarce_nodes
     if scarce is None or not scene.config.scores.weight(SCARCE):

@@ -1,8 +1,8 @@
-"""Every score that looks at more than a node's labels, taints, images and resources.
+"""The registry of scores that read more than a node's labels, taints, images and resources.
 
-A score is a `SoftScore` in a module of its own, one line in `SCORES`, and its name with its weight in the configuration
-(`koordpy.config.config_values.DEFAULT_WEIGHTS`); docs/extending.md. Each entry answers the scores that have something
-to say of a pod. Source: kube-parity.md section 3.
+A score is a `SoftScore` in a separate module, one line in `SCORES`, and its name with its weight in the configuration
+(`koordpy.config.config_values.DEFAULT_WEIGHTS`); docs/extending.md. Each entry yields the scores that concern a pod.
+Source: kube-parity.md section 3.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -44,9 +44,10 @@ SCORES: dict[str, Callable[[PodInfo, FilterInputs], Iterable[SoftScore]]] = {
     InterPodAffinity.plugin: _pod_affinity,
     ScarceResourceAvoidance.plugin: _scarce,
 }
-"""Plugin -> its scores of a pod."""
+"""Plugin -> function that yields its scores for a pod."""
 
 
 def scores_of(pod: PodInfo, scene: FilterInputs) -> list[SoftScore]:
-    """The scores of a pod, on the snapshot: whoever keeps them tells them of the draft's changes."""
+    """Returns the scores of a pod on the snapshot. The caller must report every change of the draft to them
+    (`change`)."""
     return [score for build in SCORES.values() for score in build(pod, scene)]

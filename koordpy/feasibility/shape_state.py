@@ -1,7 +1,7 @@
-"""What every node offers to pods of one shape: verdicts, slots and scores, kept up to date as a plan grows.
+"""Shape state: verdicts, slots and scores of every node for pods of one shape, kept current as a plan grows.
 
-The part that depends on labels and taints alone is given (`Static`); the part that depends on room is an array whose
-rows of changed nodes are computed anew (kube-parity.md sections 2 and 3).
+The part that depends on labels and taints alone is given (`Static`). The part that depends on free capacity is an
+array; rows of changed nodes are recomputed (kube-parity.md sections 2 and 3).
 """
 
 from collections.abc import Collection, Sequence
@@ -38,22 +38,22 @@ from koordpy.reservations.available_capacity import AvailableCapacity
 from koordpy.reservations.reservation_ledger import ReservationLedger
 
 _TIES = frozenset({"NodePorts", "PodTopologySpread", "InterPodAffinity"})
-"""Plugins by which copies of one pod stand in each other's way, or hold each other up."""
+"""Plugins by which copies of one pod exclude or require each other."""
 
 
 @dataclass(frozen=True, eq=False)
 class Static:
-    """Verdicts and scores of a shape that do not depend on room."""
+    """Verdicts and scores of a shape that do not depend on free capacity."""
 
     before: Verdict
-    """Filters 1 to 4 of the table."""
+    """Verdict of filters 1 to 4 of the table."""
     refusal: Refusal | None
-    """The pod as a whole is refused: no node is tried."""
+    """Refusal of the pod as a whole, then no node is tried; None without one."""
     scores: StaticScores
 
 
 class FiguresOwner(Protocol):
-    """What figures stand on: a draft, the configuration, what filters look at besides, and what is promised to whom."""
+    """Inputs of a shape state: a draft, the configuration, the inputs of filters, and reservations."""
 
     draft: Draft
     snapshot: Snapshot
@@ -65,14 +65,14 @@ class FiguresOwner(Protocol):
         """Capacity that is reserved for pods."""
 
     def ignored(self, resource: str) -> bool:
-        """Whether the configuration takes a resource out of the fit check."""
+        """Returns True if the configuration excludes a resource from the fit check."""
 
     def available_to(self, pod: PodInfo) -> AvailableCapacity | None:
-        """What other holders have reserved from a pod."""
+        """Returns the capacity that is reserved for other holders; None if there is none."""
 
 
 class ShapeState:
-    """Figures of one shape on a Draft. `slots` and `total` are current after `refresh`."""
+    """Verdicts, slots and scores of one shape on a Draft. `slots` and `total` are current after `refresh`."""
 
     def __init__(self, owner: FiguresOwner, pod: PodInfo, static: Static, refusal: Refusal | None = None) -> None:
         self._owner = owner
@@ -84,13 +84,13 @@ class ShapeState:
         asked = {name: amount for name, amount in pod.requests.items() if not ignored(name)}
         self.request = snapshot.vector(asked)
         self.names = ("", *asked)
-        """Resource of each entry of `request`; the first is the pod itself."""
+        """Resource of each entry of `request`; the first entry is the pod itself."""
         self.rules: Sequence[Rule] = rules_of(pod, owner.scene) if self.refusal is None else []
-        """The filters that look at more than the pod and a node."""
+        """The filters that read more than the pod and a node."""
         self._copies: list[Ints] = []
         self._soft: list[SoftScore] = scores_of(pod, owner.scene) if self.refusal is None else []
         self._by_feasible = any(one.fixed for one in self._soft)
-        """Whether a score changes with the nodes that are feasible, and with nothing else."""
+        """True if a score changes only with the set of feasible nodes."""
         self._followers: tuple[Rule | SoftScore, ...] = (
             *self.rules,
             *(one for one in self._soft if not one.fixed),
@@ -110,7 +110,7 @@ class ShapeState:
         self._level()
 
     def _passes(self) -> Ints:
-        """[nodes] 1 where every filter but the one of room passes."""
+        """Returns [nodes] 1 if every filter passes except the resource fit."""
         if self.refusal is not None:
             return np.zeros(len(self._owner.snapshot.nodes), dtype=np.int64)
         passes = self.static.before.fits
@@ -128,7 +128,8 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def allowed_beside(self, judged: Collection[str]) -> Ints:
-        """`allowed` with the rules of some plugins asked only for what members beside the pod cannot change."""
+        """Returns `allowed`, with the rules of the plugins in `judged` reduced to the part that other members cannot
+        change."""
         if not judged or self.refusal is not None:
             return self.allowed
         passes = self.static.before.fits
@@ -142,8 +143,11 @@ class ShapeState:
         return passes.astype(np.int64)
 
     def copies_alone(self) -> Ints | None:
-        """[nodes] copies of the pod that ports, spread and (anti-)affinity let there one after the other, with nobody
-        placed beside them; None where these rules have nothing to say."""
+        """Returns [nodes] copies of the pod that ports, spread and (anti-)affinity admit there one after the other,
+        without other new pods.
+
+        None if the pod has no such rule.
+        """
         if not any(rule.plugin in _TIES for rule in self.rules) or self.refusal is not None:
             return None
         passes = self.static.before.fits
@@ -156,14 +160,14 @@ class ShapeState:
         return most * passes.astype(np.int64)
 
     def looks_at(self, pod: PodInfo, node: int) -> bool:
-        """Whether a filter's word may change when a pod leaves its node."""
+        """Returns True if a filter's verdict may change when a pod is removed from its node."""
         moved = [rule.change(pod, node, -1) for rule in self.rules]
         for rule in self.rules:
             rule.change(pod, node, 1)
         return any(moved)
 
     def allowed_with(self, pod: PodInfo, node: int, judged: Collection[str]) -> Ints:
-        """`allowed_beside` as it would be with one more pod on a node."""
+        """Returns `allowed_beside` for the draft with one more pod on a node."""
         for rule in self.rules:
             rule.change(pod, node, 1)
         out = self.allowed_beside(judged) if judged else self._passes()
@@ -174,12 +178,15 @@ class ShapeState:
 
     @property
     def has_rules(self) -> bool:
-        """Whether a filter looks at other pods."""
+        """True if a filter depends on other pods."""
         return bool(self.rules)
 
     def best_node(self) -> int | None:
-        """Returns the node of the least cost in devices, then of the largest total, then of fewest free slots, then of
-        the first natural name; None if no node takes the pod."""
+        """Returns the node with the least device cost, then the largest total, the fewest free slots, the first natural
+        name.
+
+        None if no node takes the pod.
+        """
         names, able = self._owner.snapshot.name_rank, np.nonzero(self.slots > 0)[0]
         costs = devices_costs(self.pod, able, self._owner.scene) if self.pod.asks and len(able) > 1 else ()
         if not costs:
@@ -188,7 +195,7 @@ class ShapeState:
         return int(able[best]) if best is not None else None
 
     def refresh(self) -> None:
-        """Catches up with the draft's changes."""
+        """Applies the draft's changes since the last call."""
         draft = self._owner.draft
         if self._seen == draft.version:
             return
@@ -215,9 +222,9 @@ class ShapeState:
             self.total[rows] = self.soft[rows] + self._by_room(rows)
 
     def _follow(self, changes: Sequence[tuple[PodInfo, int, int]], rows: NDArray[np.int64]) -> bool:
-        """Tells the rules of the last changes of the draft, which were on the nodes of `rows`.
+        """Reports the last changes of the draft, all on the nodes `rows`, to the rules and scores.
 
-        Answers whether a verdict may have changed on other nodes too.
+        Returns True if a verdict may also have changed on other nodes.
         """
         owner = self._owner
         if not self._followers and not owner.draft.has_nominations:
@@ -237,13 +244,14 @@ class ShapeState:
             passes = self._far[rows]
             for rule in local:
                 passes = passes & rule.verdict().fits[rows]
-            # a problem built before keeps the array it was given
+            # a problem that was built before must not change, so the array is copied
             self.allowed = self.allowed.copy()
             self.allowed[rows] = passes
         return moved
 
     def _update_row(self, row: int) -> None:
-        """`_update` of one node in plain integers, which are several times faster than arrays of one."""
+        """Does `_update` for one node with plain integers, which is several times faster than with arrays of length
+        one."""
         owner = self._owner
         have, used = owner.snapshot.allocatable[row].tolist(), owner.draft.used[row].tolist()
         room: int = have[0] - used[0]
@@ -280,7 +288,7 @@ class ShapeState:
         )
 
     def _keep_room(self, reserved: AvailableCapacity) -> None:
-        """Takes what nominated pods hold off the slots of their nodes."""
+        """Subtracts the reservations of other holders from the slots of their nodes."""
         at = reserved.at
         free = self._owner.snapshot.allocatable[at] - self._owner.draft.used[at] - reserved.held
         room = np.min([np.floor_divide(free[:, column], amount) for column, amount in self.request], axis=0)
@@ -295,7 +303,7 @@ class ShapeState:
         moving = any(not one.silent and not one.fixed for one in self._soft)
         self._varies = bool(raw.untolerated.any() or raw.preferred.any() or moving)
         self.soft: Ints = np.zeros(len(self.slots), dtype=np.int64)
-        """The total without what packs: what counts where a gather goal exists."""
+        """Total without the packing scores; used if a gather goal exists."""
         feasible = self.slots > 0
         for plugin, values in normalised(raw, feasible).items():
             self.soft = self.soft + scores.weight(plugin) * values
@@ -305,7 +313,7 @@ class ShapeState:
         self.total: Ints = self.soft + self._by_room(slice(None))
 
     def _by_room(self, rows: NDArray[np.int64] | slice) -> Ints:
-        """The weighted scores of the given nodes that change with the room on them."""
+        """Returns the weighted scores of the given nodes that depend on their free capacity."""
         weights = self._owner.config.scores
         total = weights.weight(PACKING) * self.fit[rows]
         if weights.weight(BALANCED):
@@ -317,16 +325,16 @@ class ShapeState:
 
     @property
     def pulled(self) -> bool:
-        """Whether a filter may refuse a node because a pod is gone from somewhere: required affinity, spread."""
+        """True if a filter may refuse a node because a pod was removed elsewhere: required affinity, spread."""
         return any(not rule.local for rule in self.rules)
 
     @property
     def follows(self) -> bool:
-        """Whether a placement of another pod may make a node fit: what failed may pass later in the round."""
+        """True if placing another pod may make a node feasible, so that a failed pod may fit later in the round."""
         return any(not (isinstance(one, Rule) and one.local) for one in self._followers)
 
     def plugin_scores(self) -> dict[str, Ints]:
-        """Plugin -> [nodes] 0..100, unweighted."""
+        """Returns plugin -> [nodes] 0..100, unweighted."""
         feasible = self.slots > 0
         soft = {plugin: np.zeros(len(feasible), dtype=np.int64) for plugin in SCORES}
         soft |= {one.plugin: one.values(feasible) for one in self._soft}
@@ -338,14 +346,14 @@ class ShapeState:
         }
 
     def verdict(self) -> Verdict:
-        """Every filter's word on the draft as it is, this pod alone."""
+        """Returns the combined verdict of all filters on the current draft, for this pod alone."""
         version = self._owner.draft.version
         if self._word is None or self._word[0] != version:
             self._word = version, chain([self.static.before, *self.later_words()])
         return self._word[1]
 
     def later_words(self) -> list[Verdict]:
-        """The words of the filters after the first four of the table, each for itself."""
+        """Returns the verdict of each filter after the first four of the table."""
         owner = self._owner
         fit = check_fit(owner.snapshot.allocatable, owner.draft.used, self.request, self.names)
         early = [rule.verdict() for rule in self.rules if rule.before_fit]

@@ -1,4 +1,4 @@
-"""What every filter answers: per node a verdict, with one voice and one code for each node.
+"""The result of a filter: a verdict on every node, with the reason and code of one filter per refused node.
 
 Source: kube-parity.md section 1. `Unschedulable` means that evicting pods from the node could help,
 `UnschedulableAndUnresolvable` that it could not.
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 
 class Code(StrEnum):
-    """Whether evicting pods from the node could help."""
+    """Code of a refusal: whether evicting pods from the node could help."""
 
     UNSCHEDULABLE = "Unschedulable"
     UNRESOLVABLE = "UnschedulableAndUnresolvable"
@@ -21,7 +21,7 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One filter's no to a node, or to the pod as a whole."""
+    """The refusal of a node, or of the pod as a whole, by one filter."""
 
     plugin: str
     code: Code
@@ -30,7 +30,7 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Verdict of one or more filters. which: [nodes] 0 = fits, i > 0 = refusals[i - 1]."""
+    """Verdict of one or more filters. which: [nodes] 0 if the pod fits, i > 0 for refusals[i - 1]."""
 
     which: NDArray[np.int32]
     refusals: tuple[Refusal, ...] = ()
@@ -40,12 +40,12 @@ class Verdict:
         return np.asarray(self.which == 0)
 
     def of(self, node: int) -> Refusal | None:
-        """The refusal of one node, None where it fits."""
+        """Returns the refusal of one node; None if the pod fits."""
         i = int(self.which[node])
         return self.refusals[i - 1] if i else None
 
     def then(self, later: "Verdict") -> "Verdict":
-        """This verdict where it refuses, the later filter's elsewhere."""
+        """Returns this verdict where it refuses, and the later filter's verdict elsewhere."""
         if not later.refusals:
             return self
         shift = len(self.refusals)
@@ -55,19 +55,19 @@ class Verdict:
 
 
 def all_fit(nodes: int) -> Verdict:
-    """Every node passes."""
+    """Returns a verdict that passes every node."""
     return Verdict(np.zeros(nodes, dtype=np.int32))
 
 
 def refused_where(mask: NDArray[np.bool_], refusal: Refusal) -> Verdict:
-    """One refusal for the nodes of a mask."""
+    """Returns a verdict with one refusal for the nodes of a mask."""
     if not mask.any():
         return all_fit(len(mask))
     return Verdict(mask.astype(np.int32), (refusal,))
 
 
 def chain(verdicts: Sequence[Verdict]) -> Verdict:
-    """Filters in their order; the first that fails speaks for the node."""
+    """Combines verdicts in order: each node gets the refusal of the first filter that refuses it."""
     out = verdicts[0]
     for verdict in verdicts[1:]:
         out = out.then(verdict)

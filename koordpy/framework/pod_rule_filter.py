@@ -1,7 +1,7 @@
-"""What a filter that looks at other pods is like: it starts from the snapshot and follows a plan's draft.
+"""The base class of filters that depend on other pods: they start from the snapshot and follow a plan's draft.
 
-A Rule belongs to one shape. It counts what it needs of the pods on the nodes once, takes every later placement or
-eviction by `change`, and answers a Verdict for all nodes on the counts as they are.
+A Rule belongs to one shape. It counts the relevant pods on the nodes once, applies every later placement or eviction by
+`change`, and returns a Verdict on all nodes for the current counts.
 """
 
 from abc import ABC, abstractmethod
@@ -24,54 +24,57 @@ class Rule(ABC):
 
     plugin: str
     before_fit: bool = False
-    """Whether it stands before NodeResourcesFit in the order of filters."""
+    """True if it is before NodeResourcesFit in the order of filters."""
     local: bool = False
-    """Whether a pod on a node changes the verdict and the copies of that node alone."""
+    """True if a pod on a node changes the verdict and the copies of that node alone."""
     together: bool = False
-    """Whether the problem of a unit knows by itself what pods of different shapes leave each other on a node
-    (`gangs`, or a family of devices); else placements are tried on the rules (`unit_placement`)."""
+    """True if the problem of a unit represents how pods of different shapes limit each other on a node (`gangs`, or a
+    device family). If False, placements are tried on the rules (`unit_placement`)."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """A pod comes to a node (sign 1) or leaves it (-1); answers whether the verdict may have changed."""
+        """Adds a pod on a node (sign 1) or removes it (-1); returns True if the verdict may have changed."""
 
     @abstractmethod
     def verdict(self) -> Verdict:
-        """Every node, this pod alone."""
+        """Returns the verdict on every node, for this pod alone."""
 
     def standing(self) -> Verdict:
-        """The verdict without what other members of a plan may change by standing in place too."""
+        """Returns the verdict without refusals that placing other members of the plan may remove."""
         return self.verdict()
 
     def copies(self) -> Ints | None:
-        """[nodes] how many copies of the pod one after the other the rule lets on a node; None = any number."""
+        """Returns [nodes] how many copies of the pod the rule admits one after the other on a node; None for any
+        number."""
         return None
 
     outlasts_pods = False
-    """True if `is_lasting` tells refusals that hold whatever pods are on the nodes."""
+    """True if `is_lasting` recognises refusals that do not depend on the pods on the nodes."""
 
     def is_lasting(self, refusal: Refusal) -> bool:
-        """True if a refusal would also hold on the empty cluster. Asked only of rules that say `outlasts_pods`."""
+        """Returns True if a refusal also applies on the empty cluster. Called only if `outlasts_pods`."""
         return refusal.code is Code.UNRESOLVABLE
 
     @property
     def is_number(self) -> bool:
-        """True if the rule compares numbers of devices alone."""
+        """True if the rule only compares numbers of devices."""
         return False
 
     def beside(self, node: int, held: Mapping[str, int]) -> tuple[int, Refusal] | None:
-        """Copies that the rule lets on a node beside nominated pods, and why not more; None where they change nothing.
+        """Returns how many copies the rule admits on a node in addition to nominated pods, and the refusal of more;
+        None if they make no difference.
 
-        held: resource -> what those pods will take of what is free on the node.
+        held: resource -> amount that those pods will use of what is free on the node.
         """
         return None
 
     def capacity(self) -> Ints | None:
-        """The same as room of a unit's problem; None = any number, or where the problem knows it by itself."""
+        """Returns `copies` as a resource of a unit's problem; None for any number, or if the problem represents it
+        itself."""
         return None if self.together else self.copies()
 
     def takes_after(self, others: Sequence[PodInfo], node: int) -> bool:
-        """Whether a node takes the pod when others of its plan have come to it; asked where not `together`."""
+        """Returns True if a node takes the pod after other pods of its plan; called if not `together`."""
         for other in others:
             self.change(other, node, 1)
         fits = bool(self.verdict().fits[node])
@@ -82,7 +85,7 @@ class Rule(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains that one node label makes. of: [nodes] number of the domain, -1 without the label."""
+    """The domains of one node label. of: [nodes] number of the domain, -1 without the label."""
 
     of: Ints
     count: int
@@ -93,16 +96,16 @@ class Domains:
 
     @cached_property
     def one_node_each(self) -> bool:
-        """Whether no two nodes share a domain."""
+        """True if no two nodes share a domain."""
         return self.count == int(self.labelled.sum())
 
     def sums(self, per_node: Ints) -> Ints:
-        """[domains] sums of a figure of each node."""
+        """Returns [domains] the sum of a value per node."""
         weights = per_node[self.labelled].astype(np.float64)
         return np.bincount(self.of[self.labelled], weights=weights, minlength=self.count).astype(np.int64)
 
     def spread(self, per_domain: Ints) -> Ints:
-        """[nodes] the figure of each node's domain, 0 without the label."""
+        """Returns [nodes] the value of each node's domain, 0 without the label."""
         if not self.count:
             return np.zeros(len(self.of), dtype=np.int64)
         return np.where(self.labelled, per_domain[self.of], 0)
@@ -110,14 +113,14 @@ class Domains:
 
 @dataclass
 class DomainTable:
-    """The domains of every label asked for, on nodes whose labels stand."""
+    """The domains of every label that was looked up; valid while the nodes' labels do not change."""
 
     nodes: Sequence[NodeInfo]
     known: dict[str, Domains] = field(default_factory=dict)
     places: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
     def holders(self, key: str, values: Iterable[str]) -> list[int]:
-        """Positions of the nodes whose label has one of the values, in order."""
+        """Returns the positions, in order, of the nodes that have one of the values of a label."""
         places = self.places.get(key)
         if places is None:
             places = self.places[key] = {}
@@ -127,7 +130,7 @@ class DomainTable:
         return sorted(i for value in set(values) for i in places.get(value, ()))
 
     def of(self, key: str) -> Domains:
-        """The domains of a node label."""
+        """Returns the domains of a node label."""
         found = self.known.get(key)
         if found is None:
             numbers: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""VolumeRestrictions and NodeVolumeLimits: volumes that other pods hold already (kube-parity.md 2.8)."""
+"""VolumeRestrictions and NodeVolumeLimits: volumes that other pods already use (kube-parity.md 2.8)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ TOO_MANY = Refusal("NodeVolumeLimits", Code.UNSCHEDULABLE, ("node(s) exceed max 
 
 
 def pod_disks(pod: PodInfo) -> list[tuple[Disk, bool]]:
-    """(inline disk, read only) of a pod."""
+    """Returns the inline disks of a pod as (disk, True if read only)."""
     return [disk for volume in pod.ties.volumes for disk in disks_of(volume)]
 
 
 class VolumeRestrictions(Rule):
-    """Inline disks held on the node, and claims of one pod alone that any pod anywhere uses."""
+    """Inline disks that pods on the node use, and ReadWriteOncePod claims that a pod on any node uses."""
 
     plugin = NO_DISK.plugin
     together = True
@@ -49,7 +49,7 @@ class VolumeRestrictions(Rule):
 
     @property
     def silent(self) -> bool:
-        """Whether the pod has nothing that it looks at."""
+        """True if the pod has no such disk and no such claim."""
         return not self._disks and not self._alone
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
@@ -75,7 +75,7 @@ class VolumeRestrictions(Rule):
 
 
 class NodeVolumeLimits(Rule):
-    """CSI volumes of pods and attachments on a node against what its drivers can attach."""
+    """Limits of CSI drivers on the volumes attached to a node; counts volumes of its pods and its attachments."""
 
     plugin = TOO_MANY.plugin
     together = True
@@ -105,7 +105,7 @@ class NodeVolumeLimits(Rule):
 
     @property
     def silent(self) -> bool:
-        """Whether no limit speaks of a volume of the pod."""
+        """True if no limit applies to a volume of the pod."""
         return not self._new
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:

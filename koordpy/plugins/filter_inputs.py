@@ -1,6 +1,6 @@
-"""What filters and scores of a round are made from: the draft, the configuration, and what is worked out once for all.
+"""The inputs of the filters and scores of a round: the draft, the configuration, and results shared by all of them.
 
-A filter or a score that looks at more than the pod and a node finds it here, so that none of them knows the planner.
+A filter or score that reads more than the pod and a node gets it from here, so that it does not depend on the planner.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +19,14 @@ from koordpy.pods.pod_info import PodInfo
 from koordpy.pods.pod_ties import PodClass, TermClass, pod_class, spread_keys
 
 TermsTowards = tuple[Sequence[tuple[TermClass, Mapping[str, int]]], bool]
-"""Those of bound pods, with how many are on which nodes; whether a plan may place a pod that has such terms."""
+"""(Terms of bound pods with the number of such pods per node name, True if a plan may place a pod with such terms)."""
 
 
 class FilterInputs:
-    """One round's draft and what hangs on it."""
+    """One round's draft, and the data derived from it."""
 
     def __init__(self, draft: Draft, config: KoordpyConfiguration, domains: Callable[[Snapshot], DomainTable]) -> None:
-        """domains: those of the labels of the snapshot's nodes, which are kept between rounds."""
+        """domains: returns the domains of the node labels of a snapshot; they are cached between rounds."""
         self.draft = draft
         self.snapshot: Snapshot = draft.snapshot
         self.config = config
@@ -35,14 +35,14 @@ class FilterInputs:
         self._coming = {(pod.namespace, pod.ties.terms.audience) for pod in coming if pod.ties.terms}
         self._terms: dict[PodClass, TermsTowards] = {}
         self.memo: dict[type, object] = {}
-        """What families of devices have worked out on the draft."""
+        """Cached results of device families for this draft."""
         spread = config.filters.pod_topology_spread
         self.spread_defaults = SpreadDefaults(spread, self.snapshot.owners) if spread.constraints else None
         if not spread_keys(spread.constraints) <= self.snapshot.looked_for:
-            raise ValueError("ClusterState.look_for was not told the configured constraints' labels")
+            raise ValueError("ClusterState.look_for lacks the labels of the configured constraints")
 
     def terms_towards(self, pod: PodInfo) -> TermsTowards:
-        """Terms of pod affinity that may say something of a pod; the same of pods that no selector tells apart."""
+        """Returns the pod affinity terms that may match a pod; cached for pods that no selector distinguishes."""
         alike = pod_class(pod.pod, self.snapshot.looked_for)
         found = self._terms.get(alike)
         if found is None:
@@ -55,18 +55,18 @@ class FilterInputs:
 
     @cached_property
     def domains(self) -> DomainTable:
-        """The domains that node labels make."""
+        """The domains of node labels."""
         return self._domains(self.snapshot)
 
     @cached_property
     def scarce_resources(self) -> frozenset[str]:
-        """Resources that are kept for pods that ask for them (kube-parity.md 3)."""
+        """Scarce resources: pods that request none of them avoid the nodes that have them (kube-parity.md 3)."""
         listed = self.config.scores.scarce_resource_avoidance.resources
         return frozenset(listed or (*self.config.gpu.resources, *keys.NPU_RESOURCES))
 
     @cached_property
     def scarce_nodes(self) -> Ints | None:
-        """[nodes] 1 where a node has some of the scarce resources; None where that tells no two nodes apart."""
+        """[nodes] 1 if a node has some of the scarce resources; None if that is equal for all nodes."""
         columns = self.snapshot.columns
         own = [columns[name] for name in self.scarce_resources if name in columns]
         there = np.asarray((self.snapshot.allocatable[:, own] > 0).any(axis=1))
@@ -74,5 +74,5 @@ class FilterInputs:
 
     @cached_property
     def reach(self) -> VolumeReach:
-        """Which nodes a volume can be used on."""
+        """The nodes on which each volume can be used."""
         return VolumeReach(self.snapshot.nodes, self.domains)

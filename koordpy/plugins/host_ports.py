@@ -1,6 +1,6 @@
-"""NodePorts: a host port is held by one pod of a node (kube-parity.md 2.4).
+"""NodePorts: a host port is used by at most one pod of a node (kube-parity.md 2.4).
 
-Two host ports conflict where protocol and port are the same and so is the address, or either one is the wildcard.
+Two host ports conflict if protocol and port are equal, and the addresses are equal or one is the wildcard.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ TAKEN = Refusal("NodePorts", Code.UNSCHEDULABLE, ("node(s) didn't have free port
 
 
 def ports_conflict(one: HostPort, other: HostPort) -> bool:
-    """Whether no node can give both."""
+    """Returns True if two host ports cannot be used on one node."""
     if (one.protocol, one.port) != (other.protocol, other.port):
         return False
     return one.address == other.address or ANY_ADDRESS in (one.address, other.address)
 
 
 class NodePorts(Rule):
-    """Holders of a conflicting port on each node."""
+    """Counts the users of a conflicting port on each node."""
 
     plugin = TAKEN.plugin
     together = True

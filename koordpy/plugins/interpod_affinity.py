@@ -1,6 +1,6 @@
-"""InterPodAffinity: a pod's own required terms, and the anti-affinity of the pods that are there (kube-parity.md 2.7).
+"""InterPodAffinity: a pod's own required terms, and the required anti-affinity of existing pods (kube-parity.md 2.7).
 
-matchLabelKeys and mismatchLabelKeys are part of the selectors already, as the API server merges them.
+matchLabelKeys and mismatchLabelKeys are already part of the selectors, because the API server merges them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ EXISTING = Refusal(PLUGIN, Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing
 
 Namespaces = Mapping[str, Labels]
 Places = Mapping[str, int]
-"""Node name -> pods."""
+"""Node name -> number of pods."""
 
 
 def term_matches(term: PodAffinityTerm, owner: str, namespace: str, labels: Labels, namespaces: Namespaces) -> bool:
-    """Whether a term of a pod in namespace `owner` speaks of pods with these labels in `namespace`."""
+    """Returns True if a term of a pod in namespace `owner` matches pods with these labels in `namespace`."""
     if not term.namespaces and term.namespace_selector is None:
         if namespace != owner:
             return False
@@ -40,7 +40,7 @@ def term_matches(term: PodAffinityTerm, owner: str, namespace: str, labels: Labe
 
 
 def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapshot) -> Ints:
-    """[nodes] bound pods of the snapshot that every one of the terms speaks of; those being deleted count too."""
+    """Returns [nodes] bound pods of the snapshot that all terms match, including pods that are being deleted."""
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     local = all(not term.namespaces and term.namespace_selector is None for term in terms)
     for kind, places in snapshot.classes.items():
@@ -55,30 +55,30 @@ def pods_matching(terms: Sequence[PodAffinityTerm], owner: str, snapshot: Snapsh
 
 
 class _Closing:
-    """Pods that close the domains they are in: by topology key, only of keys by which there are any."""
+    """Pods that exclude others from their domains by anti-affinity, by topology key; only keys with such pods."""
 
     def __init__(self, snapshot: Snapshot, table: DomainTable) -> None:
         self._snapshot, self._table = snapshot, table
         self._pods: dict[str, tuple[Domains, Ints]] = {}
-        """Topology key -> its domains, [nodes] pods."""
+        """Topology key -> (its domains, [nodes] number of such pods)."""
 
     def __bool__(self) -> bool:
         return bool(self._pods)
 
     def add(self, key: str, node: int, count: int) -> None:
-        """So many more pods on a node; fewer where it is negative."""
+        """Adds `count` such pods on a node; a negative count removes them."""
         if key not in self._pods:
             self._pods[key] = self._table.of(key), np.zeros(len(self._snapshot.nodes), dtype=np.int64)
         self._pods[key][1][node] += count
 
     def add_known(self, key: str, places: Iterable[tuple[str, int]]) -> None:
-        """So many more on the nodes of these names, as far as they are there."""
+        """Adds such pods on nodes given by name; ignores nodes that are not in the snapshot."""
         for name, count in places:
             if name in self._snapshot.index:
                 self.add(key, self._snapshot.index[name], count)
 
     def closed(self) -> NDArray[np.bool_]:
-        """[nodes] in a domain with such a pod."""
+        """Returns [nodes] True in a domain with such a pod."""
         out = np.zeros(len(self._snapshot.nodes), dtype=bool)
         for domains, pods in self._pods.values():
             out |= domains.spread(domains.sums(pods)) > 0
@@ -103,7 +103,7 @@ class OwnTerms(Rule):
         self._is_its_own_kind = all(self._speaks_of(term, pod.namespace, labels) for term in self._wanted)
         own = [table.of(term.topology_key) for term in self._shunned if self._speaks_of(term, pod.namespace, labels)]
         self._shuns_itself = np.logical_or.reduce([domains.labelled for domains in own]) if own else None
-        """[nodes] where one copy keeps the next one away."""
+        """[nodes] True where one copy of the pod excludes the next one; None if copies do not exclude each other."""
         self._wanted_in = [table.of(term.topology_key) for term in self._wanted]
         self._wanted_pods = pods_matching(self._wanted, self._owner, snapshot) if self._wanted else None
         self._closing = _Closing(snapshot, table)
@@ -115,7 +115,7 @@ class OwnTerms(Rule):
         return term_matches(term, self._owner, namespace, labels, self._namespaces)
 
     def _shunning(self, namespace: str, labels: Labels) -> list[str]:
-        """Topology keys of the terms of anti-affinity that speak of pods with these labels."""
+        """Returns the topology keys of the anti-affinity terms that match pods with these labels."""
         if not self._audience.may_have(self._owner, namespace, labels):
             return []
         return [term.topology_key for term in self._shunned if self._speaks_of(term, namespace, labels)]
@@ -134,7 +134,8 @@ class OwnTerms(Rule):
         return changed or bool(shunning)
 
     def _near(self) -> NDArray[np.bool_]:
-        """Nodes where every term of affinity has a counted pod in its domain, or where the first of its kind may go."""
+        """Returns [nodes] True if every affinity term has a match in the node's domain, or if the pod may be the first
+        of its group."""
         assert self._wanted_pods is not None
         keyed: NDArray[np.bool_] = np.logical_and.reduce([domains.labelled for domains in self._wanted_in])
         counted = [domains.sums(self._wanted_pods) for domains in self._wanted_in]
@@ -144,14 +145,14 @@ class OwnTerms(Rule):
         return np.asarray(keyed & np.logical_and.reduce(near))
 
     def tie(self, shape: int, meant: tuple[int, ...]) -> Near | None:
-        """The required affinity, if any, between shapes of a problem, on the pods that are there now."""
+        """Returns the required affinity between shapes of a problem, with the current pods; None without such terms."""
         if self._wanted_pods is None:
             return None
         existing = tuple(domains.sums(self._wanted_pods) for domains in self._wanted_in)
         return Near(shape, meant, tuple(domains.of for domains in self._wanted_in), existing)
 
     def wants(self, pod: PodInfo) -> bool:
-        """Whether all terms of required affinity, of which there are some, speak of a pod."""
+        """Returns True if the pod has terms of required affinity and all of them match the given pod."""
         labels = pod.pod.metadata.labels
         return bool(self._wanted) and all(self._speaks_of(term, pod.namespace, labels) for term in self._wanted)
 
@@ -175,7 +176,7 @@ class OwnTerms(Rule):
 
 
 class ExistingTerms(Rule):
-    """Required anti-affinity of the pods that are there: it closes its whole domain to the pods it speaks of."""
+    """Required anti-affinity of existing pods: it closes its whole domain to the pods that it matches."""
 
     plugin = PLUGIN
     together = True
@@ -183,7 +184,7 @@ class ExistingTerms(Rule):
     def __init__(
         self, pod: PodInfo, there: Iterable[tuple[TermClass, Places]], snapshot: Snapshot, table: DomainTable
     ) -> None:
-        """there: terms of bound pods that may speak of the pod."""
+        """there: terms of bound pods that may match the pod."""
         self._pod = pod
         self._snapshot = snapshot
         self._closing = _Closing(snapshot, table)
@@ -192,7 +193,7 @@ class ExistingTerms(Rule):
                 self._closing.add_known(key, places.items())
 
     def _keys(self, owner: str, terms: Terms) -> list[str]:
-        """Topology keys of the terms that speak of the pod."""
+        """Returns the topology keys of the terms that match the pod."""
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
         if not terms.audience.may_have(owner, namespace, labels):
             return []
@@ -209,7 +210,7 @@ class ExistingTerms(Rule):
 
     @property
     def silent(self) -> bool:
-        """Whether no pod of the snapshot says anything of this one."""
+        """True if no term of a pod in the snapshot matches this pod."""
         return not self._closing
 
     def verdict(self) -> Verdict:

@@ -1,4 +1,4 @@
-"""Filters that look at the node object alone: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
+"""Filters that read only the node object: NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
 
 Source: kube-parity.md sections 2.1 and 2.3. Their verdicts change only with the node's labels and taints.
 """
@@ -24,7 +24,7 @@ FILTERING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration matches one taint (kube-parity.md 2.1; Lt and Gt: KEP-5471)."""
+    """Returns True if one toleration matches one taint (kube-parity.md 2.1; Lt and Gt: KEP-5471)."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -43,22 +43,22 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Whether any toleration matches the taint."""
+    """Returns True if any toleration matches the taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def repels(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
-    """Whether the taint keeps pods with these tolerations from its node."""
+    """Returns True if the taint excludes pods with these tolerations from its node."""
     return taint.effect in FILTERING_EFFECTS and not tolerated(taint, tolerations)
 
 
 def taint_text(taint: Taint) -> str:
-    """As kubectl writes it: `key=value:effect`, or `key:effect`."""
+    """Returns the taint as kubectl writes it: `key=value:effect`, or `key:effect`."""
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
 def check_unschedulable(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
-    """spec.unschedulable acts as a taint that a pod may tolerate."""
+    """Refuses cordoned nodes; spec.unschedulable acts as a taint that a pod may tolerate."""
     mask = np.fromiter((node.unschedulable for node in nodes), dtype=bool, count=len(nodes))
     if not mask.any() or tolerated(UNSCHEDULABLE_TAINT, pod.spec.tolerations):
         return all_fit(len(nodes))
@@ -66,7 +66,7 @@ def check_unschedulable(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
 
 
 def check_taints(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
-    """NoSchedule and NoExecute taints that nothing tolerates."""
+    """Refuses nodes with NoSchedule or NoExecute taints that the pod does not tolerate."""
     known: dict[tuple[Taint, ...], bool] = {(): False}
 
     def refused(taints: tuple[Taint, ...]) -> bool:
@@ -80,10 +80,10 @@ def check_taints(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
 
 
 def named_nodes(required: NodeSelector | None) -> set[str] | None:
-    """Names that the terms leave where every term has metadata.name In; None where any node may be tried.
+    """Returns the node names that the terms allow if every term has metadata.name In; None if any node may be tried.
 
-    Terms are united, requirements inside a term intersected; empty = the terms conflict. As in kube-scheduler a term
-    names its nodes also where it is invalid and matches none of them.
+    Terms are united, requirements inside a term intersected; empty if the terms conflict. As in kube-scheduler, an
+    invalid term also names its nodes, although it matches none of them.
     """
     if required is None or not required.node_selector_terms:
         return None
@@ -101,7 +101,7 @@ def named_nodes(required: NodeSelector | None) -> set[str] | None:
 
 
 def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
-    """nodeSelector and required node affinity; a Refusal where the terms name no node at all."""
+    """Checks nodeSelector and required node affinity; returns a Refusal of the pod if the terms name no node at all."""
     selector = pod.spec.node_selector
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required if affinity else None
@@ -114,14 +114,14 @@ def check_affinity(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict | Refusal:
 
 
 def check_added(nodes: Sequence[NodeInfo], added: NodeAffinity | None) -> Verdict:
-    """The affinity that the configuration adds to every pod (`filters.nodeAffinity.addedAffinity`)."""
+    """Checks the affinity that the configuration adds to every pod (`filters.nodeAffinity.addedAffinity`)."""
     if added is None or added.required is None:
         return all_fit(len(nodes))
     return refused_where(~_matched(nodes, {}, added.required), ENFORCED)
 
 
 def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
-    """Nodes cut away by name before any other filter runs."""
+    """Refuses nodes that the terms exclude by name, before any other filter runs."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     names = named_nodes(affinity.required if affinity else None)
     if not names:
@@ -133,7 +133,10 @@ def check_named(nodes: Sequence[NodeInfo], pod: Pod) -> Verdict:
 def first_words(
     nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | None
 ) -> tuple[list[Verdict], Refusal | None]:
-    """The words of all these filters in their order; what keeps the pod from every node. added: see `check_added`."""
+    """Returns the verdicts of all these filters in their order, and the refusal of the pod as a whole or None.
+
+    added: see `check_added`.
+    """
     affinity = check_affinity(nodes, pod)
     parts = [check_named(nodes, pod), check_unschedulable(nodes, pod), check_taints(nodes, pod)]
     if isinstance(affinity, Refusal):
@@ -142,12 +145,12 @@ def first_words(
 
 
 def columns_of(nodes: Sequence[NodeInfo]) -> LabelColumns:
-    """The names and labels of nodes, to ask node selector terms of all of them."""
+    """Returns the names and labels of nodes as columns, to match node selector terms with all nodes at once."""
     return LabelColumns([node.name for node in nodes], [node.labels for node in nodes])
 
 
 def _matched(nodes: Sequence[NodeInfo], selector: dict[str, str], required: NodeSelector | None) -> NDArray[np.bool_]:
-    """[nodes] whether a nodeSelector and required node affinity match."""
+    """Returns [nodes] True if nodeSelector and required node affinity match."""
     wanted = selector.items()
     out = np.fromiter((wanted <= node.labels.items() for node in nodes), dtype=bool, count=len(nodes))
     if required is not None:

@@ -1,6 +1,6 @@
-"""Node scores: 0..100 a plugin, weighted and summed (kube-parity.md section 3).
+"""Node scores: 0..100 per plugin, weighted and summed (kube-parity.md section 3).
 
-PodTopologySpread and InterPodAffinity, which look at other pods, are in `koordpy.plugins.soft_scores`.
+PodTopologySpread and InterPodAffinity, which depend on other pods, are in `koordpy.plugins.soft_scores`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from koordpy.pods.pod_info import PodInfo
 
 BALANCED = "NodeResourcesBalancedAllocation"
 PACKING = "NodeResourcesFit"
-"""Left out of the total where a gather goal exists: goals 4 to 6 pack already."""
+"""Plugin that is left out of the total if a gather goal exists, because goals 4 to 6 already pack."""
 
 _WEIGHED = ("cpu", "memory")
 _IMAGE_MIN_BYTES = 23 * 2**20
@@ -28,7 +28,7 @@ _IMAGE_MAX_BYTES = 1000 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class StaticScores:
-    """What does not change with room, before normalisation: [nodes] each."""
+    """Scores that do not depend on free capacity, before normalisation: [nodes] each."""
 
     untolerated: Ints
     preferred: Ints
@@ -36,9 +36,9 @@ class StaticScores:
 
 
 def static_scores(nodes: Sequence[NodeInfo], pod: Pod, added: NodeAffinity | None) -> StaticScores:
-    """Counts of untolerated soft taints, weights of matching preferred terms, image scores.
+    """Returns counts of untolerated soft taints, weights of matching preferred terms, and image scores.
 
-    added: what the configuration adds to every pod's affinity. Its preferred terms count like the pod's own.
+    added: the affinity that the configuration adds to every pod. Its preferred terms count like the pod's own.
     """
     count = len(nodes)
     known: dict[object, int] = {(): 0}
@@ -90,7 +90,10 @@ def _image_scores(nodes: Sequence[NodeInfo], pod: Pod) -> Ints:
 
 
 def first_node(able: Ints, *figures: NDArray[np.generic]) -> int | None:
-    """The one of some nodes that has least of the first figure ([nodes]), of equal ones of the next, and so on."""
+    """Returns the node among `able` with the least first figure ([nodes]), then the least second figure, and so on.
+
+    None if there is no node.
+    """
     for values in figures:
         if len(able) < 2:
             break
@@ -111,9 +114,9 @@ def resources_fit(
     rows: NDArray[np.int64] | slice,
     config: NodeResourcesFitScore,
 ) -> Ints:
-    """NodeResourcesFit's score of the given nodes: how full (MostAllocated) or empty they are with the pod.
+    """Returns NodeResourcesFit's score of the given nodes: how full (MostAllocated) or empty they are with the pod.
 
-    An extended resource that the pod does not ask for is left out, and so is one that a node does not have.
+    An extended resource that the pod does not request is left out; so is a resource that a node does not have.
     """
     columns = snapshot.columns
     whole = snapshot.allocatable[rows]
@@ -132,14 +135,15 @@ def resources_fit(
             taken = score_held[:, i] + pod.score_requests[i]
         else:
             taken = held[:, column] + pod.requests.get(name, 0)
-        # sums are cut (quantity.MAX_SUM), so what is taken off may be more than what was added
+        # sums are capped (quantity.MAX_SUM), so the amount subtracted may exceed the amount added
         taken = np.maximum(taken, 0)
         have = whole[:, column]
         counts = have > 0
-        # Exact integers; above 64 PiB a node a hundredth is told without the last bits, which stay within 64 so.
+        # Exact integers. Above 64 PiB per node the percentage is computed without the last 8 bits, to stay within 64
+        # bits.
         bits = np.where(have > _EXACT_BELOW, 8, 0)
         have, taken = have >> bits, taken >> bits
-        # What is assumed of containers that ask for nothing may exceed the node, which is then full.
+        # Amounts assumed for containers without requests may exceed the node, which is then full.
         share = np.minimum(taken, have) * 100 // np.where(counts, have, 1)
         if config.strategy == "LeastAllocated":
             share = np.maximum(have - taken, 0) * 100 // np.where(counts, have, 1)
@@ -149,7 +153,7 @@ def resources_fit(
         total += np.where(counts, share * resource.weight, 0)
         weights += np.where(counts, resource.weight, 0)
     safe = np.maximum(weights, 1)
-    # kube-scheduler rounds this one, and leaves out what scores nothing
+    # kube-scheduler rounds this strategy, and leaves out resources with score 0
     return np.asarray((2 * total + safe) // (2 * safe) if ratio else total // safe, dtype=np.int64)
 
 
@@ -162,7 +166,7 @@ def resources_fit_at(
     *,
     config: NodeResourcesFitScore,
 ) -> int:
-    """`resources_fit` of one node, whose rows of the allocatable, used and score amounts are given."""
+    """Returns `resources_fit` of one node, given its rows of the allocatable, used and score amounts."""
     total = weights = 0
     for resource in config.resources:
         name = resource.name
@@ -195,10 +199,10 @@ def resources_fit_at(
 
 
 def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: NDArray[np.int64] | slice) -> Ints:
-    """NodeResourcesBalancedAllocation's score of the given nodes, as kube-scheduler 1.35 reckons it.
+    """Returns NodeResourcesBalancedAllocation's score of the given nodes, as kube-scheduler 1.35 computes it.
 
-    100 less the spread of the used shares of cpu and memory, the pod included; 0 for a pod that asks for neither.
-    Floating point as there: the result is cut to a whole number.
+    100 less the spread of the used shares of cpu and memory, the pod included; 0 for a pod that requests neither.
+    Floating point as in kube-scheduler: the result is truncated to an integer.
     """
     whole = snapshot.allocatable[rows]
     score = np.zeros(len(whole), dtype=np.int64)
@@ -218,7 +222,8 @@ def balanced_allocation(snapshot: Snapshot, used: Ints, pod: PodInfo, *, rows: N
 
 
 def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
-    """RequestedToCapacityRatio: the broken line through the configured points, scores of 0..10 stretched to 0..100."""
+    """Returns RequestedToCapacityRatio: the piecewise linear function of the configured points, scores 0..10 scaled to
+    0..100."""
     points = config.shape or (UtilizationPoint(), UtilizationPoint(utilization=100, score=10))
     out = np.full(len(utilisation), points[-1].score * 10, dtype=np.int64)
     out[utilisation <= points[0].utilization] = points[0].score * 10
@@ -231,7 +236,7 @@ def _shaped(utilisation: Ints, config: NodeResourcesFitScore) -> Ints:
 
 
 def normalised(static: StaticScores, feasible: NDArray[np.bool_]) -> dict[str, Ints]:
-    """Plugin -> [nodes] 0..100 over the feasible nodes, as kube-scheduler normalises."""
+    """Returns plugin -> [nodes] 0..100 over the feasible nodes, as kube-scheduler normalises."""
     count = len(static.image)
     taints = np.full(count, 100, dtype=np.int64)
     top = int(static.untolerated[feasible].max(initial=0))

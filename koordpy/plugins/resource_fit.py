@@ -1,4 +1,4 @@
-"""NodeResourcesFit: every resource asked against what is left (kube-parity.md 2.5)."""
+"""NodeResourcesFit: every requested resource against the free amount (kube-parity.md 2.5)."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,11 @@ TOO_MANY_PODS = "Too many pods"
 
 
 def check_fit(allocatable: Ints, used: Ints, request: Sequence[tuple[int, int]], names: Sequence[str]) -> Verdict:
-    """request: (column, amount) with one pod in column 0; names: the resource of each entry.
+    """Returns the verdict of NodeResourcesFit for each node.
 
-    Every lacking resource is a reason of its own. Code UU as soon as one lacking request exceeds the node's whole
-    allocatable; the pod count is U even where a node takes no pods at all.
+    request: (column, amount) with one pod in column 0; names: the resource of each entry. Every lacking resource is a
+    separate reason. The code is UnschedulableAndUnresolvable if a lacking request exceeds the node's whole allocatable;
+    for the pod count it is Unschedulable even on a node that takes no pods at all.
     """
     columns = [column for column, _ in request]
     amounts = np.array([amount for _, amount in request], dtype=np.int64)

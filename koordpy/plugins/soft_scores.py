@@ -1,7 +1,7 @@
 """Scores that depend on other pods: InterPodAffinity and PodTopologySpread (kube-parity.md section 3).
 
-Like the filters of the kind they count once on the snapshot and follow a plan's draft; `points` are what kube-scheduler
-has before it normalises over the feasible nodes.
+Like the filters of the same names they count once on the snapshot and follow a plan's draft. `points` are
+kube-scheduler's values before it normalises over the feasible nodes.
 """
 
 from abc import ABC, abstractmethod
@@ -28,22 +28,22 @@ class SoftScore(ABC):
     plugin: str
 
     silent: bool = False
-    """Whether it says nothing of any node yet."""
+    """True if the score is 0 for all nodes so far."""
 
     fixed: bool = False
-    """Whether no pod that is placed or evicted changes it, but for which nodes are feasible."""
+    """True if placements and evictions change the score only through the set of feasible nodes."""
 
     @abstractmethod
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """A pod comes to a node (sign 1) or leaves it (-1); answers whether scores may have changed."""
+        """Adds a pod on a node (sign 1) or removes it (-1); returns True if scores may have changed."""
 
     @abstractmethod
     def values(self, feasible: Mask) -> Ints:
-        """[nodes] 0..100, normalised over the feasible ones."""
+        """Returns [nodes] 0..100, normalised over the feasible ones."""
 
 
 class InterPodAffinity(SoftScore):
-    """Own preferred terms, preferred terms of other pods towards the pod, and their required affinity."""
+    """Own preferred terms, and preferred terms and required affinity of other pods that match the pod."""
 
     plugin = "InterPodAffinity"
 
@@ -55,7 +55,7 @@ class InterPodAffinity(SoftScore):
         table: DomainTable,
         args: InterPodAffinityArgs,
     ) -> None:
-        """there: terms of bound pods that may speak of the pod."""
+        """there: terms of bound pods that may match the pod."""
         self._pod = pod
         self._snapshot = snapshot
         self._table = table
@@ -64,11 +64,11 @@ class InterPodAffinity(SoftScore):
         self._audience = own.audience
         self._own = [(item.pod_affinity_term, item.weight) for item in own.affinity.preferred]
         self._own += [(item.pod_affinity_term, -item.weight) for item in own.anti_affinity.preferred]
-        # kube-scheduler leaves the plugin out altogether for a pod without wishes where others' wishes are ignored.
+        # kube-scheduler skips the plugin for a pod without preferred terms if those of other pods are ignored.
         self._deaf = args.ignore_preferred_terms_of_existing_pods and not self._own
         self.silent = True
         self._weights: dict[str, Ints] = {}
-        """Topology key -> [nodes] weight that the pods there give to their domain."""
+        """Topology key -> [nodes] weight that the pods there add to their domain."""
         for term, weight in self._own:
             self._at(term.topology_key)[:] += weight * pods_matching([term], pod.namespace, snapshot)
         if not self._deaf:
@@ -86,7 +86,7 @@ class InterPodAffinity(SoftScore):
         return found
 
     def _towards(self, owner: str, terms: Terms) -> list[tuple[str, int]]:
-        """(topology key, weight) of what another pod's terms say of this one."""
+        """Returns (topology key, weight) of another pod's terms that match this pod."""
         namespace, labels = self._pod.namespace, self._pod.pod.metadata.labels
         if not terms.audience.may_have(owner, namespace, labels):
             return []
@@ -149,13 +149,13 @@ class PodTopologySpread(SoftScore):
         return out
 
     def _of(self, constraint: Constraint, able: Mask) -> NDArray[np.float64]:
-        """One constraint's part: pods in the domain, weighed by the number of domains, plus maxSkew - 1."""
+        """Returns one constraint's part: pods in the domain, weighted by the number of domains, plus maxSkew - 1."""
         domains = constraint.domains
         if constraint.per_node:
             size = int(able.sum())
             counts = constraint.matching
         else:
-            # nodes without the key are a domain of their own where they count at all
+            # nodes without the key are one further domain if they count at all
             size = len(np.unique(domains.of[able]))
             counts = domains.spread(domains.sums(np.where(constraint.included, constraint.matching, 0)))
         weighed: NDArray[np.float64] = counts * np.log(size + 2) + (constraint.max_skew - 1)

@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 
 
 def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelSelector | None:
-    """The selector with the pod's own values of matchLabelKeys; None matches nothing."""
+    """Returns the selector with the pod's own values of matchLabelKeys; None matches nothing."""
     selector = constraint.label_selector
     if selector is None:
         return None
@@ -46,12 +46,13 @@ def own_selector(constraint: TopologySpreadConstraint, labels: Labels) -> LabelS
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """One constraint on the nodes. matching: [nodes] pods that count; included: [nodes] whose pods make the domains."""
+    """One constraint on the nodes. matching: [nodes] pods that the selector matches; included: [nodes] True if the node
+    counts for the domains."""
 
     max_skew: int
     min_domains: int
     per_node: bool
-    """Whether the key is the hostname, which scores count node by node."""
+    """True if the key is the hostname; then scores count per node."""
     selector: LabelSelector | None
     domains: Domains
     included: Mask
@@ -65,19 +66,19 @@ class Constraint:
 
     @property
     def eligible(self) -> Mask:
-        """[domains] those that the least is taken over."""
+        """[domains] True for the domains of the global minimum."""
         there = np.zeros(self.domains.count, dtype=bool)
         there[self.domains.of[self.included]] = True
         return there
 
     def tie(self, shape: int, meant: tuple[int, ...]) -> Spread:
-        """The constraint between shapes of a problem, on what it counts now."""
+        """Returns the constraint between shapes of a problem, with the current counts."""
         groups, base = np.where(self.included, self.domains.of, -1), self.counts
         return Spread(shape, meant, groups, base, self.eligible, self.max_skew, self.min_domains)
 
 
 class Spreading:
-    """The constraints of one kind (that filter, or that score) of one pod, with what they count."""
+    """The constraints of one pod of one kind (DoNotSchedule or ScheduleAnyway), with their counts."""
 
     def __init__(
         self,
@@ -88,12 +89,12 @@ class Spreading:
         *,
         loose: bool = False,
     ) -> None:
-        """loose: a node need not have the keys of all constraints."""
+        """loose: True if a node need not have the keys of all constraints."""
         self._pod = pod
         nodes = snapshot.nodes
         every = [table.of(constraint.topology_key) for constraint in given]
         self.keyed: Mask = np.logical_and.reduce([loose | domains.labelled for domains in every])
-        """[nodes] that count: those with the keys of all constraints."""
+        """[nodes] True for nodes with the keys of all constraints; the other nodes do not count."""
         self.constraints: list[Constraint] = []
         for constraint, domains in zip(given, every, strict=True):
             selector = own_selector(constraint, pod.pod.metadata.labels)
@@ -111,7 +112,7 @@ class Spreading:
             )
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        """Counts a pod that comes to a node or leaves it."""
+        """Adds a pod on a node (sign 1) or removes it (-1); returns True if a count changed."""
         meta = pod.pod.metadata
         if meta.namespace != self._pod.namespace or meta.deletion_timestamp:
             return False
@@ -123,7 +124,7 @@ class Spreading:
         return changed
 
     def counting(self, pod: PodInfo, node: int) -> list[bool]:
-        """Per constraint whether a pod on a node is one that it counts."""
+        """Returns per constraint True if it counts a pod on a node."""
         meta = pod.pod.metadata
         there = meta.namespace == self._pod.namespace and not meta.deletion_timestamp
         return [
@@ -158,7 +159,7 @@ class TopologySpread(Rule):
         return refused_where(~self.spreading.keyed, NO_KEY)
 
     def copies(self) -> Ints | None:
-        """Copies that one node takes alone: until its domain is too far above the least of the others."""
+        """Returns how many copies each node takes alone: until its domain is too far above the least of the others."""
         out: Ints | None = None
         for constraint in self.spreading.constraints:
             if not constraint.counts_itself:
@@ -174,7 +175,7 @@ class TopologySpread(Rule):
 
 
 def _counted(constraint: Constraint) -> tuple[Ints, int, Ints]:
-    """([domains] matching pods, global minimum, [domains] least of the other domains)."""
+    """Returns ([domains] matching pods, global minimum, [domains] minimum of the other domains)."""
     domains, counts, there = constraint.domains, constraint.counts, constraint.eligible
     registered = np.sort(counts[there])
     least = int(registered[0]) if len(registered) else int(np.iinfo(np.int32).max)
@@ -188,7 +189,7 @@ def _counted(constraint: Constraint) -> tuple[Ints, int, Ints]:
 
 
 def _policies(constraint: TopologySpreadConstraint, pod: PodInfo, nodes: Sequence[NodeInfo]) -> Mask:
-    """[nodes] that nodeAffinityPolicy and nodeTaintsPolicy count."""
+    """Returns [nodes] True if nodeAffinityPolicy and nodeTaintsPolicy include the node."""
     out = np.ones(len(nodes), dtype=bool)
     if constraint.node_affinity_policy != "Ignore":
         affinity = check_affinity(nodes, pod.pod)
@@ -199,7 +200,7 @@ def _policies(constraint: TopologySpreadConstraint, pod: PodInfo, nodes: Sequenc
 
 
 def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot) -> Ints:
-    """[nodes] bound pods of a namespace that match and are not being deleted."""
+    """Returns [nodes] bound pods of a namespace that match and are not being deleted."""
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     for kind, places in snapshot.classes.items():
         if kind.namespace == namespace and selector_matches(selector, dict(kind.labels)):
@@ -210,11 +211,11 @@ def _matching(selector: LabelSelector | None, namespace: str, snapshot: Snapshot
 
 
 class SpreadDefaults:
-    """The configured constraints of pods that have none themselves."""
+    """The configured constraints, for pods that have none."""
 
     def __init__(self, config: PodTopologySpreadArgs, owners: Owners) -> None:
         self.loose = config.defaulting_type == "System"
-        """kube-scheduler's own defaults score nodes that lack a key, too, by the other one."""
+        """True for kube-scheduler's built-in defaults: a node that lacks one key is scored by the other key."""
         self._constraints, self._owners = config.constraints, owners
         self._known: dict[bytes, list[TopologySpreadConstraint]] = {}
 
@@ -222,7 +223,8 @@ class SpreadDefaults:
         return bool(self._constraints)
 
     def of(self, pod: PodInfo) -> list[TopologySpreadConstraint]:
-        """Those that speak of a pod: with a selector of its services and owner, or one in the configuration."""
+        """Returns the default constraints of a pod: with the selector of its services and owner, or with a configured
+        selector that matches it."""
         found = self._known.get(pod.shape) if pod.shape else None
         if found is None:
             found = self._read(pod)
@@ -244,7 +246,7 @@ class SpreadDefaults:
 
 
 def constraints_of(pod: PodInfo, kind: str, defaults: SpreadDefaults | None) -> list[TopologySpreadConstraint]:
-    """The pod's constraints that filter, or that score; the configured ones where it has none at all."""
+    """Returns the pod's constraints of one kind; the configured ones if it has none at all."""
     own = pod.pod.spec.topology_spread_constraints
     if not own and defaults:
         own = defaults.of(pod)

@@ -1,4 +1,4 @@
-"""VolumeBinding: where the volumes of a pod's claims are, or can be (kube-parity.md 2.8)."""
+"""VolumeBinding: the nodes on which the volumes of a pod's claims are, or can be, available (kube-parity.md 2.8)."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 
 
 class VolumeReach:
-    """The nodes that each volume can be used on, found once for a state of nodes and volumes."""
+    """The nodes on which each volume can be used, cached for one state of nodes and volumes."""
 
     def __init__(self, nodes: Sequence[NodeInfo], table: DomainTable) -> None:
         self._nodes = nodes
@@ -38,11 +38,12 @@ class VolumeReach:
         self._known: dict[str, Mask] = {}
         self._places: dict[str, list[int] | None] = {}
         self._rows: dict[OfferedVolumes, tuple[list[int], dict[int, list[int]]]] = {}
-        """OfferedVolumes -> positions of volumes that reach every node, node -> of those that reach some."""
+        """OfferedVolumes -> (positions of volumes that every node can use, node -> positions of volumes that only some
+        nodes can use)."""
         self._everywhere: Mask = np.ones(len(nodes), dtype=bool)
 
     def of(self, volume: PersistentVolume) -> Mask:
-        """[nodes] where a volume's node affinity holds."""
+        """Returns [nodes] True if a volume's node affinity matches."""
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return self._everywhere
@@ -54,12 +55,12 @@ class VolumeReach:
                 named = next((r for r in term.match_expressions if r.operator == "In"), None)
                 near = range(len(self._nodes)) if named is None else self._table.holders(named.key, named.values)
                 for i in near:
-                    # kube-scheduler shows a volume's affinity the node's labels alone, not its name.
+                    # kube-scheduler matches a volume's affinity with the node's labels only, not with its name.
                     found[i] |= term_matches(term, "", self._nodes[i].labels)
         return found
 
     def places(self, volume: PersistentVolume) -> list[int] | None:
-        """Positions of these nodes; None for all."""
+        """Returns the positions of the nodes that can use a volume; None for all nodes."""
         name = volume.metadata.name
         if name not in self._places:
             reach = self.of(volume)
@@ -67,7 +68,7 @@ class VolumeReach:
         return self._places[name]
 
     def row(self, shelf: OfferedVolumes, node: int) -> Iterator[int]:
-        """Positions on a shelf of the volumes that a node can use."""
+        """Yields the positions in `shelf` of the volumes that a node can use, in order."""
         if shelf not in self._rows:
             everywhere, here = self._rows[shelf] = [], {}
             for at, volume in enumerate(shelf.volumes):
@@ -80,7 +81,7 @@ class VolumeReach:
         return merge(everywhere, here[node]) if node in here else iter(everywhere)
 
     def labelled(self, selector: LabelSelector) -> list[int]:
-        """Positions of the nodes that a label selector matches."""
+        """Returns the positions of the nodes that a label selector matches."""
         named = next(iter(selector.match_labels.items()), None)
         near = range(len(self._nodes)) if named is None else self._table.holders(named[0], [named[1]])
         return [i for i in near if selector_matches(selector, self._nodes[i].labels)]
@@ -88,20 +89,22 @@ class VolumeReach:
 
 @dataclass(frozen=True, eq=False)
 class _Delayed:
-    """A claim that waits for its first pod. selected: the node it is made for already, empty for none."""
+    """A claim that waits for its first consumer. selected: the node for which its volume is already being provisioned;
+    empty for none."""
 
     key: str
     claim: PersistentVolumeClaim
     size: int
     provision: Mask
-    """[nodes] where its class makes a volume, room aside."""
+    """[nodes] True where its class provisions a volume, ignoring storage capacity."""
     room: Mask
-    """[nodes] where the driver says that there is room for it."""
+    """[nodes] True where the driver reports enough storage capacity."""
     selected: str
 
 
 class _Offer(NamedTuple):
-    """A claim without a choice, and what it may take: the volumes of a shelf from the first that is large enough on."""
+    """A claim without a chosen volume, and its candidates: the volumes of a shelf from position `start`, the first that
+    is large enough."""
 
     delayed: _Delayed
     shelf: OfferedVolumes
@@ -109,7 +112,7 @@ class _Offer(NamedTuple):
 
 
 class _OpenClaims(NamedTuple):
-    """What claims without a choice may take, smallest claims first, and what they may not."""
+    """Claims without a chosen volume, smallest first, and the volumes that are not available to them."""
 
     offers: list[_Offer]
     taken: Mapping[str, str]
@@ -117,14 +120,14 @@ class _OpenClaims(NamedTuple):
     """Volume -> the claim that it is reserved for."""
 
     def is_free(self, name: str, keys: Container[str]) -> bool:
-        """Whether a volume is taken by nobody, and kept for none but these claims."""
+        """Returns True if no claim uses a volume, and it is not reserved, or reserved for one of these claims."""
         return name not in self.taken and (name not in self.kept or self.kept[name] in keys)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenClaim:
-    """A claim whose volume is still to be chosen. candidates: names, smallest first. made: [nodes] where one may be
-    made. reserved: the only candidate is its own already."""
+    """A claim without a chosen volume. candidates: names, smallest first. made: [nodes] True where a volume can be
+    provisioned. reserved: True if the only candidate is already reserved for the claim."""
 
     key: str
     class_name: str
@@ -134,7 +137,7 @@ class OpenClaim:
 
 
 class VolumeBinding(Rule):
-    """Bound claims by their volume's node affinity; claims that wait by what the node has for them."""
+    """Checks bound claims by their volume's node affinity, and waiting claims by the volumes available to the node."""
 
     plugin = BINDING
     together = True
@@ -152,7 +155,7 @@ class VolumeBinding(Rule):
         self._waiting = [self._delayed(key) for key in order]
 
     def change(self, pod: PodInfo, node: int, sign: int) -> bool:
-        # A pod that takes a volume, or makes a claim ours to follow, has claims itself.
+        # A pod that uses a volume, or fixes the node of a claim of this pod, has claims itself.
         return bool(self._waiting) and bool(pod.ties.volumes)
 
     def verdict(self) -> Verdict:
@@ -182,12 +185,13 @@ class VolumeBinding(Rule):
         return Verdict(which, tuple(refusals))
 
     def choice(self, node: int) -> dict[str, str]:
-        """Claim -> volume that a pod placed on a node takes; empty = one is to be provisioned there."""
+        """Returns claim -> volume for a pod placed on a node; an empty name means that a volume is provisioned
+        there."""
         made = [one.key for one in self._waiting if one.selected and one.key not in self._draft.promised]
         return dict.fromkeys(made, "") | {one.key: name for one, name in self._choose(node, self._open())}
 
     def open_claims(self) -> list[OpenClaim]:
-        """The claims without a choice, on the draft as it is."""
+        """Returns the claims without a chosen volume on the current draft."""
         opened = self._open()
         return [
             OpenClaim(
@@ -223,7 +227,8 @@ class VolumeBinding(Rule):
         )
 
     def _room(self, found: StorageClass, claim: PersistentVolumeClaim, size: int) -> Mask:
-        """Where a CSIStorageCapacity of the class has room, for drivers that report it."""
+        """Returns [nodes] True if a CSIStorageCapacity of the class is large enough; all nodes for drivers that do not
+        report capacity."""
         driver = self._objects.csi_drivers.get(found.provisioner)
         if driver is None or not driver.spec.storage_capacity or claim_size(claim) is None:
             return np.ones(len(self._nodes), dtype=bool)
@@ -238,7 +243,7 @@ class VolumeBinding(Rule):
         return out
 
     def _open(self) -> _OpenClaims:
-        """The claims without a choice; see `_settled`."""
+        """Returns the claims without a chosen volume; other waiting claims see `_settled`."""
         promised, offers = self._draft.promised, list[_Offer]()
         for delayed in self._waiting:
             if delayed.key not in promised and not delayed.selected:
@@ -247,7 +252,7 @@ class VolumeBinding(Rule):
         return _OpenClaims(offers, self._draft.taken, reserved_volumes(self._draft.reserved_claims(self._pod)))
 
     def _settled(self) -> Mask:
-        """[nodes] that the choices made already leave, for claims that follow another pod's or an annotation's."""
+        """Returns [nodes] that earlier choices allow, for claims that follow another pod's choice or an annotation."""
         out = np.ones(len(self._nodes), dtype=bool)
         index = self._draft.snapshot.index
         for delayed in self._waiting:
@@ -265,7 +270,8 @@ class VolumeBinding(Rule):
         return out
 
     def _find(self) -> tuple[Mask, Mask]:
-        """([nodes] where every claim that waits finds a volume or gets one, [nodes] with room for those it gets)."""
+        """Returns ([nodes] True if every waiting claim has a volume or can get one, [nodes] True if there is storage
+        for the latter)."""
         count = len(self._nodes)
         found, room = np.ones(count, dtype=bool), np.ones(count, dtype=bool)
         if not self._waiting:
@@ -280,7 +286,8 @@ class VolumeBinding(Rule):
         with_volumes = self._with_volumes(opened)
         alone = ~with_volumes & settled
         for delayed, _, _ in opened.offers:
-            # In the order of the claims: the first that cannot be provisioned, or has no room, speaks.
+            # In the order of the claims: the first claim that cannot be provisioned, or has no storage, gives the
+            # reason.
             still = alone & found & room
             found &= ~(still & ~delayed.provision)
             room &= ~(still & delayed.provision & ~delayed.room)
@@ -289,7 +296,10 @@ class VolumeBinding(Rule):
         return found, room
 
     def _with_volumes(self, opened: _OpenClaims) -> Mask:
-        """[nodes] that a volume for some of the claims reaches. What the smallest may take of a shelf is all of it."""
+        """Returns [nodes] True if a node can use a volume for some of the claims.
+
+        The candidates of the smallest claim on a shelf include those of all other claims on it.
+        """
         out = np.zeros(len(self._nodes), dtype=bool)
         keys = {delayed.key for delayed, _, _ in opened.offers}
         for shelf, start in {shelf: start for _, shelf, start in reversed(opened.offers)}.items():
@@ -302,7 +312,8 @@ class VolumeBinding(Rule):
         return out
 
     def _find_several(self, opened: _OpenClaims, where: Mask, found: Mask, room: Mask) -> None:
-        """Nodes with volumes for some of several claims, where what one takes is gone for the next."""
+        """Marks nodes with volumes for some of several claims, where a volume chosen for one claim is not available to
+        the next."""
         for i in np.nonzero(where)[0].tolist():
             for delayed, name in self._choose(i, opened):
                 if name:
@@ -315,12 +326,14 @@ class VolumeBinding(Rule):
                     break
 
     def _choose(self, node: int, opened: _OpenClaims) -> Iterator[tuple[_Delayed, str]]:
-        """Each claim, smallest first, with the smallest volume that reaches the node and none before it took."""
+        """Yields each claim, smallest first, with the smallest volume that the node can use and no earlier claim chose;
+        empty without one."""
         chosen: set[str] = set()
         rows: dict[OfferedVolumes, Iterator[int]] = {}
         for delayed, shelf, start in opened.offers:
             names, found = shelf.names, ""
-            # what is passed over is too small for all claims that follow, or gone, but for what is kept for one of them
+            # a skipped volume is too small for all later claims, or not available; except if it is reserved for one of
+            # them
             passed = []
             row = rows[shelf] if shelf in rows else self._reach.row(shelf, node)
             for at in row:

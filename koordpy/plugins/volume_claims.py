@@ -1,4 +1,4 @@
-"""The volume claims of a pod: which, and what is wrong with them before any node is tried (kube-parity.md 2.8)."""
+"""The volume claims of a pod, and faults of claims that are found before any node is tried (kube-parity.md 2.8)."""
 
 from koordpy.api.storage_objects import PersistentVolumeClaim
 from koordpy.decoding.wire_json import unreadable
@@ -10,13 +10,13 @@ BINDING = "VolumeBinding"
 
 
 def claims_of(pod: PodInfo) -> list[str]:
-    """`namespace/name` of the claims of a pod, each once."""
+    """Returns `namespace/name` of the claims of a pod, each once."""
     keys = (claim_key(pod.namespace, pod.name, volume) for volume in pod.ties.volumes)
     return list(dict.fromkeys(key for key in keys if key))
 
 
 def claims_refusal(pod: PodInfo, objects: VolumeObjects) -> Refusal | None:
-    """What is wrong with a pod's claims before any node is tried."""
+    """Returns the refusal for a fault of a pod's claims, before any node is tried; None without a fault."""
     for volume in pod.ties.volumes:
         source = volume.persistent_volume_claim
         if source is not None and f"{pod.namespace}/{source.claim_name}" not in objects.claims:
@@ -49,7 +49,7 @@ def _refuse(plugin: str, text: str) -> Refusal:
 
 
 def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
-    """Whether the pod is the claim's controller."""
+    """Returns True if the pod is the claim's controller."""
     return any(
         owner.controller and (owner.uid == pod.uid if owner.uid else (owner.kind, owner.name) == ("Pod", pod.name))
         for owner in claim.metadata.owner_references
@@ -57,6 +57,6 @@ def _owned_by(claim: PersistentVolumeClaim, pod: PodInfo) -> bool:
 
 
 def delayed_claims(pod: PodInfo, objects: VolumeObjects) -> list[str]:
-    """Keys of a pod's claims whose volume is chosen with its node."""
+    """Returns the keys of a pod's claims without a bound volume; their volume is chosen with the node."""
     found = [key for key in claims_of(pod) if key in objects.claims]
     return [key for key in found if not is_bound(objects.claims[key])]

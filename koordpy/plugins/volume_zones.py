@@ -21,7 +21,7 @@ _SAME = {**_ZONE_LABELS, **{beta: ga for ga, beta in _ZONE_LABELS.items()}}
 
 
 class VolumeZone(Rule):
-    """Zone and region labels of bound volumes, on nodes that have any of these labels."""
+    """Checks zone and region labels of bound volumes, on nodes that have any of these labels."""
 
     plugin = ZONE.plugin
     together = True

@@ -1,7 +1,7 @@
-"""Goal 2: which pods attract a unit, and how many of them each node holds.
+"""Goal 2: counts the pods on each node that attract a unit.
 
-Source: gang-network.md sections 4 and 5. A pod attracts by the network-topology-selector of a planned pod, and which
-pods are planned is settled first (goal 0): where some of a unit's pods stay pending, their values attract nothing.
+Source: gang-network.md sections 4 and 5. A pod attracts if it has the network-topology-selector of a planned pod. The
+planned pods are settled first (goal 0): values of pods that stay pending attract nothing.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,8 @@ from koordpy.pods.pod_info import PodInfo
 
 
 def attraction(unit: Unit, planned: Iterable[PodInfo], figures: RoundState) -> Ints:
-    """[nodes] pods that are bound members or carry a planned pod's network-topology-selector, each once (goal 2)."""
+    """Returns [nodes] pods that are bound members or have a planned pod's network-topology-selector, each once (goal
+    2)."""
     snapshot, draft = figures.snapshot, figures.draft
     out = np.zeros(len(snapshot.nodes), dtype=np.int64)
     values = {pod.selector for pod in planned if pod.selector}

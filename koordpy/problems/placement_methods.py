@@ -1,7 +1,7 @@
 """The methods that solve a placement problem, and the choice between them (gang-network.md section 7).
 
-`METHODS` lists them in order: the first that applies to a problem answers. A method may hand a problem on by answering
-None. Each is exact for the problems that it applies to.
+`METHODS` lists them in order: the first that applies solves the problem. A method passes a problem to the next one by
+returning None. Each is exact for the problems that it applies to.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ class PlacementMethod(Protocol):
 
 
 class SumsMethod:
-    """Sums show that there is no placement."""
+    """Proves by sums that there is no placement."""
 
     def applies(self, problem: Problem) -> bool:
         return not problem.pending or is_hopeless(problem)
@@ -46,7 +46,7 @@ class SumsMethod:
 
 
 class CountingMethod:
-    """Pods of one shape: a placement is a count per node, and the ranks follow."""
+    """Places pods of one shape: a placement is a count per node, and the ranks follow."""
 
     def applies(self, problem: Problem) -> bool:
         return counting.applies(problem)
@@ -71,7 +71,7 @@ class CountingMethod:
 
 
 class OpenedPlacesMethod:
-    """Required affinity among the members: the best of one problem per place that they may open."""
+    """Required affinity among the members: the best solution of one problem per place that they may open."""
 
     def __init__(self) -> None:
         self._parts: WeakKeyDictionary[Problem, list[Problem]] = WeakKeyDictionary()
@@ -93,7 +93,7 @@ class OpenedPlacesMethod:
 
 
 class SolverMethod:
-    """CP-SAT, for every problem. OR-Tools takes half a second to import, which other methods do not wait for."""
+    """CP-SAT, for every problem. OR-Tools takes half a second to import, so it is imported on first use."""
 
     def applies(self, problem: Problem) -> bool:
         return True
@@ -111,7 +111,7 @@ class SolverMethod:
 
 _OPENED = OpenedPlacesMethod()
 METHODS: tuple[PlacementMethod, ...] = (SumsMethod(), CountingMethod(), _OPENED, SolverMethod())
-"""In the order in which they are asked."""
+"""All methods, in the order in which they are tried."""
 
 
 def place_problem(problem: Problem) -> Solution:
@@ -120,7 +120,7 @@ def place_problem(problem: Problem) -> Solution:
     found = next(answer for answer in answers if answer is not None)
     if problem.by_count is None or problem.by_count.exact():
         return found
-    # what nodes were said to be worth is not proven, so nothing that rests on it is
+    # the ByCount costs are not proven, so a result that depends on them is not proven either
     proofs = {Proof.OPTIMAL: Proof.FEASIBLE}
     if not problem.by_count.always:
         proofs[Proof.INFEASIBLE] = Proof.UNKNOWN
@@ -128,7 +128,7 @@ def place_problem(problem: Problem) -> Solution:
 
 
 def place_parts(problems: Sequence[Problem]) -> Solution:
-    """Returns the best placement of one unit over problems that differ in the nodes they leave."""
+    """Returns the best placement of one unit over problems that differ in the nodes they allow."""
     solutions = [place_problem(problem) for problem in problems]
     if len(solutions) == 1:
         return solutions[0]
@@ -147,7 +147,7 @@ def could_place(problem: Problem) -> Proof:
 
 
 def needs_solver(problem: Problem) -> bool:
-    """Returns True if sums and counting do not decide: `place_problem` would ask CP-SAT."""
+    """Returns True if sums and counting do not decide, so that `place_problem` would call CP-SAT."""
     method = next(method for method in METHODS if method.applies(problem))
     if method is _OPENED:
         return not all(counting.applies(part) for part in _OPENED.parts_of(problem))
@@ -171,7 +171,7 @@ def is_hopeless(problem: Problem) -> bool:
 
 
 def _beyond(problem: Problem, allowance: Allowance) -> bool:
-    """Whether even the members that take least are more than an allowance has room for."""
+    """Returns True if even the members with the smallest requests exceed an allowance."""
     amounts: dict[int, list[int]] = {}
     for rank in problem.pending:
         member = problem.members[rank]

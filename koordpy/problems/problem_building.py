@@ -1,4 +1,4 @@
-"""From a unit to its Problem: shapes, members in rank order, hard layers, multiples, attraction.
+"""Builds the Problem of a unit: shapes, members in rank order, hard layers, multiples, attraction.
 
 Source: gang-network.md sections 2.1, 4 and 5.
 """
@@ -30,16 +30,16 @@ BEYOND_PODS = 2**62
 
 
 def hard_level(unit: Unit, figures: RoundState) -> int:
-    """Deepest level with MustGather of the whole group."""
+    """Returns the deepest level with MustGather of the whole group; 0 without one."""
     layers = figures.snapshot.tree.layers
     levels = [layers.level(r.layer) or 0 for gang in unit.gangs for r in gang.wish.gather if r.whole]
     return max(levels, default=0)
 
 
 def unit_multiples(unit: Unit, figures: RoundState) -> dict[int, int]:
-    """Level -> podCountMultiple above 1; several gangs' multiples of one layer must all hold.
+    """Returns level -> podCountMultiple above 1; multiples of several gangs for one layer must all be met.
 
-    What they come to together is left at a number beyond any cluster's pods where it is more: it would only grow.
+    Their least common multiple is capped at a number above the pods of any cluster.
     """
     out: dict[int, int] = {}
     for gang in unit.gangs:
@@ -53,8 +53,8 @@ def unit_multiples(unit: Unit, figures: RoundState) -> dict[int, int]:
 
 
 def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints, *, bound: int) -> dict[int, int]:
-    """The same rules with numbers that the methods of solving can hold: a multiple above what the whole cluster could
-    ever hold of the unit means 0, whatever it is."""
+    """Returns the multiples capped for the solver: a multiple above the unit's possible pods in the cluster only allows
+    0."""
     if not multiples:
         return multiples
     most = bound + 1 + sum(int(slots(free, shape).sum()) for shape in shapes)
@@ -62,13 +62,14 @@ def bounded_multiples(multiples: dict[int, int], shapes: list[Shape], free: Ints
 
 
 def build(unit: Unit, figures: RoundState, *, emptied: bool = False) -> Problem:
-    """The Problem of a unit on the figures' draft, before upstream's node labels cut nodes away.
+    """Returns the Problem of a unit on the draft of the round state, without the restriction by upstream's topology
+    keys.
 
-    emptied: as if every device that is held by name could be had; then only the number of devices stands in the way of
-    victims, and what they really free is seen when the plan is checked.
+    emptied: True to treat all devices that are allocated by name as available. Then only the number of devices limits
+    victims; the devices that they really free are checked with the plan.
     """
     known = figures.built
-    # a unit that fails is built to be placed, to look for victims, and to be told what there is room for
+    # the problem of a failing unit is needed three times: to place it, to search victims, and for its message
     if known is None or known[0] is not unit or known[1] != figures.moment:
         if emptied:
             return _build(unit, figures, emptied=True)
@@ -81,7 +82,7 @@ def build(unit: Unit, figures: RoundState, *, emptied: bool = False) -> Problem:
 
 
 def _looks_further(unit: Unit, figures: RoundState) -> bool:
-    """Whether more than numbers decides what nodes take: devices by name, or other pods."""
+    """Returns True if filters depend on more than numbers: devices by name, or other pods."""
     return any(figures.of(pod).has_rules for pod in {pod.shape: pod for pod in unit.pending}.values())
 
 
@@ -110,7 +111,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
                 room[node] -= family.of_requests(held.requests(i, snapshot.columns), figures.scene)
         copies.append(room)
     devices = free.shape[1]
-    tied = among is not None and bool(among.ties)  # what members ask of each other knows them by shape alone
+    tied = among is not None and bool(among.ties)  # interactions refer to members by shape alone
     parts = tuple(parts_of(unit, snapshot.tree.layers)) if has_parts(unit) else ()
     inside = _inside(parts)
     kinds: list[PodInfo] = []
@@ -151,7 +152,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
         free = np.concatenate([free, np.stack(copies, axis=1)], axis=1)
     alone = _alone(kinds, shapes, free, figures) if not (lone or emptied) else ()
     if len(shapes) > 1 and not tied and not parts:
-        # victims open different nodes to pods that look at others
+        # evictions open different nodes to pods with rules about other pods
         ruled = [emptied and figures.of(pod).has_rules for pod in kinds]
         if among is not None and among.one_of:
             ruled = [
@@ -192,7 +193,7 @@ def _build(unit: Unit, figures: RoundState, *, emptied: bool) -> Problem:
 
 
 def _inside(parts: Sequence[GatheredPart]) -> dict[str, tuple[int, ...]]:
-    """Pod -> positions of the parts that it is in."""
+    """Returns pod -> positions of the parts that it is in."""
     out: dict[str, tuple[int, ...]] = {}
     for i, part in enumerate(parts):
         for pod in part.members:
@@ -207,9 +208,10 @@ def _gathered(
     shapes: list[Shape],
     draft: Draft,
 ) -> tuple[list[InOneDomain], list[Shape]]:
-    """What keeps each part in one domain; shapes of a part that has members in place are kept to theirs.
+    """Returns the one-domain rule of each part; shapes of a part with placed members are limited to their domain
+    instead.
 
-    kinds: a pod of each shape; those of a shape are in the same parts.
+    kinds: a pod of each shape; pods of one shape are in the same parts.
     """
     ties: list[InOneDomain] = []
     if not parts:
@@ -232,9 +234,9 @@ def _gathered(
 
 
 def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, figures: RoundState) -> tuple[Ints, ...]:
-    """Problem.alone: slots are those of copies of one pod, while what the members are to each other stands apart.
+    """Returns Problem.alone: the slots of copies of one pod, without the rules among members.
 
-    One array stands for all kinds of which no node has room for more copies than may be there.
+    Kinds that these rules do not limit further share one array.
     """
     found = [figures.of(pod).copies_alone() for pod in kinds]
     few = [own is not None and bool((own < slots(free, one)).any()) for own, one in zip(found, shapes, strict=True)]
@@ -247,8 +249,8 @@ def _alone(kinds: Sequence[PodInfo], shapes: Sequence[Shape], free: Ints, figure
 def _merged(
     shapes: list[Shape], kinds: list[PodInfo], members: list[Member], alone: tuple[Ints, ...], ruled: Sequence[bool]
 ) -> tuple[list[Shape], list[PodInfo], list[Member], tuple[Ints, ...]]:
-    """The same with shapes that need not be told apart as one. ruled: whether a kind's nodes depend on other pods."""
-    seen = {id(one): one.tobytes() for one in alone}  # kinds that may stand in any number share one array
+    """Returns the same with equal shapes merged. ruled: per kind True if its nodes depend on other pods."""
+    seen = {id(one): one.tobytes() for one in alone}  # kinds that may be placed in any number share one array
     copied = [seen[id(one)] for one in alone] or [b""] * len(kinds)
     told = [pod.shape if depends else own for depends, pod, own in zip(ruled, kinds, copied, strict=True)]
     first = alike(shapes, kinds, told)
@@ -259,23 +261,24 @@ def _merged(
 
 
 def _among(unit: Unit, figures: RoundState) -> MemberConstraints | None:
-    """What the members are to each other; None for most units."""
+    """Returns the constraints among the members; None for most units."""
     found = next((pod.gang for pod in unit.pending if pod.gang is not None and figures.concerned(pod)), None)
     return figures.among(found) if found is not None else None
 
 
 def hard_keys(unit: Unit) -> tuple[str, ...]:
-    """Upstream's topology keys: node labels of which all members must share the values."""
+    """Returns upstream's topology keys: node labels for which all members must share the value."""
     return tuple(dict.fromkeys(key for gang in unit.gangs for key in gang.hard_keys))
 
 
 def partitions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[Problem]:
-    """The problem cut down to each combination of values of upstream's topology keys; itself where there are none."""
+    """Yields the problem limited to each combination of values of upstream's topology keys; the problem itself without
+    keys."""
     return (part for _, part in named_partitions(unit, problem, figures))
 
 
 def named_partitions(unit: Unit, problem: Problem, figures: RoundState) -> Iterator[tuple[str, Problem]]:
-    """(values joined by `/`, problem cut down to them), as `partitions`.
+    """Yields (values joined by `/`, problem limited to them), as `partitions`.
 
     All members, bound ones too, must share the values; nodes without the label are never used.
     """

@@ -1,9 +1,9 @@
-"""Places the pending members of a unit: the one door to the methods of `placement_methods`.
+"""Places the pending members of a unit: the entry point to the methods of `placement_methods`.
 
-`place_unit` answers a `Question`. The problem of a unit knows how many pods of each shape a node serves alone: devices
-that form sets, a filter with a capacity of its own. Where a placement puts shapes together on a node that does not
-serve them all, some shape must have fewer pods there: the problem is split into one for each shape, and the best answer
-of all is taken. Every placement that the nodes serve survives in one of them, so the search is exact.
+`place_unit` answers a `Question`. The problem of a unit represents how many pods of each shape a node takes alone; sets
+of devices and some filters limit pods of different shapes together. If a placement puts shapes together on a node that
+does not take them all, some shape must have fewer pods there. So the problem is split into one problem per shape, and
+the best solution of all is used. Every valid placement is possible in one of them, so the search is exact.
 """
 
 from collections import Counter
@@ -27,21 +27,21 @@ from koordpy.problems.problem_building import partitions
 
 
 class Question(Enum):
-    """What is asked about a unit."""
+    """The kind of placement that is wanted for a unit."""
 
     BEST = auto()
-    """The best placement. What attracts is counted for the members that it places."""
+    """The best placement. Attraction is counted for the members that it places."""
     TRIAL = auto()
-    """The same with what attracts all pending members, in one search: for dry runs and reserved places."""
+    """The best placement with the attraction of all pending members, in one search: for dry runs and reservations."""
     IN_ORDER = auto()
-    """The pods of a job that is not all or nothing: all of them where they fit, else in order of their ranks, one that
-    does not fit left out (gpu-topology.md 5)."""
+    """The pods of a job that is not all or nothing: all of them if they fit, else in order of their ranks, skipping
+    pods that do not fit (gpu-topology.md 5)."""
 
 
 def place_unit(unit: Unit, problem: Problem, figures: RoundState, question: Question) -> Solution:
-    """Returns the nodes of a unit's pending members by rank; none with the proof that there is no placement.
+    """Returns the nodes of a unit's pending members by rank; no nodes, with the proof, if there is no placement.
 
-    problem: of the unit, with what attracts all its pending pods.
+    problem: of the unit, with the attraction of all its pending pods.
     """
     if question is Question.IN_ORDER:
         return place_in_order(problem)
@@ -55,20 +55,20 @@ def place_unit(unit: Unit, problem: Problem, figures: RoundState, question: Ques
     needs = tuple(placed[gang] for gang in range(len(problem.needs)))
     again = _placed_together(unit, replace(only_ranks(problem, found.nodes), attract=own, needs=needs), figures)
     runs = (*found.runs, *again.runs)
-    if not again.placed:  # out of time: what was found first is valid
+    if not again.placed:  # out of time: the first result is still valid
         return Solution(found.nodes, Proof.FEASIBLE, runs)
     return Solution(again.nodes, combined((found.proof, again.proof), placed=True), runs)
 
 
 def fits_somewhere(unit: Unit, problem: Problem, figures: RoundState) -> bool | None:
-    """Returns True if all pods of a unit find a place, wherever that is; None if only a placement decides."""
+    """Returns True if all pods of a unit can be placed in some way; None if only a placement decides."""
     if len(_counted_apart(unit, figures)) > 1:
         return None
     return any(could_place(part) is Proof.FEASIBLE for part in partitions(unit, problem, figures))
 
 
 def _placed_together(unit: Unit, problem: Problem, figures: RoundState) -> Solution:
-    """Returns the best placement of a unit in which every node serves its pods together."""
+    """Returns the best placement of a unit in which every node takes its pods together."""
     apart = _counted_apart(unit, figures)
     if len(apart) < 2:
         return place_parts(list(partitions(unit, problem, figures)))
@@ -98,7 +98,7 @@ def _placed_together(unit: Unit, problem: Problem, figures: RoundState) -> Solut
 
 
 def _counted_apart(unit: Unit, figures: RoundState) -> frozenset[bytes]:
-    """Shapes with filters of which the problem knows only what they let of each shape alone."""
+    """Returns the shapes with filters that the problem represents only for each shape alone."""
     kinds = {pod.shape: pod for pod in unit.pending}
     if len(kinds) < 2:
         return frozenset()
@@ -108,7 +108,8 @@ def _counted_apart(unit: Unit, figures: RoundState) -> frozenset[bytes]:
 def _unserved(
     unit: Unit, found: Solution, apart: frozenset[bytes], figures: RoundState
 ) -> tuple[int, list[int]] | None:
-    """(node, ranks of the pods on it) of the first node that does not serve all that is placed on it."""
+    """Returns (node, ranks of the pods on it) of the first node that does not take its placed pods together; None
+    without one."""
     by_node: dict[int, list[int]] = {}
     for rank in sorted(found.nodes):
         if unit.members[rank].shape in apart:
@@ -121,7 +122,7 @@ def _unserved(
 
 
 def _serves(node: int, pods: Sequence[PodInfo], figures: RoundState) -> bool:
-    """Whether a node serves pods together: by sets of its devices, and by filters that see the pods come in order."""
+    """Returns True if a node takes pods together: by sets of its devices, and by filters that get the pods in order."""
     if not serves(node, pods, figures):
         return False
     return all(
@@ -133,7 +134,7 @@ def _serves(node: int, pods: Sequence[PodInfo], figures: RoundState) -> bool:
 
 
 def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
-    """The problem with one pod fewer of a shape on a node, for each shape that is there."""
+    """Returns the problem with one pod fewer of a shape on a node, for each shape that is there."""
     counts = Counter(problem.members[rank].shape for rank in ranks)
     out = []
     for shape, count in sorted(counts.items(), reverse=True):
@@ -147,8 +148,8 @@ def _split(problem: Problem, node: int, ranks: Sequence[int]) -> list[Problem]:
 
 
 def place_in_order(problem: Problem) -> Solution:
-    """The pods of a job that is not all or nothing: all of them where they fit, else in order, one that does not fit
-    left out (gpu-topology.md 5)."""
+    """Places the pods of a job that is not all or nothing: all of them if they fit, else in order, skipping pods that
+    do not fit (gpu-topology.md 5)."""
     pending = problem.pending
     if len({problem.members[rank].shape for rank in pending}) < 2:
         return place_problem(problem)
@@ -166,15 +167,16 @@ def place_in_order(problem: Problem) -> Solution:
 
 
 def _just(problem: Problem, ranks: Collection[int]) -> Problem:
-    """All of just these pods."""
+    """Returns the problem of placing all of just these pods."""
     return replace(only_ranks(problem, ranks), needs=(len(ranks),))
 
 
 def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], bool]:
-    """The pods that fit, taken in order, and whether that is proven. not_all: it is known that not all of them do.
+    """Returns the pods that fit, tried in order, and True if that is proven. not_all: True if it is known that not all
+    of them fit.
 
-    What fits, fits with fewer, so the first that does not is found by halves; and where one does not, no later one of
-    its shape does.
+    A set of pods that fits also fits without some of them, so the first pod that does not fit is found by bisection. If
+    a pod does not fit, no later pod of its shape does.
     """
     taken, left, sure = list[int](), list(problem.pending), True
     while left:
@@ -195,7 +197,7 @@ def _as_far_as_they_fit(problem: Problem, *, not_all: bool) -> tuple[list[int], 
 
 
 def _one_by_one(problem: Problem, found: Solution) -> Solution:
-    """The same where pods that come may help others, or hinder: each is tried on top of those before it."""
+    """Does the same if pods may help or hinder others: each is tried on top of the pods placed before it."""
     pending = problem.pending
     best, taken, sure = Solution({}, Proof.INFEASIBLE), list[int](), True
     runs = list(found.runs)

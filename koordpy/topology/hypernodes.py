@@ -1,9 +1,9 @@
-"""The tree as Volcano's HyperNodes tell it, for clusters without a ClusterNetworkTopology.
+"""Reads the tree from Volcano's HyperNodes, for clusters without a ClusterNetworkTopology.
 
-Source: vocabulary.md 3. A tier is a layer: the highest one the top layer,
-the nodes below the lowest. A layer is called by spec.tierName where the tier has one, else `tier1`, `tier2`, ...; a
-domain by its HyperNode. A node that no HyperNode of a tier holds is a private domain there, as one that lacks a layer's
-label is (gang-network.md section 3). Faults are told and worked around: one bad object must not take the tree away.
+Source: vocabulary.md 3. A tier is a layer: the highest tier is the top layer, the nodes are below the lowest. A layer
+has the name of spec.tierName if the tier has one, else `tier1`, `tier2`, ...; a domain has the name of its HyperNode. A
+node in no HyperNode of a tier is a private domain there, like a node without a layer's label (gang-network.md section
+3). Faults are reported and worked around, so that one bad object does not remove the tree.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from koordpy.api.natural_order import natural_key
 from koordpy.topology.topology_layers import Layer, Layers
 
 _NAMED = 3
-"""Nodes that a fault names before `and N more`."""
+"""Number of nodes that a fault names before `and N more`."""
 
 
 Warnings = tuple[tuple[str, str], ...]
@@ -25,7 +25,7 @@ Warnings = tuple[tuple[str, str], ...]
 
 
 def read_hypernodes(objects: Mapping[str, HyperNode], nodes: Mapping[str, Labels]) -> tuple[Layers, Warnings]:
-    """The layers, with each node's place in them, and every fault. nodes: name -> labels."""
+    """Returns the layers, with each node's place in them, and every fault. nodes: name -> labels."""
     reading = _HyperNodeReading(objects, nodes)
     return reading.layers(), tuple(reading.faults)
 
@@ -41,7 +41,7 @@ class _HyperNodeReading:
         self._listed: dict[str, list[str]] = {}
         """Node -> the HyperNodes that list it."""
         self._doubles: dict[tuple[int, str, str], list[str]] = {}
-        """(tier, HyperNode that counts, other one) -> nodes that both hold."""
+        """(tier, HyperNode that is used, other HyperNode) -> nodes that are in both."""
         for name, spec in self._objects.items():
             for i, member in enumerate(spec.members):
                 self._take(name, f"spec.members[{i}]", member)
@@ -53,20 +53,21 @@ class _HyperNodeReading:
     def _tier_is_good(self, name: str, obj: HyperNode) -> bool:
         if obj.spec.tier >= 1:
             return True
-        self._fault(name, "spec.tier", f"{obj.spec.tier} in place of 1 or more: the object is left out")
+        self._fault(name, "spec.tier", f"must be 1 or more, not {obj.spec.tier}: the object is ignored")
         return False
 
     # -- members ------------------------------------------------------------------------------------------------------
 
     def _take(self, name: str, field: str, member: HyperNodeMember) -> None:
         if member.type not in ("Node", "HyperNode"):
-            self._fault(name, f"{field}.type", f"{member.type!r} in place of Node or HyperNode: left out")
+            self._fault(name, f"{field}.type", f"must be Node or HyperNode, not {member.type!r}: the member is ignored")
             return
         selector = member.selector
         given = [one for one in (selector.exact_match, selector.regex_match, selector.label_match) if one is not None]
         if len(given) != 1:
             what = "none" if not given else "several"
-            self._fault(name, f"{field}.selector", f"{what} of exactMatch, regexMatch and labelMatch: left out")
+            text = f"{what} of exactMatch, regexMatch and labelMatch, one is required: the member is ignored"
+            self._fault(name, f"{field}.selector", text)
             return
         of_nodes = member.type == "Node"
         known: Iterable[str] = self._nodes if of_nodes else self._objects
@@ -84,12 +85,14 @@ class _HyperNodeReading:
                 return
             found = [one for one in known if one != name and pattern.search(one)]
             if not of_nodes:
-                # a pattern means the tiers below, not every HyperNode whose name looks alike
+                # a pattern selects from lower tiers only, not every HyperNode with a matching name
                 found = [one for one in found if self._objects[one].tier < self._objects[name].tier]
             if not found:
                 self._fault(name, f"{field}.selector.regexMatch.pattern", f"matches no {member.type}")
         elif not of_nodes:
-            self._fault(name, f"{field}.selector.labelMatch", "is for members of type Node only: left out")
+            self._fault(
+                name, f"{field}.selector.labelMatch", "applies to members of type Node only: the member is ignored"
+            )
         elif selector.label_match is not None:
             found = [one for one, labels in self._nodes.items() if selector_matches(selector.label_match, labels)]
             if not found:
@@ -101,7 +104,7 @@ class _HyperNodeReading:
                 holders.append(name)
 
     def _circles(self) -> None:
-        """Takes out members of the same or a higher tier, without which no circle is left."""
+        """Removes members of the same or a higher tier; then no circle is left."""
         for name in self._objects:
             for parent in list(self._parents[name]):
                 if self._objects[parent].tier > self._objects[name].tier:
@@ -109,14 +112,14 @@ class _HyperNodeReading:
                 circle = self._circle(name, parent)
                 self._parents[name].remove(parent)
                 if circle:
-                    text = f"the members form a circle: {', '.join(circle)}; {name} is left out of {parent}"
+                    text = f"the members form a cycle: {', '.join(circle)}; {name} is removed from {parent}"
                 else:
                     mine, its = self._objects[parent].tier, self._objects[name].tier
-                    text = f"HyperNode {name} is of tier {its}, not below {mine}: left out"
+                    text = f"HyperNode {name} has tier {its}, which is not below tier {mine}: the member is ignored"
                 self._fault(parent, "spec.members", text)
 
     def _circle(self, name: str, parent: str) -> list[str]:
-        """HyperNodes from `parent` upwards to `name`, where `name` is above its own parent; else none."""
+        """Returns the HyperNodes from `parent` upwards to `name` if `name` is above its own parent; else none."""
         came = self._above(parent)
         path = [name] if name in came else []
         while path and came[path[-1]]:
@@ -157,7 +160,7 @@ class _HyperNodeReading:
         return out
 
     def _above(self, name: str) -> dict[str, str]:
-        """A HyperNode and every one that holds it -> the one below by which it was found, the nearest first."""
+        """Returns a HyperNode and all that contain it -> the one below by which it was found, the nearest first."""
         came = {name: ""}
         todo = [name]
         for at in todo:
@@ -168,8 +171,10 @@ class _HyperNodeReading:
         return came
 
     def _place(self, node: str, tiers: list[int]) -> tuple[str, ...]:
-        """The node's HyperNode of each tier, empty for none. Of several the one counts that holds the HyperNode below,
-        then the first in natural order."""
+        """Returns the node's HyperNode of each tier, empty for none.
+
+        If there are several, the one that contains the chosen HyperNode below is used, then the first in natural order.
+        """
         held: dict[int, dict[str, None]] = {}
         for listed in self._listed.get(node, ()):
             for name in self._above(listed):
@@ -188,5 +193,5 @@ class _HyperNodeReading:
         for (tier, counts, other), nodes in sorted(self._doubles.items()):
             what = "node" if len(nodes) == 1 else "nodes"
             names = named(sorted(nodes, key=natural_key), _NAMED)
-            text = f"{what} {names} in two HyperNodes of tier {tier}, {counts} and {other}: {counts} counts"
+            text = f"{what} {names} in two HyperNodes of tier {tier}, {counts} and {other}: {counts} is used"
             self._fault(other, "spec.members", text)

@@ -1,7 +1,7 @@
-"""The layers of the network, read from the ClusterNetworkTopology `default`.
+"""Reads the layers of the network from the ClusterNetworkTopology `default`.
 
-Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from the one entry that is nobody's parent;
-the order of the list means nothing.
+Source: gang-network.md section 3. The chain follows `parentTopologyLayer` from the only entry that is not a parent; the
+order of the list does not matter.
 """
 
 import re
@@ -25,7 +25,7 @@ class Layer:
     name: str
     label_keys: tuple[str, ...]
     tier: int = 0
-    """Of the HyperNodes that it is made of; 0 where labels make it."""
+    """Tier of the HyperNodes that are its domains; 0 if labels define its domains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +34,39 @@ class Layers:
 
     chain: tuple[Layer, ...]
     places: Mapping[str, tuple[str, ...]] | None = None
-    """Node -> its domain at each layer above the nodes, empty for none, where objects tell it instead of labels."""
+    """Node -> its domain at each layer above the nodes, empty for none; None if labels define the domains."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(layer.name for layer in self.chain)
 
     def agree(self, other: "Layers", nodes: Iterable[str]) -> bool:
-        """Whether two readings mean the same by every layer, and put the given nodes into the same domains."""
+        """Returns True if two readings have equal layers and put the given nodes into the same domains."""
         if self is other:
             return True
         mine, its = self.places or {}, other.places or {}
         return self.chain == other.chain and all(mine.get(node) == its.get(node) for node in nodes)
 
     def level(self, name: str) -> int | None:
-        """Level of a layer, 1 = top layer (0 is the cluster); None for an unknown name."""
+        """Returns the level of a layer, 1 for the top layer (0 is the cluster); None for an unknown name."""
         for i, layer in enumerate(self.chain):
             if layer.name == name:
                 return i + 1
         return 0 if name == CLUSTER_LAYER else None
 
     def near(self, name: str) -> str:
-        """`, did you mean NAME?` after a name that no layer has; empty where no layer is near."""
+        """Returns `, did you mean NAME?` for a name that no layer has; empty if no layer has a similar name."""
         return hint(name, (*self.names, CLUSTER_LAYER))
 
     def unknown(self, name: str) -> str:
-        """What is said of a name that no layer has: which layer was meant, else which layers there are."""
+        """Returns the message on an unknown layer name: which layer was meant, else which layers there are."""
         there = self.near(name) or f", layers: {', '.join(self.names)}"
         return f'unknown layer "{name}"{there}'
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyFault:
-    """What is wrong with the object; `field` is a path from the root."""
+    """A fault of the object; `field` is a path from the root."""
 
     field: str
     text: str
@@ -76,11 +76,11 @@ class TopologyFault:
 
 
 FLAT = Layers((Layer(NODE_LAYER, ()),))
-"""The tree without a ClusterNetworkTopology: cluster, then nodes."""
+"""The layers without a ClusterNetworkTopology: nodes directly below the cluster."""
 
 
 def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[TopologyFault]]:
-    """The layers of a ClusterNetworkTopology, or every fault of it."""
+    """Returns the layers of a ClusterNetworkTopology, or None and all its faults."""
     if wrong := unreadable(obj.metadata):
         return None, [TopologyFault("", f"it cannot be read: {wrong}")]
     entries, field = obj.spec.entries, obj.spec.field
@@ -93,7 +93,7 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
         if not entry.name:
             faults.append(TopologyFault(where, "the layer has no name"))
         elif entry.name == CLUSTER_LAYER:
-            faults.append(TopologyFault(where, f"the name {CLUSTER_LAYER} stands for the whole cluster"))
+            faults.append(TopologyFault(where, f"the name {CLUSTER_LAYER} is reserved for the whole cluster"))
         elif entry.name in by_name:
             faults.append(TopologyFault(where, f"the layer name {entry.name} is used twice"))
         else:
@@ -104,7 +104,7 @@ def read_layers(obj: ClusterNetworkTopology) -> tuple[Layers | None, list[Topolo
             text = f"unknown layer {parent!r} above {entry.name or 'a layer without a name'}"
             faults.append(TopologyFault(f"{field}[{i}].parentTopologyLayer", text))
         faults += [
-            TopologyFault(f"{field}[{i}].labelKey", f"{literal(key)} is no key of a label")
+            TopologyFault(f"{field}[{i}].labelKey", f"{literal(key)} is not a valid label key")
             for key in entry.label_keys
             if not _LABEL_KEY.fullmatch(key)
         ]
@@ -119,10 +119,10 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
     lowest = [i for i, entry in enumerate(entries) if entry.name not in parents]
     if not lowest:
         names = ", ".join(entry.name for entry in entries)
-        return None, [TopologyFault(field, f"the parents form a circle: {names}")]
+        return None, [TopologyFault(field, f"the parents form a cycle: {names}")]
     if len(lowest) > 1:
         first = entries[lowest[0]].name
-        texts = [f"a second chain starts at {entries[i].name}, beside that of {first}" for i in lowest[1:]]
+        texts = [f"a second chain starts at {entries[i].name}, the first starts at {first}" for i in lowest[1:]]
         return None, [TopologyFault(f"{field}[{i}]", text) for i, text in zip(lowest[1:], texts, strict=True)]
     upwards, seen, at = [], set(), lowest[0]
     while True:
@@ -134,9 +134,9 @@ def _chain(entries: list[HierarchyEntry], field: str) -> tuple[Layers | None, li
         at = by_name[parent]
         if at in seen:
             circle = ", ".join(entries[i].name for i in upwards[upwards.index(at) :])
-            return None, [TopologyFault(f"{field}[{at}].parentTopologyLayer", f"the parents form a circle: {circle}")]
+            return None, [TopologyFault(f"{field}[{at}].parentTopologyLayer", f"the parents form a cycle: {circle}")]
     faults = [
-        TopologyFault(f"{field}[{i}]", f"layer {entries[i].name} is not in the chain: its parents form a circle")
+        TopologyFault(f"{field}[{i}]", f"layer {entries[i].name} is not in the chain: its parents form a cycle")
         for i in range(len(entries))
         if i not in seen
     ]

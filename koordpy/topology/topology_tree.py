@@ -1,8 +1,8 @@
-"""The topology tree: arrays for planning, and a networkx graph as their validated, inspectable model.
+"""The topology tree: arrays for planning, and a networkx graph as its validated model.
 
-Source: gang-network.md section 3. Nodes stand in depth-first natural order, so that a domain is a slice of the node
-arrays and sums over domains are differences of prefix sums. A node that lacks a layer's label gets a private domain
-there, named like the node and equal to no other.
+Source: gang-network.md section 3. Nodes are in depth-first natural order. So a domain is a slice of the node arrays,
+and sums over domains are differences of prefix sums. A node that lacks a layer's label gets a private domain there,
+with the name of the node and equal to no other domain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,20 +26,20 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """All domains of one layer in depth-first order; domain d holds nodes start[d] .. end[d] - 1."""
+    """All domains of one layer in depth-first order; domain d contains nodes start[d] .. end[d] - 1."""
 
     layer: str
     start: Ints
     end: Ints
     parent: Ints
-    """Domain index one level up; zeros at the top layer, whose parent is the cluster."""
+    """Domain index one level up; 0 for all domains of the top layer, because their parent is the cluster."""
     names: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.names)
 
     def sums(self, per_node: Ints) -> Ints:
-        """Sum of a node array over each domain."""
+        """Returns [domains] the sum of a node array over each domain."""
         prefix = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(per_node, dtype=np.int64)))
         return np.asarray(prefix[self.end] - prefix[self.start], dtype=np.int64)
 
@@ -52,9 +52,9 @@ class Tree:
     levels: tuple[Level, ...]
     node_names: tuple[str, ...]
     domain_of: NDArray[np.int64]
-    """[level, node]: index of the domain that holds the node."""
+    """[level, node]: index of the domain that contains the node."""
     unlabelled: tuple[tuple[str, int], ...]
-    """(layer, number of nodes without its label), layers with none left out."""
+    """(layer, number of nodes without its label); only layers with such nodes."""
     has_object: bool = True
     lacking: tuple[tuple[str, ...], ...] = ()
     """[layers above the nodes] names of the nodes without the label."""
@@ -76,7 +76,7 @@ class Tree:
         return rank
 
     def path(self, level: int, domain: int) -> str:
-        """Names from the top layer down, joined by `/`; empty for the cluster."""
+        """Returns the names from the top layer down, joined by `/`; empty for the cluster."""
         parts: list[str] = []
         while level > 0:
             parts.append(self.levels[level].names[domain])
@@ -88,7 +88,7 @@ class Tree:
         return self.levels[level].layer
 
     def lowest_common(self, nodes: Sequence[int]) -> tuple[int, int]:
-        """(level, domain) of the lowest domain that holds all the nodes; the cluster for none."""
+        """Returns (level, domain) of the lowest domain that contains all the nodes; the cluster for no nodes."""
         if not nodes:
             return 0, 0
         columns = self.domain_of[:, list(nodes)]
@@ -97,17 +97,18 @@ class Tree:
         return level, int(columns[level, 0])
 
     def upwards(self, level: int, domain: int) -> list[tuple[int, int]]:
-        """(level, domain) of a domain and of those above it, the cluster last."""
+        """Returns (level, domain) of a domain and of those above it, the cluster last."""
         node = int(self.levels[level].start[domain])
         return [(n, int(self.domain_of[n, node])) for n in range(level, -1, -1)]
 
     def children(self, level: int, domain: int) -> range:
-        """Domains one level down that lie in this one."""
+        """Returns the domains one level down inside this one."""
         edges = self._edges[level]
         return range(edges[domain], edges[domain + 1])
 
     def first_child(self, level: int) -> Ints:
-        """[domains of the level + 1] the first child of each domain, and at the end the number of all children."""
+        """Returns [domains of the level + 1] the first child of each domain, and at the end the number of all
+        children."""
         below = self.levels[level + 1]
         return np.append(np.searchsorted(below.start, self.levels[level].start), len(below))
 
@@ -116,8 +117,11 @@ class Tree:
         return [self.first_child(level).tolist() for level in range(self.depth)]
 
     def check(self) -> None:
-        """Raises AssertionError where this is no tree: a domain without a parent one level up, one that holds no node,
-        or nodes of a domain outside its parent. Cannot happen; looked at once per change of a topology."""
+        """Raises AssertionError if this is not a tree: a domain without a parent one level up, a domain without nodes,
+        or nodes of a domain outside its parent.
+
+        That cannot happen; it is checked once per change of a topology.
+        """
         nodes = np.arange(len(self.node_names))
         for number, level in enumerate(self.levels):
             count, above = len(level), self.levels[number - 1] if number else None
@@ -132,10 +136,10 @@ class Tree:
                 raise AssertionError(f"the domains of {level.layer} are not a level of a tree")
 
     def graph(self) -> "nx.DiGraph[Any]":
-        """The tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
+        """Returns the tree as a graph from parent to child; vertices are (level, domain), with layer, name and path.
 
-        The model that people look at, and checked by networkx to be a tree; what plans read is `check`ed without it,
-        because its import takes longer than a small cluster takes to plan.
+        networkx checks that the graph is a tree; the graph is for display. Plans use the arrays, which `check`
+        validates without networkx, because its import takes longer than planning a small cluster.
         """
         import networkx as nx
 
@@ -151,9 +155,9 @@ class Tree:
 
     @cached_property
     def detail_status(self) -> list[dict[str, Any]]:
-        """detailStatus of the ClusterNetworkTopology, read off the graph: depth first, siblings in natural order.
+        """detailStatus of the ClusterNetworkTopology, read from the graph: depth first, siblings in natural order.
 
-        Entries of single nodes are not listed; childTopologyNames is left out where the children are nodes.
+        Entries of single nodes are not listed; childTopologyNames is omitted if the children are nodes.
         """
         graph = self.graph()
 
@@ -179,7 +183,7 @@ class Tree:
 
 
 def domain_parts(layers: Layers, name: str, labels: Mapping[str, str]) -> tuple[tuple[bool, str], ...]:
-    """Where a node lies: (private, domain name) of each layer above the nodes; the first non-empty label wins."""
+    """Returns (private, domain name) of a node for each layer above the nodes; the first non-empty label is used."""
     if layers.places is not None:
         given = layers.places.get(name) or ("",) * (len(layers.chain) - 1)
         return tuple((not value, value or name) for value in given)
@@ -194,7 +198,7 @@ _Vertex = tuple[tuple[bool, str], ...]
 
 
 def build_tree(layers: Layers, nodes: Mapping[str, Mapping[str, str]], *, has_object: bool = True) -> Tree:
-    """Builds the tree of the nodes (name -> labels). A vertex is its own path, so every one has one parent."""
+    """Builds the tree of the nodes (name -> labels). A vertex is its own path, so every vertex has one parent."""
     below: dict[_Vertex, list[_Vertex]] = {(): []}
     missing: list[list[str]] = [[] for _ in layers.chain[:-1]]
     for name, labels in nodes.items():

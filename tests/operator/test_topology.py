@@ -130,7 +130,7 @@ def test_an_object_of_another_name_is_told_that_it_is_not_used() -> None:
             [topology()],
             two_chains(),
             0,
-            "spec.hierarchy[1]: a second chain starts at b, beside that of a; meanwhile what counts is"
+            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; meanwhile what counts is"
             " datacenterLayer > spineLayer > blockLayer > acceleratorLayer > nodeLayer",
             id="it became invalid",
         ),
@@ -138,7 +138,7 @@ def test_an_object_of_another_name_is_told_that_it_is_not_used() -> None:
             [],
             two_chains(),
             0,
-            "spec.hierarchy[1]: a second chain starts at b, beside that of a; meanwhile what counts is nodeLayer",
+            "spec.hierarchy[1]: a second chain starts at b, the first starts at a; meanwhile what counts is nodeLayer",
             id="it is invalid at the start",
         ),
     ],
